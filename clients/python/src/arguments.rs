@@ -1,5 +1,5 @@
-//! Converts and checks the arguments of calls from Python. The exceptions come from `dunlin._arguments`; they name the
-//! argument and show its value.
+//! Converts and checks the arguments of calls from Python. For an invalid argument, the Python module
+//! `dunlin._arguments` raises an exception that names the argument and shows the invalid value.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyIterator};
 /// The longest timeout in seconds, equal to `SECONDS_MAX` of the Python module `dunlin._arguments`.
 const SECONDS_MAX: f64 = (1_u64 << 33) as f64;
 
-/// Calls the Python function `name` of `dunlin._arguments`, which returns the value or raises an exception.
+/// Calls the function `name` of the Python module `dunlin._arguments` with these arguments. The function returns the
+/// checked value, or raises an exception.
 fn check<'py>(
     value: &Bound<'py, PyAny>,
     name: &str,
@@ -20,7 +21,7 @@ fn check<'py>(
     value.py().import("dunlin._arguments")?.getattr(name)?.call(arguments, options)
 }
 
-/// Converts a timeout in seconds: a negative number means no wait, and `None` means no limit.
+/// Converts a timeout from a number of seconds. A negative number means no wait, and `None` means no limit.
 pub fn timeout(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     let Some(value) = value else { return Ok(None) };
     let seconds = match value.extract::<f64>() {
@@ -30,7 +31,7 @@ pub fn timeout(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<
     Ok(Some(Duration::from_secs_f64(seconds.max(0.0))))
 }
 
-/// Converts a whole number from `least` to `most`.
+/// Converts a whole number, and checks that it is from `least` to `most`.
 pub fn integer(name: &str, value: &Bound<'_, PyAny>, least: u64, most: u64) -> PyResult<u64> {
     if value.is_exact_instance_of::<PyInt>()
         && let Ok(number) = value.extract::<u64>()
@@ -48,8 +49,8 @@ pub fn optional_u64(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Op
     value.map(|value| integer(name, value, 0, u64::MAX)).transpose()
 }
 
-/// Returns an iterator over several payloads. Refuses a single string or buffer, because the iterator would return each
-/// of its characters or bytes as a payload.
+/// Returns an iterator over the payloads that `value` contains. Refuses a single string or buffer, because the iterator
+/// would return each character or byte as a payload.
 pub fn payloads<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
     check(value, "payloads", (value,), None)?.try_iter()
 }

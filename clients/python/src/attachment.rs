@@ -1,4 +1,5 @@
-//! The native part of a Python worker (`python/dunlin/worker.py`).
+//! The native part of the Python workers in `python/dunlin/worker.py`: a worker's attachment to a node, through which
+//! the worker receives tasks.
 //!
 //! Several threads of a process may use an attachment. A child process may not, because the attachment's thread and
 //! connection belong to the parent.
@@ -26,7 +27,7 @@ type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
 pub struct RawAttachment {
     process: u32,
     attachment: Mutex<Option<Arc<Attachment>>>,
-    /// Assigned tasks that have no result yet, by token.
+    /// The assigned tasks that have no result yet, found by their tokens.
     assigned: Mutex<HashMap<u64, AssignedTask>>,
 }
 
@@ -51,7 +52,7 @@ impl RawAttachment {
         lock(&self.attachment).clone().ok_or(Failure::Closed)
     }
 
-    /// Calls a function with the task of this token if the task has no result yet; otherwise does nothing.
+    /// Calls `call` with the task that has this token. Does nothing if the task already has a result.
     fn with_task(
         &self,
         py: Python<'_>,
@@ -109,7 +110,7 @@ impl RawAttachment {
         Ok(Some(row))
     }
 
-    /// Whether the task's function has to end: the node stopped the task, or the task already has a result.
+    /// Whether the task's function has to end, because the node stopped the task or the task already has a result.
     fn is_stopped(&self, token: u64) -> bool {
         lock(&self.assigned).get(&token).is_none_or(AssignedTask::is_stopped)
     }

@@ -16,8 +16,8 @@ use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
-    /// Returns a column with one field of each record, read from the records' [`RecordFields`]. `extra` is the number
-    /// of entries after the last record that the column contains too.
+    /// Returns a column with one field of each record, read from the records' [`RecordFields`]. After the entries of
+    /// the records, the column contains `extra` more entries.
     fn column<'py>(
         &self,
         py: Python<'py>,
@@ -31,7 +31,8 @@ impl PyBatch {
     }
 }
 
-/// Returns the column as a NumPy array if NumPy is available, otherwise as a memoryview. Neither copies the numbers.
+/// Returns the column as a NumPy array if NumPy is available, otherwise as a memoryview. In both cases the numbers are
+/// not copied.
 pub fn as_array(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyAny>> {
     let column = Bound::new(py, column)?.into_any();
     py.import("dunlin._arrays")?.getattr("as_array")?.call1((column,))
@@ -54,7 +55,7 @@ impl PyBatch {
         self.column(py, I64, offset_of!(RecordFields, append_ns), 0)
     }
 
-    /// Event times; 0 if the publisher gave none.
+    /// The records' event times in ns since the Unix epoch; 0 for a record without an event time.
     #[getter]
     fn event_times_ns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, I64, offset_of!(RecordFields, event_ns), 0)
@@ -81,7 +82,7 @@ impl PyBatch {
         )
     }
 
-    /// All payloads, without separators.
+    /// The payloads of all records, one directly after another.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let len = self.0.head(self.0.len()).payload_at as usize;
@@ -105,7 +106,7 @@ impl PyBatch {
         }
     }
 
-    /// All payloads as a list of `bytes`, which are copies.
+    /// The payloads of all records, copied into a list of `bytes`.
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, (0..self.0.len()).map(|index| PyBytes::new(py, self.0.payload(index))))
     }

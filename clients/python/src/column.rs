@@ -1,10 +1,11 @@
 //! Numbers and bytes that Python reads in place, through the buffer protocol.
 //!
 //! A [`Column`] shows one field of a slice of structures, or a whole slice, to `memoryview` and NumPy. The view keeps
-//! the slice's owner alive, and the slice does not change. A view may therefore outlive all other Python objects.
+//! the slice's owner alive, and the slice does not change. A view may therefore outlive every other Python object that
+//! uses the slice.
 //!
-//! The buffer protocol passes C pointers and needs `unsafe`. Without it, the fields would have to be copied, which
-//! costs 56 bytes a record.
+//! The buffer protocol passes C pointers and needs `unsafe`. Without this protocol, the fields would have to be copied,
+//! which costs 56 bytes a record.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub struct Column {
 
 /// An owner of bytes that stay at the same address while Python reads them.
 pub trait StableBytes: Send + Sync {
-    /// Returns the bytes. Every call returns the same bytes.
+    /// Returns the bytes. Every call returns the same bytes, at the same address.
     fn bytes(&self) -> &[u8];
 }
 
@@ -111,7 +112,7 @@ impl Column {
         self.shape[0] as usize
     }
 
-    /// Fills in the view. The view keeps this object alive, and this object keeps the bytes alive.
+    /// Fills in `view` for Python. The view keeps this object alive, and this object keeps the bytes alive.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("the request has no buffer view"));
@@ -128,7 +129,7 @@ impl Column {
             ));
         }
         let rows = column.shape[0];
-        // Makes a slice instead of indexing, because an empty column may start at the end of the bytes.
+        // A slice, not an index: an empty column may start at the end of the bytes, where an index would panic.
         let start = column.owner.bytes()[column.start..].as_ptr();
         // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers point into `slf` or
         // into the bytes that `slf` keeps alive. `slf` is frozen, `view.obj` keeps it alive, and no code writes to the

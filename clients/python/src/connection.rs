@@ -47,7 +47,7 @@ impl Connection {
         self.client.with_lock(py, |client| Ok(client.clone()))
     }
 
-    /// Calls a function that may wait for the node.
+    /// Runs `call`, which may wait for the node, without the interpreter's lock.
     pub fn call<R: Send>(
         &self,
         py: Python<'_>,
@@ -204,7 +204,7 @@ impl Connection {
         Ok(PyMember { topic: topic.to_owned(), group: group.to_owned(), member, settler })
     }
 
-    /// Makes a replica of a topic's state. Returns the replica, and the kind and options of the state.
+    /// Makes a replica of a topic's state. Returns the replica, the kind of the state, and the state's options.
     #[pyo3(signature = (topic, *, name, conflate, wait))]
     fn follow(
         &self,
@@ -238,10 +238,10 @@ impl Connection {
                 )));
             }
             let state_config = config.clone();
-            // `State::of` cannot fail here, because it has accepted the same configuration above.
+            // `State::of` succeeds here, because it succeeded above with the same configuration.
             let make =
                 move |_: &_| State::of(&state_config).unwrap_or_else(|_| State::Last(Default::default()));
-            // A topic's name need not be one of its subjects.
+            // Subscribes with the topic's pattern, because the topic's name need not match that pattern.
             let pattern = described.config.pattern.as_deref().unwrap_or(topic);
             let replica = Replica::new(client.subscribe(pattern, options)?, make);
             Ok((PyReplica::new(replica, partitions.into(), append_ns), config))
@@ -311,8 +311,8 @@ impl Connection {
         self.call(py, |client| Ok(client.delete_topic(name)?))
     }
 
-    /// For each topic: name, pattern, number of partitions, whether it is reliable, and its numbers of records, bytes,
-    /// appended records and subscribers.
+    /// Returns a row for each topic: its name, pattern, number of partitions, whether it is reliable, and its numbers
+    /// of retained records, their bytes, appended records and subscribers.
     #[expect(clippy::type_complexity, reason = "a row, which Python names")]
     fn topics(
         &self,

@@ -21,8 +21,8 @@ impl PayloadContent {
         PayloadContent::named(object, || "a payload".to_owned())
     }
 
-    /// Like [`of`](Self::of), for other bytes of a record, such as its key. `what` returns their name for an error's
-    /// text.
+    /// Like [`of`](Self::of), for other bytes of a record, such as the key. `what` returns the name of these bytes for
+    /// the text of an error.
     pub fn named(object: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<PayloadContent> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(PayloadContent::Bytes(bytes.clone().into()));

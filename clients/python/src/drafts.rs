@@ -25,7 +25,7 @@ pub struct OutgoingRecord {
     extras: Option<Box<DraftExtras>>,
 }
 
-/// The fields that most records do not have.
+/// Optional fields of a record. Most records have none of them.
 struct DraftExtras {
     key: Option<PayloadContent>,
     headers: Vec<(String, Vec<u8>)>,

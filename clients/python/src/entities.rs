@@ -16,7 +16,7 @@ pub enum RegionSnapshot {
     Space(Arc<RegionState<3>>),
 }
 
-/// The field of the entities that a column shows.
+/// A field of the entities; a column contains one field of all entities.
 #[derive(Clone, Copy)]
 enum EntityColumn {
     Ids,
@@ -69,7 +69,7 @@ impl StableBytes for ColumnView {
     }
 }
 
-/// All entities of a region at one time, as columns without copies.
+/// All entities of a region at one time. Python reads each of their fields as a column, without a copy.
 #[pyclass(frozen, name = "Entities", module = "dunlin")]
 pub struct PyEntities(pub RegionSnapshot);
 

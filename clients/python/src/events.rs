@@ -19,7 +19,7 @@ use crate::runtime::{self, ReadyAwaitable};
 
 /// The largest number of records that one read takes from the client.
 const READ_RECORDS_MAX: usize = 512;
-/// A read from the client ends when its records have this many bytes.
+/// A read from the client ends when it has taken records of at least this many bytes.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// A subscriber with a buffer of received events that Python has not read yet.
@@ -31,7 +31,7 @@ pub struct BufferedSubscriber {
 #[derive(Default)]
 struct EventBuffer {
     pieces: VecDeque<Piece>,
-    /// The number of records in the first piece that were already returned to Python.
+    /// How many records of the first piece were already returned to Python.
     returned: usize,
 }
 

@@ -19,11 +19,11 @@ use pyo3::types::PyTuple;
 pub enum Failure {
     /// The node refused the request with this error code and text.
     Refused(ErrorCode, String),
-    /// The node refused the request with this error code; the three numbers are the error's values.
+    /// The node refused the request with this error code; the three numbers are values that belong to the code.
     Numbered(ErrorCode, [u64; 3], String),
-    /// The response was lost. The node may have carried out the request or not.
+    /// The response was lost, so it is unknown whether the node carried out the request.
     Unknown(String),
-    /// There is no connection; the next call tries again.
+    /// There is no connection; the next call tries again to connect.
     Disconnected(String),
     /// The caller's timeout has passed.
     TimedOut(String),
@@ -31,25 +31,25 @@ pub enum Failure {
     Closed,
     /// The handle was made in another process.
     Forked,
-    /// Another thread is waiting in the handle.
+    /// Another thread is waiting in a call on the handle.
     Busy,
-    /// The address or an argument is invalid.
+    /// The address of the node, or an argument, is invalid.
     Value(String),
     /// A Python exception.
     Python(PyErr),
 }
 
-/// Set when the interpreter is about to end. A thread that then enters the interpreter would hang or panic.
+/// Set when the interpreter is about to end. A thread that enters the interpreter after this would hang or panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// The number of threads that have ended a wait and still use the interpreter.
+/// The number of threads that have finished waiting and are using the interpreter again.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// How long the end of the interpreter waits for the threads that `RETURNING` counts.
 const RETURNING_MAX: Duration = Duration::from_secs(2);
 
-/// Announces the end of the interpreter. The thread that ends the interpreter calls this function. From then on, other
-/// threads wait until the process ends instead of entering the interpreter, because Python would end these threads
-/// inside Rust code, which aborts the process.
+/// Announces that the calling thread is about to end the interpreter. From then on, other threads that want to enter
+/// the interpreter wait until the process ends. Python would otherwise end these threads inside Rust code, which aborts
+/// the process.
 #[pyfunction(name = "_end")]
 pub fn end(py: Python<'_>) {
     IS_ENDING_THREAD.set(true);
@@ -139,7 +139,7 @@ impl CancellableCall {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Runs the call on this thread.
+    /// Runs `call` on this thread. [`abandon`](Self::abandon) cancels it.
     fn run<'py>(&self, call: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         CANCELLED.set(Some(Arc::clone(&self.0)));
         let outcome = call.call0();

@@ -38,7 +38,7 @@ pub struct SharedHandle<T>(Arc<Shared<T>>);
 struct Shared<T> {
     process: u32,
     closed: AtomicBool,
-    /// Whether a thread is in a call on the value that may wait.
+    /// Whether a thread is in a call that uses the value and may wait.
     occupied: AtomicBool,
     /// Wakes waiting asyncio tasks when the handle is closed.
     close_notify: Notify,
@@ -51,7 +51,7 @@ impl<T> Clone for SharedHandle<T> {
     }
 }
 
-/// A handle that is closed when the connection to which it belongs is closed.
+/// A handle that is closed together with the connection to which it belongs is closed.
 pub trait Closable: Send + Sync {
     /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);
@@ -64,7 +64,7 @@ impl<T: Send> Closable for Shared<T> {
             return;
         }
         self.close_notify.notify_waiters();
-        // If another thread uses the value at this moment, that thread drops it afterwards.
+        // If another thread is using the value now, that thread drops the value when its call ends.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_value(&mut slot);
             drop(slot);
@@ -117,7 +117,7 @@ impl<T: Send + 'static> SharedHandle<T> {
         run_detached(py, || self.0.close());
     }
 
-    /// Closes the handle and returns its value; `None` if another thread uses the value at this moment.
+    /// Closes the handle and returns its value; `None` if another thread is using the value, which then drops it.
     pub fn take(&self, py: Python<'_>) -> Option<T> {
         let shared = &self.0;
         let value = shared.slot.try_lock().ok().and_then(|mut slot| shared.take_value(&mut slot));

@@ -1,4 +1,4 @@
-//! A record that a group delivered to a member, as Python's class `Job`.
+//! Python's class `Job`: a record that a group delivered to a member.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ impl Job {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Returns the record. The node delivers it again after `delay` seconds at the earliest.
+    /// Returns the record to the group. The node delivers it again after `delay` seconds at the earliest.
     #[pyo3(signature = (delay = None), text_signature = "($self, delay=0.0)")]
     fn nack(&self, py: Python<'_>, delay: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let delay = arguments::timeout("delay", delay)?.unwrap_or_default();
@@ -101,7 +101,7 @@ impl Job {
         })
     }
 
-    /// Renews the claim, so that its whole duration starts again now.
+    /// Renews the claim: its full duration starts again now.
     fn renew(&self, py: Python<'_>) -> PyResult<()> {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.renew(tokens)?))
     }

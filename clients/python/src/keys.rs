@@ -25,7 +25,7 @@ pub struct Keys {
     stale: bool,
 }
 
-/// The right-hand side of a condition: a number for a revision, version or lease, and bytes for a value.
+/// The value with which a condition compares: a number for a revision, version or lease, and bytes for a key's value.
 #[derive(FromPyObject)]
 enum CompareValue {
     Number(u64),

@@ -72,7 +72,7 @@ notices! {
         /// The position at which the new epoch begins for this subscriber.
         new_first: PyPosition,
     }
-    /// The state of a state topic, which replaces the records up to its position.
+    /// The state of a state topic. It replaces all records up to `position`.
     PySnapshot "Snapshot" {
         /// The position of the last record that the state contains.
         position: PyPosition,
@@ -105,7 +105,7 @@ impl PyPublishers {
     }
 }
 
-/// The type of a notice's field, which returns the field's text for the notice's `repr` in Python.
+/// A type that a notice's field may have. It converts the field to text for the notice's `repr` in Python.
 trait FieldText {
     fn field_text(&self) -> String;
 }

@@ -15,7 +15,7 @@ use crate::position::PyPosition;
 /// Maximum number of payloads passed to the client together.
 const SEND_BATCH_MAX: usize = 512;
 
-/// The position at which a published record, or the last record of a batch, was appended.
+/// The position of a published record; for records that were published together, the position of the last one.
 #[pyclass(frozen, name = "Receipt", module = "dunlin")]
 pub struct PyReceipt(Receipt);
 
@@ -55,13 +55,13 @@ impl PyReceipt {
     }
 }
 
-/// Collects the publisher's reports of refused records until a call has sent all its records.
+/// Collects the reports of refused records, so that a call can first send all its records.
 #[derive(Default)]
 struct RefusedRecords(Option<PublishError>);
 
 impl RefusedRecords {
-    /// Sends a record. If the publisher instead reports an earlier record as refused, keeps this report; the new record
-    /// is sent all the same.
+    /// Sends a record. The call of the publisher may report that it refused earlier records. This function then keeps
+    /// the report and succeeds, because the new record was sent nevertheless.
     fn send(&mut self, publisher: &mut Publisher, draft: Draft<'_>) -> Result<(), PublishError> {
         match publisher.send(draft) {
             Err(PublishError::LeftOut { record, more, why }) => {
@@ -75,8 +75,8 @@ impl RefusedRecords {
         }
     }
 
-    /// Returns the call's outcome. If records were refused, they become the error of a successful call, or the cause of
-    /// a failed call's error.
+    /// Adds the collected reports of refused records to the outcome of a call. A successful call then fails with the
+    /// reports; the error of a failed call gets them as its cause.
     fn report<R>(self, py: Python<'_>, outcome: PyResult<R>) -> PyResult<R> {
         let Some(refused) = self.0 else { return outcome };
         let refused = PyErr::from(Failure::from(refused));
@@ -137,8 +137,8 @@ impl PyPublisher {
             .map(PyReceipt)
     }
 
-    /// Publishes a record without waiting for the response. A later call reports an error of this record; `flush`
-    /// reports all errors that were not reported yet.
+    /// Publishes a record without waiting for the response. If this record fails, a later call reports the error;
+    /// `flush` reports all errors that were not reported yet.
     #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
         event_time_ns = None, expires_ns = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]

@@ -71,7 +71,7 @@ impl PyRecord {
         self.records.head(self.index).seq
     }
 
-    /// The sequence number of the record before this one. Between the two, the log has no other record.
+    /// The sequence number of the record before this one in the log. The log has no record between these two.
     #[getter]
     fn prev_seq(&self) -> u64 {
         self.records.head(self.index).prev_seq

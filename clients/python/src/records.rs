@@ -75,7 +75,7 @@ impl RecordGroup {
 
     #[cold]
     fn log_number_among_all(&mut self, log: &Arc<LogName>) -> u32 {
-        // The record's log is usually among the logs that were added last.
+        // Searches from the end, because the record's log is usually among the logs that were added last.
         let found = self.logs.iter().rposition(|other| Arc::ptr_eq(other, log));
         found.unwrap_or_else(|| {
             self.logs.push(Arc::clone(log));

@@ -110,7 +110,7 @@ impl FollowedReplica {
             ReplicaReport::Deleted { log, .. } => {
                 events.push_back(ReplicaEvent::Deleted { partition: log.partition })
             }
-            // All other reports are counted by the replica, and Python does not receive them.
+            // The replica itself counts all other reports. Python does not receive them.
             _ => {}
         });
         Ok(drained?)
@@ -182,8 +182,8 @@ impl PyReplica {
             events = self.with_timeout(py, timeout, apply)?;
         }
         let first = events.pop_front();
-        // Applying one event may yield a fault and the change that repairs it. The next call returns the second of
-        // them.
+        // Applying one event may yield two events: a fault, and the change that repairs it. The next call returns the
+        // second one.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
         first.map(|event| event.object(py)).transpose()
     }
@@ -201,8 +201,8 @@ impl PyReplica {
         }
     }
 
-    /// Calls a function with all states that are complete. A topic has one state for each log: the function receives
-    /// its partition, its position and the state.
+    /// Calls a function with all complete states. A topic has one state for each of its partitions: the function
+    /// receives the partition, the position and the state.
     fn with_states<R: Send>(
         &self,
         py: Python<'_>,
@@ -341,7 +341,7 @@ impl PyReplica {
             .try_with(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))
     }
 
-    /// The checksum of the state; with several partitions, that of the first partition, as for the position.
+    /// The checksum of the state; with several partitions, the checksum of the first partition's state.
     #[getter]
     fn checksum(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.with_states(py, |states| {
@@ -418,13 +418,13 @@ impl PyReplica {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// The number of entries in all states: levels, orders, keys or entities.
+    /// The total number of entries in the states of all partitions: price levels, orders, keys or entities.
     #[getter]
     fn entries(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_states(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())
     }
 
-    /// All keys and values.
+    /// All keys with their values, if the topic's state holds last values.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
         let all: Vec<(Vec<u8>, Vec<u8>)> = self.with_states(py, |states| {
             let values = states.iter().filter_map(|(_, _, state)| state.values());

@@ -22,7 +22,8 @@ fn handle() -> Result<Handle, Failure> {
     {
         return Ok(runtime.handle().clone());
     }
-    // After a fork the runtime has no threads. Dropping it would wait for them forever.
+    // After a fork, the runtime's threads do not exist in this process. Dropping the runtime would wait for them
+    // forever.
     std::mem::forget(runtime.take());
     let created = Builder::new_multi_thread().worker_threads(1).thread_name("dunlin").enable_all().build();
     let created = created.map_err(|error| Failure::Value(format!("cannot start a thread: {error}")))?;
@@ -46,7 +47,7 @@ pub fn spawn<'py>(
     let (event_loop, pending) = (event_loop.unbind(), future.clone().unbind());
     let task = handle()?.spawn(async move {
         let outcome = work.await;
-        // If the interpreter is ending or the event loop is closed, the future cannot be resolved, and the result is
+        // If the interpreter is ending or the event loop is closed, the future cannot be resolved. The result is then
         // dropped.
         if let Some(_guard) = InterpreterGuard::new() {
             Python::try_attach(|py| drop(resolve_future(py, &event_loop, &pending, outcome)));

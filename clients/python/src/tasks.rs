@@ -147,8 +147,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// Returns the fields of a task as a dictionary, with the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's clock does not start in 1970. The Unix time of `ms` is therefore the present Unix time plus the
-    // difference between `ms` and the cluster's present time.
+    // The cluster's clock does not count from 1970. The Unix time that corresponds to `ms` is therefore the present
+    // Unix time plus the difference between `ms` and the present time of the cluster's clock.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let unix_time = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let dict = PyDict::new(py);
@@ -212,8 +212,8 @@ impl TaskCalls {
         TaskCalls { connection }
     }
 
-    /// Submits tasks. Returns two results: each task's id and whether the task existed already; and how many seconds
-    /// the cluster asks the submitter to pause.
+    /// Submits tasks. Returns a list with each task's id and whether the task existed already, and the number of
+    /// seconds for which the cluster asks the submitter to pause.
     fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
         let submitted =
             self.call(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
@@ -226,7 +226,7 @@ impl TaskCalls {
         info(py, &view, now_ms)
     }
 
-    /// Returns a page of the tasks that match the filter, and the start of the next page.
+    /// Returns one page of the tasks that match the filter, and the task at which the next page starts.
     #[pyo3(signature = (tenant, queue, kind, stage, label, start, limit, whole))]
     #[expect(clippy::too_many_arguments, reason = "as many as a filter has parts; Python gives them names")]
     fn page<'py>(

@@ -41,7 +41,7 @@ pub struct RawViewer {
     viewer: SharedHandle<SceneViewer>,
 }
 
-/// A change of a scene, and the entity that it concerns; `None` if this entity is no longer visible.
+/// A change of a scene, and the entity that the change concerns. The entity is `None` if it is no longer visible.
 struct EntityChange(SceneChange, Option<SceneEntity>);
 
 /// An entity copied out of the scene. In two dimensions, position and velocity have two numbers.
@@ -115,7 +115,7 @@ impl RawWorld {
         Ok(RawWorld { world, is_plane: dimensions == 2 })
     }
 
-    /// Returns a viewer that receives updates about the entities near `entity`.
+    /// Returns a viewer, which receives updates about the entities around `entity`.
     #[pyo3(signature = (connection, entity, within, *, kind, not_kind, bytes_per_tick))]
     #[expect(clippy::too_many_arguments, reason = "as many as a viewer may choose; Python gives them names")]
     fn near(

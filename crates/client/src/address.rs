@@ -28,7 +28,7 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// Several nodes, to which the client tries to connect one after another.
+    /// The addresses of several nodes, to which the client tries to connect one after another.
     Any(Vec<Address>),
 }
 
@@ -136,7 +136,7 @@ impl Address {
 
     fn resolve_one(&self) -> std::io::Result<Vec<Endpoint>> {
         match self {
-            // The nodes of a nested list are added to the outer list.
+            // The addresses inside a nested `Any` are added to the outer list.
             Address::Any(all) => {
                 Ok(all.iter().flat_map(|address| address.resolve_one().unwrap_or_default()).collect())
             }

@@ -11,7 +11,7 @@ use crate::limits::SPARE_CHUNKS_MAX;
 pub(crate) struct Chunks {
     chunk_bytes: usize,
     current: Arc<Vec<u8>>,
-    /// The number of bytes at the beginning of `current` whose messages were delivered.
+    /// The first `delivered` bytes of `current` belong to messages that were delivered.
     delivered: usize,
     /// Chunks that subscribers still held when the thread began to read into another one.
     spare: Vec<Arc<Vec<u8>>>,
@@ -45,7 +45,7 @@ impl Chunks {
         if Arc::get_mut(&mut self.current).is_none_or(|chunk| chunk.capacity() < capacity) {
             self.switch_chunk(capacity);
         }
-        // At this point, no subscriber holds the current chunk. This call therefore never clones.
+        // No subscriber holds the current chunk here, so `make_mut` never clones it.
         let chunk = Arc::make_mut(&mut self.current);
         if self.delivered == chunk.len() {
             chunk.clear();

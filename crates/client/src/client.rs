@@ -99,8 +99,8 @@ impl Client {
         Ok(Client::new(url.parse()?, options)?)
     }
 
-    /// Connects to the node at `address`. Tries to connect to each endpoint once, for at most `connect_ms_max`. If a
-    /// node is still starting, the call waits for the node, at most for the time that all endpoints together may take.
+    /// Connects to the node at `address`. Tries each endpoint once, for at most `connect_ms_max`. If a node is still
+    /// starting, the call continues to try, at most for the time that all endpoints together may take.
     pub fn connect_to(address: Address, options: ClientOptions) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
@@ -192,7 +192,7 @@ impl Client {
         Ok(publisher)
     }
 
-    /// Makes a publisher that accepts records before the node has responded.
+    /// Makes a publisher that accepts records before the node has responded to the publisher's creation.
     pub(crate) fn publisher_nowait(&self, subject: &str, options: PublisherOptions) -> Publisher {
         let (producer, epoch) = match options.identity {
             Some(identity) => (identity.producer, identity.epoch),

@@ -1,4 +1,4 @@
-//! Checks that each batch continues at the subscriber's position, so that no missing record stays unnoticed.
+//! Checks that each received batch continues at the subscriber's position, so that missing records are always noticed.
 
 use dunlin_frame::BatchHeader;
 use dunlin_topic::Position;
@@ -6,8 +6,8 @@ use dunlin_topic::Position;
 /// How a received batch relates to the subscriber's position in the same log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchContinuity {
-    /// The batch continues at the position. If there are records between the two, they were filtered out or had
-    /// expired.
+    /// The batch continues at the position. If the log has records between the position and the batch, they were
+    /// filtered out or had expired.
     Follows,
     /// The subscriber already has all records of the batch, or a former owner of the topic sent it.
     Stale,

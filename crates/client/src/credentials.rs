@@ -1,4 +1,4 @@
-//! A client's credentials.
+//! The credentials with which a client logs in to a node.
 
 /// A token, or a user and a password, with which a client logs in; empty if the node requires none.
 /// `Debug` does not print the secret.

@@ -9,7 +9,7 @@ use crate::refusal::RefusedError;
 /// The reason why the client has no connection to the node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
-    /// There was no attempt yet.
+    /// The client has not tried to connect yet.
     #[error("not connected yet")]
     New,
     /// The node cannot be reached, or the connection ended.
@@ -24,14 +24,14 @@ pub enum DisconnectReason {
     /// The client was connected before, and the node refuses it for now. The client tries again.
     #[error("the node refused the connection, and the client tries again: {0}")]
     Later(RefusedError),
-    /// The caller interrupted its wait ([`interruptible`](crate::interruptible)).
+    /// The caller interrupted the wait, through [`interruptible`](crate::interruptible).
     #[error("interrupted")]
     Interrupted,
 }
 
 impl DisconnectReason {
-    /// Converts a refusal to the reason for a missing connection. After a temporary refusal, the client's handles
-    /// continue to work.
+    /// Converts a node's refusal to the reason why the client has no connection. After a temporary refusal, the
+    /// client's handles continue to work.
     pub(crate) fn refused(refused: RefusedError, was_up: bool) -> DisconnectReason {
         match refused.code {
             ErrorCode::Opening => DisconnectReason::Opening(refused),
@@ -40,7 +40,8 @@ impl DisconnectReason {
         }
     }
 
-    /// How long the node asked the client to wait; `None` if it did not ask this.
+    /// How long the node asked the client to wait before the next attempt; `None` if the node did not ask the client to
+    /// wait.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             DisconnectReason::Later(RefusedError {

@@ -1,5 +1,5 @@
-//! Waits for messages of the node. Of all waiting threads, one reads the connection ("leads"), and the others sleep
-//! until their event has happened ("follow").
+//! Waits for messages from the node. One of the waiting threads reads the connection ("leads"). The others sleep
+//! ("follow") until the event that they wait for has happened.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::limits::TICK;
 use crate::link::{Link, PumpOutcome, PumpWait};
 
-/// The outcome of a wait for the node.
+/// How a wait for the node ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
     Done,
@@ -81,7 +81,7 @@ impl SharedClient {
         let mut spins = wait == WaitStrategy::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::current();
         loop {
-            // Block for at most one tick, so that the next call of `pump` checks the connection's timeouts.
+            // Blocks for at most one tick, so that the next call of `pump` checks the timeouts of the connection.
             let pump_wait = match (spins, until) {
                 (true, _) if wait == WaitStrategy::Spin => PumpWait::Spin,
                 (true, _) => PumpWait::Now,
@@ -98,7 +98,8 @@ impl SharedClient {
                 return WaitOutcome::Disconnected(DisconnectReason::Interrupted);
             }
             if matches!(pumped, PumpOutcome::Received) {
-                // Checks the time although messages arrive: messages for other handles may arrive without a pause.
+                // Checks the deadline even after a message arrived, because messages for other handles may arrive
+                // without a pause.
                 if until.is_some_and(|until| Instant::now() >= until) {
                     return WaitOutcome::TimedOut;
                 }
@@ -107,8 +108,8 @@ impl SharedClient {
             let now = Instant::now();
             let began = *began.get_or_insert(now);
             if until.is_some_and(|until| now >= until) {
-                // Reports a dead node here too, so that a series of short waits detects the dead node as one long wait
-                // does.
+                // Reports a dead node also when this wait's own time is over, so that a series of short waits notices
+                // the dead node too.
                 return match pumped {
                     PumpOutcome::Disconnected(why, since)
                         if now >= since + link.silence_max(&self.limits) =>
@@ -135,7 +136,7 @@ impl SharedClient {
                 }
                 PumpOutcome::Quiet if wait == WaitStrategy::Default && spins => {
                     spins = now - began < budget;
-                    // A thread whose result this thread waits for may need this processor core.
+                    // Gives up the core, because the thread whose result this thread waits for may need it.
                     std::thread::yield_now();
                 }
                 PumpOutcome::Quiet | PumpOutcome::Received => {}
@@ -183,13 +184,14 @@ impl SharedClient {
             if self.outbox.flush() {
                 std::thread::park_timeout(longest);
             } else {
-                // The reading thread may be blocked and not notice that bytes wait to be sent.
+                // The reading thread may be blocked, and then does not notice that bytes wait to be sent. This thread
+                // therefore waits for room and sends them.
                 self.outbox.wait_for_room(Duration::from_millis(1));
             }
         }
     }
 
-    /// Reads what the socket holds without waiting, unless another thread reads.
+    /// Reads the data that the socket already has, without waiting. Does nothing if another thread reads.
     #[inline]
     pub(crate) fn try_pump(&self) -> PumpOutcome {
         let Ok(mut link) = self.link.try_lock() else { return PumpOutcome::Quiet };

@@ -55,7 +55,7 @@ impl Flusher {
 
     fn run(&self, shared: &Weak<SharedClient>) {
         let mut unanswered: Vec<Arc<PublisherShared>> = Vec::new();
-        // Whether the socket has taken all bytes. A dropped publisher may have left unsent bytes.
+        // Whether the socket has taken all bytes. A publisher that was dropped may have left unsent bytes.
         let mut is_written = true;
         while self.sleep(!unanswered.is_empty() || !is_written) {
             let Some(shared) = shared.upgrade() else { return };

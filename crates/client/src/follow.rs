@@ -32,9 +32,9 @@ impl HandleWaker {
     }
 }
 
-/// All threads and tasks that wait and do not read the connection. A thread removes itself when it stops waiting. A
-/// future may be dropped without notice, so tasks stay in the list. If a task has to continue reading, all tasks are
-/// therefore woken.
+/// All threads and tasks that wait while another one reads the connection. A thread removes itself when it stops
+/// waiting. A task's future may be dropped without notice, so the list may contain tasks that no longer exist. If a
+/// task has to continue reading, all tasks are therefore woken.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     next: AtomicU64,
@@ -119,8 +119,9 @@ impl WakerList {
         list.insert(number, waker.clone());
         self.count.store(list.len(), Ordering::SeqCst);
         drop(list);
-        // After this fence, a new waiter tries to take the reading half. A thread that stops reading checks this list
-        // after a fence of its own. One of the two therefore sees the other.
+        // After adding itself to the list, a new waiter passes this fence and then tries to become the reader. A thread
+        // that stops reading passes a fence and then checks the list. At least one of the two therefore notices the
+        // other.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 

@@ -1,4 +1,4 @@
-//! Groups whose members share the records of a topic.
+//! Groups of clients that share the records of a topic.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -33,7 +33,7 @@ pub enum GroupKind {
     Work,
 }
 
-/// Returns the subject of dead letters as message JOIN_GROUP states it: empty if dead letters are dropped.
+/// Returns the subject of dead letters in the form of the message JOIN_GROUP: empty if dead letters are dropped.
 fn wire_subject(target: &DeadLetterTarget, topic: &str) -> Result<String, SubscribeError> {
     match target.subject_for(topic) {
         Some(subject) if subject.is_empty() => Err(SubscribeError::Subject(SubjectError::Empty)),
@@ -102,7 +102,7 @@ pub enum GroupEvent<'a> {
         /// The record's log.
         log: &'a Arc<LogName>,
     },
-    /// A gap or another notice for the whole group.
+    /// A gap, or another notice that concerns the whole group.
     Notice(Notice),
 }
 
@@ -265,7 +265,7 @@ impl Member {
         }
     }
 
-    /// The position of the last record that the member took from the current item.
+    /// The position of the last record that the member took from its current batch.
     fn last_taken(&self) -> Option<ConsumedPosition> {
         let (InboxItem::Batch(batch), bytes) = self.subscriber.current_item_if_any()? else { return None };
         let mut rest = &bytes[batch.start..self.subscriber.at()];
@@ -293,7 +293,7 @@ impl Member {
         self.settler().renew(tokens)
     }
 
-    /// Returns a handle that settles this member's claims while the member waits.
+    /// Returns a handle through which another thread settles this member's claims while the member waits for records.
     pub fn settler(&self) -> ClaimSettler {
         ClaimSettler { shared: Arc::clone(self.subscriber.shared()), subscription: self.subscriber.number() }
     }

@@ -1,5 +1,5 @@
-//! The items of one subscription that were received and not read yet. The thread that reads the socket fills the inbox;
-//! the subscriber takes a whole batch at a time.
+//! The received records and notices of one subscription that its subscriber has not read yet. The thread that reads the
+//! socket fills the inbox; the subscriber takes a whole batch at a time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::session::ConnectionError;
 #[derive(Debug, Default)]
 pub(crate) struct InboxBatch {
     pub(crate) items: Vec<InboxItem>,
-    /// The bytes of small batches, which are copied out of the chunk.
+    /// The frames of small batches, copied here so that their chunk is not kept.
     pub(crate) copied: Vec<u8>,
 }
 
@@ -21,11 +21,11 @@ pub(crate) struct InboxBatch {
 #[derive(Debug)]
 pub(crate) enum InboxItem {
     Batch(BatchItem),
-    /// A notice, and the credit that it used.
+    /// A notice, and the bytes of credit that the node used for it.
     Notice(Notice, u64),
 }
 
-/// Received and checked frames of one channel.
+/// Consecutive frames of one log, which were received and checked together.
 #[derive(Debug)]
 pub(crate) struct BatchItem {
     pub(crate) log: Arc<LogName>,
@@ -34,7 +34,7 @@ pub(crate) struct BatchItem {
     pub(crate) prev_seq: u64,
     pub(crate) first_seq: u64,
     pub(crate) count: u32,
-    /// The chunk that holds the frames; `None` if they are in the batch's own bytes.
+    /// The chunk that holds the frames; `None` if they are in [`InboxBatch::copied`].
     pub(crate) chunk: Option<Arc<Vec<u8>>>,
     /// The index at which the frames begin.
     pub(crate) start: usize,
@@ -58,35 +58,35 @@ impl InboxBatch {
 pub(crate) struct SubscriberInbox {
     pub(crate) waker: HandleWaker,
     unread_bytes_max: u64,
-    /// The number of refunded bytes of credit above which the client reports them to the node even if the subscriber
+    /// When at least this many bytes of credit are refunded, the client reports them to the node even if the subscriber
     /// reads nothing.
     refund_max: u64,
     state: Mutex<InboxState>,
 }
 
-/// The state of a subscription that its inbox protects with a lock.
+/// The part of an inbox that its lock protects.
 #[derive(Debug, Default)]
 pub(crate) struct InboxState {
     batch: InboxBatch,
-    /// The size of the items in `batch`, counted as credit.
+    /// The credit that the node used for all items in `batch`, in bytes.
     unread_bytes: usize,
     end_error: Option<SubscribeError>,
     /// Whether the node has announced all existing logs.
     is_subscribed: bool,
     /// The number of bytes received since the subscription began, over all connections.
     received: u64,
-    /// The number of bytes consumed by the subscriber, including bytes of messages without an event.
+    /// The number of consumed bytes. Messages that give the subscriber no event count as consumed at once.
     consumed: u64,
-    /// The number of bytes of messages without an event since the last credit report.
+    /// The number of bytes of messages without an event since the client last reported credit to the node.
     refunded: u64,
-    /// The size of unread states. They may exceed the credit, because a node sends each state completely.
+    /// The size of unread snapshots of states. It may exceed the credit, because a node sends each state completely.
     unread_state_bytes: u64,
 }
 
 impl SubscriberInbox {
     /// Creates an inbox for at most `unread_bytes_max` unread bytes, besides snapshots of states. Messages without an
-    /// event return their credit at once. If this credit exceeds `refund_max` bytes, the client reports it to the node
-    /// even if the subscriber has read nothing. Otherwise the node could wait for this credit.
+    /// event return their credit at once. When at least `refund_max` bytes are returned in this way, the client reports
+    /// them to the node. Otherwise, a node could wait for credit from a subscriber that has nothing to read.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> SubscriberInbox {
         SubscriberInbox {
             waker: HandleWaker::default(),
@@ -126,7 +126,8 @@ impl SubscriberInbox {
         !state.batch.items.is_empty() || state.end_error.is_some() || state.refunded >= self.refund_max
     }
 
-    /// Whether so much credit was refunded that the client has to report it before the subscriber reads.
+    /// Whether at least `refund_max` bytes were refunded, so that the client has to report them before the subscriber
+    /// reads.
     pub(crate) fn needs_credit_report(&self) -> bool {
         self.lock().refunded >= self.refund_max
     }
@@ -190,7 +191,7 @@ impl SubscriberInbox {
         state.received - state.consumed
     }
 
-    /// Refunds the credit of a message without an event; the next credit report includes it.
+    /// Refunds the credit of a message that gives the subscriber no event. The next credit report includes it.
     pub(crate) fn refund(&self, cost: u64) {
         let mut state = self.lock();
         state.received += cost;
@@ -208,7 +209,7 @@ impl SubscriberInbox {
         state.unread_state_bytes = state.unread_state_bytes.saturating_sub(cost);
     }
 
-    /// Adds consumed bytes, and returns their total.
+    /// Counts `bytes` more consumed bytes. Returns the number of all consumed bytes.
     pub(crate) fn consume(&self, bytes: u64) -> u64 {
         let mut state = self.lock();
         state.consumed += bytes;

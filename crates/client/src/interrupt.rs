@@ -1,4 +1,4 @@
-//! Interrupts a wait, for callers that must run a check during it, such as an interpreter that checks for
+//! Interrupts waits of callers that have to run a check while they wait, such as a Python interpreter that checks for
 //! signals.
 
 use std::cell::{Cell, RefCell};
@@ -13,17 +13,17 @@ thread_local! {
     static CURRENT: RefCell<Option<SharedCheck>> = const { RefCell::new(None) };
 }
 
-/// The caller's check, the time of its last call, and whether it has already returned `true`. After `true`, the check
-/// is not called again, so that each signal is reported once.
+/// The caller's check, the time at which it was last called, and whether it has already returned `true`. After `true`,
+/// the check is not called again, so that each signal is reported once.
 struct InterruptCheck {
     interrupted: Box<dyn Fn() -> bool>,
-    /// The time of the last call. All waits inside one call of [`interruptible`] share it, so that the interval also
-    /// applies to many short waits.
+    /// The time of the last call. All waits inside one call of [`interruptible`] share this time, so that many short
+    /// waits together do not call the check more often.
     last_call: Cell<Instant>,
     has_fired: Cell<bool>,
 }
 
-/// Whether a wait of this thread was interrupted. In this case, loops that repeat requests end.
+/// Whether a wait of this thread was interrupted. Loops that send a request again then end.
 pub(crate) fn is_interrupted() -> bool {
     CURRENT.with_borrow(|check| check.as_ref().is_some_and(|check| check.has_fired.get()))
 }

@@ -46,9 +46,9 @@ pub struct KvEntry {
     pub key: Vec<u8>,
     /// The value.
     pub value: Arc<[u8]>,
-    /// The revision that created the key.
+    /// The revision in which the key was created.
     pub created: u64,
-    /// The revision of the last write.
+    /// The revision of the key's last write.
     pub modified: u64,
     /// The number of writes since the key was created.
     pub version: u64,
@@ -59,18 +59,18 @@ pub struct KvEntry {
 /// One page of the keys and values of a range, in order, as a read returned them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvPage {
-    /// The last revision at the time of the read.
+    /// The cluster's last revision at the time of the read.
     pub revision: u64,
     /// The keys and values.
     pub entries: Vec<KvEntry>,
-    /// Whether the range has more keys after the last.
+    /// Whether the range has more keys after the last key of this page.
     pub more: bool,
 }
 
 /// The result of writing or deleting keys, such as the revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteResult {
-    /// The revision of the write; the last revision if nothing changed.
+    /// The revision of the write; the cluster's last revision if nothing changed.
     pub revision: u64,
     /// The number of keys written or deleted.
     pub keys: u64,
@@ -162,7 +162,7 @@ impl Kv {
         self.read_prefix(prefix.as_ref(), || self.response_timeout())
     }
 
-    /// Like [`prefix`](Self::prefix), but fails at `until` at the latest.
+    /// Like [`prefix`](Self::prefix), but gives up at `until`.
     pub(crate) fn prefix_until(&self, prefix: &str, until: Instant) -> Result<Vec<KvEntry>, KvError> {
         let remaining = || until.saturating_duration_since(Instant::now());
         self.read_prefix(prefix.as_bytes(), || remaining().min(self.response_timeout()))
@@ -195,7 +195,7 @@ impl Kv {
         }
     }
 
-    /// Reads the epoch of revisions and the last revision.
+    /// Reads the cluster's last revision, and the epoch of revisions to which it belongs.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
         match self.query(&ControlQuery::Status)? {
             ControlQueryResult::Status { epoch, revision, .. } => Ok((epoch, revision)),

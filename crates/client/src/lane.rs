@@ -1,15 +1,17 @@
-//! The records of a publisher for one partition. The client numbers them, sends them in batches, and keeps them until
-//! the node responds.
+//! A publish lane holds the records of one publisher for one partition. The client numbers the records, sends them in
+//! batches, and keeps them until the node responds.
 //!
 //! Invariants:
-//! - Numbers grow by 1. Records that are sent again after a lost connection have the same bytes as before.
-//! - After a refusal the owner refuses all later records too. Numbering stops until every batch is answered,
-//!   and then continues at the first refused record.
-//! - Refused records are kept until they are sent again, or until new records are published. Their size is limited to
-//!   the largest allowed size of unanswered records plus one batch.
-//! - If a batch may have been appended, its numbers are never used for other bytes, which the owner would treat as a
-//!   duplicate. The batch is sent again unchanged before anything else, until the topic's log has appended or refused
-//!   it. A refusal by another part of the node does not show whether an earlier attempt was appended.
+//! - The numbers of records grow by 1. Records that are sent again after a lost connection have the same bytes as
+//!   before.
+//! - After the owner has refused a record, it also refuses all later records. The client therefore stops numbering
+//!   until every batch has a response, and then continues with the number of the first refused record.
+//! - Refused records are kept until they are sent again, or until new records are published. Their total size is
+//!   limited to the allowed size of unanswered records plus one batch.
+//! - If a batch may have been appended, its numbers are never used for other records: the owner would take those for
+//!   duplicates. The batch is sent again unchanged before anything else, until the topic's log has appended or refused
+//!   it. A refusal from any other part of the node does not show whether an earlier attempt to send the batch was
+//!   appended.
 
 mod sent;
 
@@ -29,9 +31,9 @@ pub(crate) struct PublishLane {
     partition: u32,
     /// The producer's number for the first record of the batch that is being filled.
     next_seq: u64,
-    /// The batch being filled: space for its header, then frames.
+    /// The batch that is being filled: space for the batch's header, then frames.
     batch: Vec<u8>,
-    /// The number of records in the batch being filled.
+    /// The number of records in the batch that is being filled.
     count: u32,
     /// Batches that were sent and have no response yet, in order.
     unanswered: VecDeque<SentBatch>,
@@ -42,7 +44,7 @@ pub(crate) struct PublishLane {
     refused_from: Option<u64>,
     /// Refused batches, in the order in which the owner must append them.
     refused_batches: VecDeque<SentBatch>,
-    /// Whether a single record was refused and all other kept records have to be sent again.
+    /// Whether a single record was refused, so that the other kept records have to be sent again.
     record_refused: bool,
     pushed: u64,
     pub(crate) acknowledged_at: Option<Position>,
@@ -52,7 +54,7 @@ pub(crate) struct PublishLane {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// Whether a refused batch may have been appended, as far as the refusal shows.
+/// Whether a refused batch may have been appended, according to the refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchOutcome {
     /// The batch may have been appended.
@@ -67,9 +69,9 @@ pub(crate) enum BatchOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedPart {
     Batch,
-    /// One record, by its number in the lane. The other records of the batch are sent again.
+    /// One record, given by its number in the lane. The other records of the batch are sent again.
     Record(u64),
-    /// One record, but the refusal does not name it. Both halves of the batch are sent again separately.
+    /// One record, which the refusal does not name. The batch is sent again as two separate halves, to find the record.
     Unknown,
 }
 
@@ -93,7 +95,7 @@ impl PublishLane {
         }
     }
 
-    /// Adds a record to the batch. Returns the batch's new size in bytes.
+    /// Adds a record to the batch that is being filled. Returns the batch's new size in bytes.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -151,7 +153,7 @@ impl PublishLane {
         }
     }
 
-    /// Whether a single record was refused and the other records of its batch are not sent again yet.
+    /// Whether a single record was refused and the other kept records were not sent again yet.
     pub(crate) fn has_refused_record(&self) -> bool {
         self.record_refused
     }
@@ -169,9 +171,10 @@ impl PublishLane {
         self.unanswered.push_back(sent);
     }
 
-    /// Sends again the batches that may have been appended. The owner recognizes records that it already has.
+    /// Sends those batches again that may have been appended. The owner recognizes and skips records that it already
+    /// has.
     pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
-        // Stops at a batch whose outcome is known, and at a batch whose numbers do not continue those of the last sent
+        // Stops at a batch that was certainly not appended, or whose numbers do not continue those of the last sent
         // batch.
         while let Some(sent) =
             self.refused_batches.pop_front_if(|sent| sent.outcome_unknown && sent.first == self.next_seq)
@@ -195,7 +198,7 @@ impl PublishLane {
         self.count > 0
     }
 
-    /// Numbers the batch and passes its bytes to `send`. Keeps the batch if a response will come.
+    /// Numbers the batch that is being filled, and passes its bytes to `send`. Keeps the batch if a response will come.
     pub(crate) fn send_batch(
         &mut self,
         publisher: u32,
@@ -206,7 +209,7 @@ impl PublishLane {
         mut send: impl FnMut(&[u8]),
     ) {
         self.resend_unknown(&mut send);
-        // A new record ends the attempt to send refused records again.
+        // Discards the refused batches: they are kept only until a new record is published.
         self.refused_batches.clear();
         let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
@@ -233,7 +236,8 @@ impl PublishLane {
         }
     }
 
-    /// Numbers the batch and passes it to `send` record by record, without keeping it.
+    /// Numbers the records of the batch that is being filled, and passes each one to `send` separately. Keeps none of
+    /// them.
     pub(crate) fn send_each_record(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
         let mut batch = std::mem::take(&mut self.batch);
         let mut out = Vec::with_capacity(batch.len() + self.count as usize * RUN_HEAD_BYTES);
@@ -278,8 +282,7 @@ impl PublishLane {
 
     /// Marks all records up to `through` as appended.
     pub(crate) fn acknowledge_through(&mut self, through: u64) {
-        // The owner has accepted records after the refused ones, so the numbers of the refused records cannot be used
-        // again.
+        // The owner has accepted a later record, so the number of the refused record cannot be used again.
         self.refused_from = self.refused_from.filter(|&first| first > through);
         while let Some(first) = self.unanswered.front()
             && first.first + u64::from(first.count) - 1 <= through
@@ -291,8 +294,8 @@ impl PublishLane {
     }
 
     /// Handles a refusal of the batch that begins with `first`. `record` is `None` if the refusal concerns the whole
-    /// batch. Otherwise it is the index of the refused record in the batch, counted from 1, or 0 if the node did not
-    /// name the record; the other records are kept to be sent again.
+    /// batch. If the refusal concerns one record, `record` is the index of that record in the batch, counted from 1, or
+    /// 0 if the node did not name the record. The other records are then kept to be sent again.
     pub(crate) fn handle_refusal(
         &mut self,
         first: u64,
@@ -326,7 +329,7 @@ impl PublishLane {
                 }
                 _ => [Some(sent), None],
             };
-            // Batches are in the order of their numbers; a batch without numbers is the last.
+            // The batches are sorted by their numbers. A batch without numbers comes last.
             let index = self.refused_batches.iter().position(|other| other.first > first || other.first == 0);
             let index = index.unwrap_or(self.refused_batches.len());
             for part in parts.into_iter().flatten().rev() {
@@ -483,7 +486,7 @@ mod tests {
     fn possibly_appended_batch_is_resent_first_and_unchanged() {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
-        // Responses for different batches may arrive out of order.
+        // The node may send the responses for different batches out of order.
         lane.handle_refusal(3, BatchOutcome::Unknown, None);
         lane.handle_refusal(1, BatchOutcome::Unknown, None);
         lane.handle_refusal(2, BatchOutcome::Refused, None);

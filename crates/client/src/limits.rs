@@ -3,7 +3,7 @@ use std::time::Duration;
 /// Limits on a client's memory, message sizes and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// The number of unread bytes that a subscription may have; the client grants them to the node as credit.
+    /// The number of unread bytes that a subscription may have. The client grants this number to the node as credit.
     pub credit_bytes: usize,
     /// Maximum number of bytes that a publisher may have sent without a response. Further records wait.
     pub in_flight_bytes_max: usize,
@@ -58,14 +58,14 @@ impl Default for ClientLimits {
 }
 
 impl ClientLimits {
-    /// Maximum number of bytes that a subscription keeps from a node that exceeds its credit: twice the credit, because
-    /// nodes check the credit at intervals, plus one message.
+    /// Maximum number of unread bytes that a subscription accepts from a node. This is twice the credit plus one
+    /// message, because nodes check the credit only at intervals.
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// The number of bytes of returned credit at which the client reports the credit to the node, even if the
-    /// subscriber reads nothing. At least 1 byte, so that the client never reports an empty refund.
+    /// When at least this many bytes of credit were returned, the client reports them to the node even if the
+    /// subscriber reads nothing. The number is at least 1, so that the client never reports an empty refund.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }
@@ -77,8 +77,8 @@ pub(crate) const CREATED_MAX: usize = 1_024;
 /// The smallest size, in bytes, of a batch that stays in the chunk into which it was read. Smaller batches are copied,
 /// so that a few unread bytes do not keep a whole chunk in use.
 pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
-/// The number of a subscription's unread bytes above which new batches are copied, so that the subscription does not
-/// hold more chunks.
+/// If a subscription has more unread bytes than this, new batches are copied, so that the subscription does not keep
+/// more chunks in use.
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
 /// Maximum number of chunks that are kept for reading while subscribers hold other chunks.
 pub(crate) const SPARE_CHUNKS_MAX: usize = 8;

@@ -37,7 +37,7 @@ const SPINS: u32 = 16;
 pub(crate) struct Link {
     phase: Phase,
     chunks: Chunks,
-    /// The size of the next message in bytes.
+    /// The number of bytes of the next message, for which the read buffer needs room.
     need: usize,
     decoder: Decoder,
     backoff: ReconnectBackoff,
@@ -47,7 +47,7 @@ pub(crate) struct Link {
     is_drained: bool,
     /// Whether to skip the next read, because it would find no bytes.
     skip_read: bool,
-    /// The time since which nothing arrived while at least one caller waited; `None` after a message.
+    /// The time since which callers have waited and received nothing; `None` after a message.
     silent_since: Option<Instant>,
     /// The time at which a caller last waited without receiving anything.
     last_wait: Instant,
@@ -119,7 +119,7 @@ impl Link {
         }
     }
 
-    /// Does all work that is possible without waiting longer than `wait` allows.
+    /// Does all work that is possible now; waits no longer than `wait` allows.
     #[inline]
     pub(crate) fn pump(&mut self, shared: &SharedClient, wait: PumpWait) -> PumpOutcome {
         match &self.phase {
@@ -145,7 +145,8 @@ impl Link {
     fn pump_connected(&mut self, shared: &SharedClient, socket: &Arc<Socket>, wait: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match wait {
-            // Skip only one check of the socket: a caller that never waits must check it in its next call.
+            // Skips only one check of the socket, because a caller that never waits depends on the check in its next
+            // call.
             PumpWait::Now if std::mem::take(&mut self.skip_read) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),
@@ -249,7 +250,7 @@ impl Link {
     /// dead.
     fn handle_silence(&mut self, shared: &SharedClient) -> PumpOutcome {
         let now = Instant::now();
-        // Time in which no caller waited does not count as silence of the node.
+        // The time in which no caller waited does not count as silence of the node.
         if now.duration_since(self.last_wait) > self.heartbeat {
             self.silent_since = None;
         }
@@ -408,8 +409,8 @@ impl Link {
         }
     }
 
-    /// Reads the response to the greeting. Returns whether the node's WELCOME has arrived; then the connection is
-    /// usable, and the session sends its state again.
+    /// Reads the response to the greeting. When the node's WELCOME arrives, sends the session's state again, and
+    /// returns `true`: the connection is usable.
     fn read_welcome(
         &mut self,
         shared: &SharedClient,
@@ -446,7 +447,7 @@ impl Link {
             }
         };
         if let Some(refused) = lock(&shared.session).check_cluster(welcome.cluster.0) {
-            // Another node of the address may accept the client.
+            // If the address names several nodes, another one may accept the client.
             let is_only_one = shared.tls.len() == 1;
             return Err(if is_only_one {
                 DisconnectReason::Refused(refused)
@@ -470,9 +471,9 @@ impl Link {
         Ok(true)
     }
 
-    /// Closes the connection. The client first waits a moment until the node has read the last bytes and closes the
-    /// connection. If the client closed it with unread responses, the operating system would discard bytes that are
-    /// still being sent.
+    /// Closes the connection. First waits a moment, so that the node can read the last bytes and close the connection.
+    /// If the client closed the connection while responses are unread, the operating system would discard bytes that it
+    /// is still sending.
     pub(crate) fn close(&mut self, shared: &SharedClient) {
         let until = Instant::now() + CLOSE_TIMEOUT;
         if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {
@@ -533,7 +534,7 @@ fn would_block(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
 }
 
-/// The protocol of another listener, if the first bytes show that the port speaks it.
+/// Returns the name of the protocol that the port speaks, if the first bytes show that it is not Dunlin's protocol.
 fn detect_other_protocol(first_bytes: &[u8]) -> Option<&'static str> {
     // An HTTP/2 server begins with a SETTINGS frame.
     let is_http2 = first_bytes.len() > 4 && first_bytes[..2] == [0, 0] && first_bytes[3] == 4;

@@ -1,6 +1,6 @@
-//! The writing half of the connection. Bytes go to the socket at once. If the socket does not take some bytes, they
-//! wait here and are sent before later bytes. Without a connection, bytes are dropped, because the session sends its
-//! state again on the next connection.
+//! The writing half of the connection. Bytes go to the socket at once. Bytes for which the socket has no room wait
+//! here, and are sent before later bytes. Without a connection, bytes are dropped, because the session sends its state
+//! again on the next connection.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,22 +16,22 @@ pub(crate) struct Outbox(Mutex<OutgoingBytes>);
 #[derive(Debug, Default)]
 pub(crate) struct OutgoingBytes {
     socket: Option<Arc<Socket>>,
-    /// Bytes that the socket has not taken at once; the first `sent` of them have been sent in the meantime.
+    /// Bytes for which the socket had no room at first. The first `sent` of them have been sent in the meantime.
     backlog: Vec<u8>,
     /// The number of bytes of `backlog` that have been sent.
     sent: usize,
-    /// Whether the session has not yet sent its state again; all other bytes wait until then.
+    /// Whether the session has still to send its state on this connection. All other bytes wait until then.
     corked: bool,
 }
 
 impl Outbox {
-    /// Begins a connection. Bytes wait until [`uncork`](Outbox::uncork).
+    /// Begins a connection. All bytes wait until [`uncork`](Outbox::uncork) is called.
     pub(crate) fn cork(&self, socket: &Arc<Socket>) {
         *self.lock() =
             OutgoingBytes { socket: Some(Arc::clone(socket)), corked: true, ..OutgoingBytes::default() };
     }
 
-    /// Writes `first`, and then the bytes written since the connection began.
+    /// Writes `first`, and then the bytes that have waited since [`cork`](Outbox::cork) was called.
     pub(crate) fn uncork(&self, mut first: Vec<u8>) {
         let mut out = self.lock();
         first.extend_from_slice(&out.backlog);
@@ -46,7 +46,7 @@ impl Outbox {
         *self.lock() = OutgoingBytes::default();
     }
 
-    /// Writes what the socket takes and keeps the rest. Returns `false` without a connection.
+    /// Writes as many bytes as the socket has room for, and keeps the rest. Returns `false` without a connection.
     pub(crate) fn write(&self, bytes: &[u8]) -> bool {
         let mut out = self.lock();
         let Some(socket) = out.socket.clone() else { return false };
@@ -65,7 +65,7 @@ impl Outbox {
         }
     }
 
-    /// Writes the bytes that wait to be sent. Returns whether none are left.
+    /// Writes bytes that wait to be sent. Returns whether all of them were written.
     pub(crate) fn flush(&self) -> bool {
         let mut out = self.lock();
         match out.flush() {

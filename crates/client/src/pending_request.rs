@@ -12,8 +12,7 @@ use crate::follow::lock;
 use crate::session::{RequestOutcome, ResponseSlot};
 use crate::topics::CallError;
 
-/// Returns the time `timeout` from now, but at most about 100 years ahead, because [`Instant`] cannot represent every
-/// sum.
+/// Returns the time `timeout` from now, but at most about 100 years ahead, because an [`Instant`] has an upper limit.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
     Instant::now() + timeout.min(FAR)
@@ -22,8 +21,8 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 /// The pause before a request is sent again.
 pub(crate) const REPEAT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Calls `attempt`, which sends a request without side effects. If `is_lost` returns `true` for the error, calls
-/// `attempt` again after a pause, until the time `until`.
+/// Calls `attempt`, which sends a request without side effects. If `attempt` fails and `is_lost` returns `true` for the
+/// error, calls it again after a pause, but not after `until`.
 pub(crate) fn repeat_while_lost<E>(
     until: Instant,
     is_lost: impl Fn(&E) -> bool,
@@ -31,7 +30,7 @@ pub(crate) fn repeat_while_lost<E>(
 ) -> Result<Vec<u8>, E> {
     loop {
         match attempt() {
-            // Without the pause, a node that closes each connection would be asked in a busy loop.
+            // The pause prevents a busy loop if a node closes each connection.
             Err(error) if is_lost(&error) && Instant::now() + REPEAT_PAUSE < until => sleep(REPEAT_PAUSE),
             result => return result,
         }
@@ -47,7 +46,7 @@ pub(crate) struct PendingRequest {
 }
 
 impl SharedClient {
-    /// Sends a request as soon as there is a connection.
+    /// Waits until there is a connection, and sends a request.
     pub(crate) fn send_request<'a>(
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
@@ -55,7 +54,7 @@ impl SharedClient {
         self.send_request_until(Instant::now() + Duration::from_millis(self.limits.answer_ms_max), request)
     }
 
-    /// Like [`send_request`](Self::send_request), but waits for a connection until `until`.
+    /// Like [`send_request`](Self::send_request), but waits for a connection only until `until`.
     pub(crate) fn send_request_until<'a>(
         self: &Arc<SharedClient>,
         until: Instant,
@@ -76,12 +75,12 @@ impl SharedClient {
         let request = request(number);
         let mut message = Vec::new();
         request.encode(&mut message);
-        // The connection may have been lost since the wait above. The request is then not sent yet.
+        // If the connection was lost after the wait above, the request is not sent yet.
         let is_unsent = !session.is_up;
         if !is_unsent {
             self.outbox.write(&message);
         }
-        // Only these requests do not depend on this connection, so they can be sent again on the next one.
+        // Only these requests are independent of the connection, so only they can be sent again on the next connection.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             slot.store_message(message, is_unsent);
         }
@@ -126,7 +125,7 @@ impl PendingRequest {
         self.slot.is_answered()
     }
 
-    /// Waits for the response until `until`, and returns its bytes. The bytes are empty if the response is only "done".
+    /// Waits for the response until `until`, and returns its bytes. The bytes are empty if the response is DONE.
     pub(crate) fn wait(self, until: Option<Instant>) -> Result<Vec<u8>, CallError> {
         let answered = || self.slot.is_answered();
         let waited = self.shared.wait_until(&self.slot.waker, self.shared.options.wait, until, answered);
@@ -173,8 +172,8 @@ impl PendingRequest {
     }
 }
 
-/// A bit in the numbers of async tasks that wait for responses to requests. It distinguishes them from other tasks that
-/// wait on the client.
+/// A bit that is set in the numbers of async tasks that wait for responses to requests. It distinguishes these tasks
+/// from other tasks that wait on the client.
 #[cfg(feature = "tokio")]
 const TASK: u64 = 1 << 40;
 

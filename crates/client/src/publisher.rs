@@ -33,9 +33,9 @@ pub struct PublisherOptions {
 
 /// Publishes records to one subject or topic of a node.
 ///
-/// [`PublishError::Unknown`] means that the node did not answer for two heartbeats. The records are kept, and
-/// sent again under the same numbers once the node is back.
-/// Call [`flush`](Publish::flush) for the result; publishing the records again would duplicate them.
+/// [`PublishError::Unknown`] means that the node did not answer for two heartbeats. The publisher keeps the records,
+/// and sends them again under the same numbers when the node is back. Call [`flush`](Publish::flush) for the result. Do
+/// not publish the records again: the topic would then have duplicates.
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<SharedClient>,
@@ -47,7 +47,7 @@ pub struct Publisher {
 struct BatchHeader {
     flags: u8,
     expect_seq: u64,
-    /// Whether the records are sent one by one.
+    /// Whether the records of the batch are sent one by one.
     splittable: bool,
 }
 
@@ -59,7 +59,7 @@ impl BatchHeader {
 }
 
 impl PublisherShared {
-    /// Numbers and sends the partly filled batch of a lane.
+    /// Numbers and sends the batch of a lane that is being filled.
     fn send_batch(
         &self,
         state: &mut PublisherState,
@@ -95,8 +95,8 @@ impl PublisherShared {
         }
     }
 
-    /// Sends the batches of this publisher, which a waiting thread or the flusher took from the list of publishers with
-    /// unsent batches.
+    /// Sends the batches of this publisher. The caller, a waiting thread or the flusher, has removed the publisher from
+    /// the list of publishers with unsent batches.
     pub(crate) fn send_listed_batches(&self, shared: &SharedClient) {
         let mut state = self.lock();
         state.listed = false;
@@ -138,8 +138,8 @@ impl Publisher {
         self.publishing.lock().lanes.iter().map(crate::lane::PublishLane::acknowledged).sum()
     }
 
-    /// Sends all refused records again, in order. This includes the records of the call that reported the refusal, and
-    /// of later calls. Publishing a new record instead discards the refused records.
+    /// Sends all refused records again, in order. These include the record with which the call that reported the
+    /// refusal was made, and the records of later calls. Publishing a new record instead discards the refused records.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
         let mut state = self.lock_when_ready()?;
         let number = self.publishing.number;
@@ -160,7 +160,7 @@ impl Publisher {
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Whether the node has opened the publisher. Fails if the node refused it.
+    /// Whether the node has opened the publisher. Fails if the node refused to open it.
     pub(crate) fn is_opened(&self) -> Result<bool, PublishError> {
         let mut state = self.publishing.lock();
         match state.failed.take() {
@@ -197,7 +197,7 @@ impl Publisher {
         drop(session);
     }
 
-    /// Waits until nothing prevents sending, and returns the locked state. Fails with the error of an earlier record.
+    /// Waits until records can be sent, and returns the locked state. If an earlier record failed, returns its error.
     #[inline(always)]
     fn lock_when_ready(&self) -> Result<MutexGuard<'_, PublisherState>, PublishError> {
         let state = self.publishing.lock();
@@ -218,8 +218,8 @@ impl Publisher {
         }
         if state.is_settling() {
             drop(state);
-            // The owner refuses all batches after a refused one. The numbering continues when the owner has responded
-            // to all of these batches.
+            // After the owner has refused a batch, it also refuses all later ones. The numbering can continue when the
+            // owner has responded to all of them.
             self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }
@@ -254,14 +254,14 @@ impl Publisher {
         Ok((lane, bytes))
     }
 
-    /// Sends `drafts` as one append and waits for the response.
+    /// Sends `drafts` as one append, and waits for the response.
     fn publish_and_wait(&self, drafts: &[Draft<'_>], header: BatchHeader) -> Result<Receipt, PublishError> {
         let (lane, seq) = {
             let mut state = self.lock_when_ready()?;
             let before = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
             self.publishing.send_all_batches(&mut state, &self.shared, before);
             let lane = self.push_all(&mut state, drafts)?;
-            // Discard the receipt of an earlier call: it does not belong to these records.
+            // Discards the receipt of an earlier call, because it does not belong to these records.
             state.lanes[lane].receipt = None;
             self.publishing.send_batch(&mut state, &self.shared, lane, header);
             (lane, state.lanes[lane].last_seq())
@@ -274,11 +274,12 @@ impl Publisher {
             if state.failed.is_some() {
                 return self.settle(state).and(Err(PublishError::Closed));
             }
-            // Another thread has sent the records again since the wait, so they have no response yet.
+            // After the wait, another thread has sent the records again. They therefore have no response yet.
             if !done(&state) {
                 continue;
             }
-            // The owner refused these records only because of an earlier refused record. The lane has kept them.
+            // The owner refused these records only because it refused an earlier record. The lane has kept them, and
+            // sends them again.
             if state.refusal_pending && state.lanes[lane].has_refused_record() {
                 state.lanes[lane].receipt = None;
                 drop(self.settle(state)?);
@@ -329,7 +330,7 @@ impl Publisher {
         }
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.send_batch(&mut state, &self.shared, lane, header);
-        // This call succeeds; the next call waits until enough records are acknowledged.
+        // This call succeeds. The next call waits until enough records are acknowledged.
         state.over_limit = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
         self.shared.wait_until_written(&self.publishing.waker);
@@ -360,12 +361,12 @@ impl Publisher {
         Ok(receipt.map(|receipt| Receipt { new_epoch, ..receipt }))
     }
 
-    /// Whether all records are appended, or an error has to be reported.
+    /// Whether the flush is complete: all records are appended, or there is an error to report.
     fn is_flushed(state: &PublisherState) -> bool {
         state.failed.is_some() || state.is_answered()
     }
 
-    /// Fails with the error of an earlier record, if there is one that was not reported yet.
+    /// If an earlier record failed and its error was not reported yet, returns this error.
     pub(crate) fn check_failure(&mut self) -> Result<(), PublishError> {
         self.lock_when_ready().map(drop)
     }
@@ -417,7 +418,7 @@ impl Publish for Publisher {
         self.shared.wait_until_written(&self.publishing.waker);
         loop {
             self.wait(Publisher::is_flushed)?;
-            // `lock_when_ready` sends records again that were refused only because of another record.
+            // `lock_when_ready` sends those records again that were refused only because an earlier record was refused.
             drop(self.lock_when_ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();
@@ -457,13 +458,13 @@ impl Publish for Publisher {
 }
 
 impl Drop for Publisher {
-    /// Writes all batches without waiting for a response. Call [`flush`](Publish::flush) first to learn the
-    /// result.
+    /// Writes all batches without waiting for a response. Call [`flush`](Publish::flush) before the drop to learn
+    /// whether the records were appended.
     fn drop(&mut self) {
         let mut state = self.publishing.lock();
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.send_all_batches(&mut state, &self.shared, header);
-        // The responses are not delivered any more. The flusher must not wait for them.
+        // No caller can receive the responses any more, so the flusher must not wait for them.
         state.lanes.iter_mut().for_each(crate::lane::PublishLane::discard_all);
         drop(state);
         let mut session = lock(&self.shared.session);
@@ -474,7 +475,7 @@ impl Drop for Publisher {
     }
 }
 
-/// The partition to which the node's rule assigns a key.
+/// Returns the partition of a key, by the same rule that the node uses.
 #[inline(always)]
 fn lane_index(lanes: usize, key: Option<&[u8]>) -> usize {
     match key {
@@ -490,7 +491,7 @@ mod tests {
 
     #[test]
     fn responses_to_a_dropped_publisher_are_not_awaited() {
-        // No node is needed: the client keeps the record without a response in any case.
+        // The test needs no node, because the record is to stay without a response.
         let client = Client::open("dunlin://127.0.0.1:1", ClientOptions::default()).unwrap();
         let mut publisher = client.publisher_nowait("orders.eu", PublisherOptions::default());
         publisher.send("record").unwrap();

@@ -13,8 +13,8 @@ use crate::follow::{HandleWaker, lock};
 use crate::lane::{BatchOutcome, PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
-/// Maximum number of individually refused records between two calls that report such refusals. If more records are
-/// refused, the records that are kept to be sent again are discarded.
+/// Maximum number of individually refused records between two calls that report such refusals. When there are more, the
+/// client also discards the other records that it has kept to send them again.
 const REFUSED_RECORDS_MAX: u64 = 64;
 
 /// The state that a publisher shares with the thread that reads the connection.
@@ -30,18 +30,19 @@ pub(crate) struct PublisherState {
     pub(crate) subject: String,
     pub(crate) producer: u64,
     pub(crate) producer_epoch: u32,
-    /// The part of the subject after the topic's literal prefix.
+    /// The part of the publisher's subject after the topic's literal prefix.
     pub(crate) tail: String,
     pub(crate) record_bytes_max: usize,
     pub(crate) opened: bool,
-    /// The topic's name in the node's response; empty before the response.
+    /// The topic's name, from the node's response; empty until the node has responded.
     topic: String,
-    /// The properties of the topic in the node's response; `None` before protocol version 4.
+    /// The topic's properties, from the node's response; `None` before protocol version 4, which added them.
     topic_properties: Option<PublisherTopic>,
     pub(crate) lanes: Vec<PublishLane>,
-    /// The first unreported error.
+    /// The first error that was not reported to the caller yet.
     pub(crate) failed: Option<PublishError>,
-    /// An unreported refusal of a single record; the other records of its batch are appended.
+    /// A refusal of a single record that was not reported to the caller yet. The other records of the record's batch
+    /// are not affected.
     pub(crate) refused_record: Option<PublishError>,
     /// Whether the topic began a new epoch that no receipt has reported yet.
     pub(crate) new_epoch: bool,
@@ -51,7 +52,7 @@ pub(crate) struct PublisherState {
     pub(crate) refused: bool,
     /// The last receipt, until a flush reports it.
     pub(crate) last: Option<Receipt>,
-    /// Whether too many bytes are unanswered. The next call then waits.
+    /// Whether too many bytes have no response yet. The next call then waits.
     pub(crate) over_limit: bool,
     /// Whether the publisher requests no acknowledgements.
     pub(crate) quiet: bool,
@@ -92,8 +93,8 @@ impl PublisherShared {
         lock(&self.state)
     }
 
-    /// The topic's name, if the topic must be created before it is used, because the node does not create it
-    /// automatically.
+    /// Returns the topic's name if the node does not create this topic automatically. Such a topic has to be created
+    /// before it is used.
     pub(crate) fn configured_topic(&self) -> Option<String> {
         let state = self.lock();
         state.topic_properties.filter(|topic| !topic.created_automatically).map(|_| state.topic.clone())
@@ -106,8 +107,8 @@ impl PublisherShared {
         state.lanes.iter().flat_map(PublishLane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Encodes the messages that open the publisher. When the publisher opens again, they include its last acknowledged
-    /// position in each partition, because the topic may have begun a new epoch.
+    /// Encodes the messages that open the publisher. If the publisher was open before, the messages include its last
+    /// acknowledged position in each partition, because the topic may have begun a new epoch since then.
     pub(crate) fn encode_open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(properties) = state.topic_properties
             && version >= MessageKind::ExpectTopic.since()
@@ -133,11 +134,11 @@ impl PublisherShared {
     pub(crate) fn handle_opened(&self, opened: &PublisherOpened<'_>) {
         let mut state = self.lock();
         let tail = state.subject.strip_prefix(opened.subject_prefix).unwrap_or("").to_owned();
-        // A publisher of a pattern needs a tail for each record.
+        // If the publisher has a pattern, each record states its own tail.
         state.tail = if tail.contains(['*', '>']) { String::new() } else { tail };
         state.record_bytes_max = opened.record_bytes_max as usize;
-        // When a publisher opens again, numbers continue after those that the owner knows. The first time,
-        // numbers begin with 1, so that the owner recognizes a retry under the same identity.
+        // If the publisher was open before, its numbers continue after the last number that the owner knows. Otherwise
+        // the numbers begin with 1, so that the owner recognizes a retry under the same identity.
         if state.opened || state.refused {
             state
                 .lanes
@@ -159,7 +160,7 @@ impl PublisherShared {
         self.lock().topic_properties = Some(topic);
     }
 
-    /// Handles the topic's refusal of the publisher: its batches will receive no response.
+    /// Handles the topic's refusal to open the publisher: the publisher's batches will receive no response.
     pub(crate) fn handle_refused(&self, refusal: &Refusal<'_>) {
         let mut state = self.lock();
         state.fail(publish_error(refusal));
@@ -196,8 +197,8 @@ impl PublisherShared {
         let mut refused_part = RefusedPart::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            // Whether the record was refused only because of an earlier record. The lane then keeps the record and
-            // sends it again.
+            // The owner refused the record only because it refused an earlier record. The lane then keeps the record
+            // and sends it again.
             follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_refused_record();
             refused_part = lane.handle_refusal(refused.producer_seq, batch_outcome(code), record);
         }
@@ -224,8 +225,8 @@ impl PublisherShared {
     }
 }
 
-/// The outcome of a batch that was refused with this code. The codes of [`BatchOutcome::Refused`] come from the topic's
-/// log, which checks for duplicates before it refuses a batch.
+/// Whether a batch that was refused with this code may have been appended. The codes of [`BatchOutcome::Refused`] come
+/// from the topic's log, which checks for duplicates before it refuses a batch.
 fn batch_outcome(code: ErrorCode) -> BatchOutcome {
     use ErrorCode::{
         DuplicateForgotten, OutcomeUnknown, ProducerFenced, ProducerGap, Reducer, SeqMoved, StateLost,
@@ -239,15 +240,15 @@ fn batch_outcome(code: ErrorCode) -> BatchOutcome {
     }
 }
 
-/// Whether a refusal with this code may concern only some records of the batch. After `BATCH`, the node may have
-/// appended the other records already. Only a refusal with `REDUCER` names the refused record.
+/// Whether a refusal with this code may concern only some records of the batch. If the code is `BATCH`, the node may
+/// already have appended the other records. Only a refusal with `REDUCER` names the refused record.
 fn concerns_one_record(code: ErrorCode) -> bool {
     use ErrorCode::{BadFrame, Batch, Forbidden, Reducer, Subject};
     matches!(code, Reducer | Subject | Forbidden | BadFrame | Batch)
 }
 
 impl PublisherState {
-    /// Keeps the first error, because later errors follow from it.
+    /// Stores an error, unless one is already stored: later errors are consequences of the first one.
     pub(crate) fn fail(&mut self, error: PublishError) {
         self.failed.get_or_insert(error);
     }
@@ -267,14 +268,14 @@ impl PublisherState {
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);
     }
 
-    /// Whether to send each record in its own message, because the other records of a refused batch could not be sent
-    /// again.
+    /// Whether to send each record in its own message. In a larger message, one refused record would take the others
+    /// with it, and a publisher without acknowledgements cannot send them again.
     pub(crate) fn sends_records_singly(&self) -> bool {
         self.quiet && self.topic_properties.is_some_and(|topic| topic.keeps_state)
     }
 
-    /// Sends records again that were refused because of another record, once all batches have a response. If too many
-    /// records are refused, the remaining records are discarded and counted.
+    /// When all batches have a response, sends those records again that were refused only because of another record. If
+    /// too many records were refused, discards and counts those records instead.
     pub(crate) fn resend_after_refusal(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;
@@ -298,13 +299,13 @@ impl PublisherState {
         }
     }
 
-    /// Whether an error must be handled before further records are sent.
+    /// Whether something must be handled before further records are sent, such as an error or a refusal.
     #[inline(always)]
     pub(crate) fn is_blocked(&self) -> bool {
         self.failed.is_some() || self.refused || self.over_limit || self.refusal_pending
     }
 
-    /// Whether responses to later batches are still expected after a refusal.
+    /// Whether a batch was refused and the responses to later batches have not all arrived.
     pub(crate) fn is_settling(&self) -> bool {
         self.lanes.iter().any(PublishLane::is_settling)
     }

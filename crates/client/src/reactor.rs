@@ -1,7 +1,7 @@
 //! Async waits on the connection, implemented with tokio's reactor.
 //!
-//! A runtime wakes one task for each socket. This module wakes all tasks that wait on the connection. The first task
-//! that runs then reads the connection for all of them.
+//! A runtime wakes only one task when a socket is ready. This module wakes all tasks that wait on the connection. The
+//! first task that runs then reads the connection for all of them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::socket::Socket;
 /// Maximum number of reads before a task lets the other tasks of its thread run.
 const READS_MAX: usize = 64;
 
-/// The registration of the socket and a timer with the runtime of the task that last had to wait.
+/// The registrations of the socket and of a timer. They belong to the runtime of the task that last had to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
     runtime: Option<Id>,
@@ -52,8 +52,8 @@ impl SharedClient {
         let polled = match &lead_result {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(WaitOutcome::Done),
-            // Another thread reads the connection. When that thread stops reading, it wakes a waiting thread or all
-            // waiting tasks.
+            // Another thread reads the connection. When it stops reading, it wakes a waiting thread or all waiting
+            // tasks.
             Err(_) => Poll::Pending,
         };
         if polled.is_ready() {
@@ -105,7 +105,7 @@ impl SharedClient {
             }
             link.resume_reading();
         }
-        // After `READS_MAX` reads, let the other tasks run: messages for other handles may arrive without a pause.
+        // After `READS_MAX` reads, lets other tasks run, because messages for other handles may arrive without a pause.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
@@ -116,14 +116,14 @@ impl Reactor {
     fn arm(&mut self, conditions: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         if self.runtime != runtime {
-            // The other runtime may have ended. Its timer would panic, and its registration would always be ready. When
-            // a runtime ends, it wakes the tasks that wait for its registrations, so that they register again.
+            // The runtime of the existing registrations may have ended. Its timer would panic, and its socket
+            // registration would always be ready. A runtime that ends wakes the tasks that wait for its registrations,
+            // so they register again here.
             (self.runtime, self.socket, self.sleep) = (runtime, None, None);
         }
         let at = tokio::time::Instant::from_std(conditions.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        // The timer is reset only to an earlier time: a timer that fires too early costs less than a reset at every
-        // wait.
+        // Resets the timer only to an earlier time. A timer that fires too early costs less than a reset at every wait.
         if sleep.is_elapsed() || sleep.deadline() > at {
             sleep.as_mut().reset(at);
         }
@@ -135,7 +135,7 @@ impl Reactor {
             return Poll::Pending;
         };
         if !self.socket.as_ref().is_some_and(|registered| Arc::ptr_eq(registered.get_ref(), socket)) {
-            // If this fails because the system cannot watch another socket, the timer still wakes the task, only later.
+            // If the system cannot watch one more socket, this fails. The timer then still wakes the task, only later.
             #[expect(
                 deprecated,
                 reason = "`register` is unsafe; this file stays open while it is registered"

@@ -9,11 +9,11 @@ use dunlin_wire::{ErrorCode, Refusal, RetryAdvice};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
 pub struct RefusedError {
-    /// The error code; its row in the table of errors says what it means and what to do.
+    /// The error code. The table of errors states what each code means and what to do.
     pub code: ErrorCode,
     /// Numbers whose meaning depends on the code.
     pub numbers: [u64; 3],
-    /// A text for people, or a name whose meaning the code's row in the table of errors describes.
+    /// A text for people. For some codes it is a name instead; the table of errors says what this name means.
     pub text: String,
 }
 
@@ -22,7 +22,7 @@ impl RefusedError {
         RefusedError { code: refusal.code, numbers: refusal.numbers, text: refusal.text.to_owned() }
     }
 
-    /// The refusal's text, in which a limit's name is followed by the limit and by the value that exceeded it.
+    /// Returns the refusal's text. If the text is the name of a limit, adds the limit and the value that exceeded it.
     pub fn detail(&self) -> String {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }.detail()
     }

@@ -1,5 +1,5 @@
-//! Relays batches of records to the node that owns their topic. Nodes use this module for the records that their own
-//! publishers send.
+//! Relays batches of records to the node that owns their topic. A node uses this module for the records that its
+//! clients publish.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -53,7 +53,8 @@ pub(crate) struct RelayShared {
 #[derive(Default)]
 struct State {
     /// For each partition, the number that the first record of the next batch receives if the batch has no producer's
-    /// number.
+    /// For each partition, the number that the relay gives to the next record whose producer does not number its
+    /// records.
     next: Vec<u64>,
     unanswered: VecDeque<UnansweredBatch>,
     refused: Option<PublishError>,
@@ -66,10 +67,10 @@ struct UnansweredBatch {
     callback: RelayCallback,
 }
 
-/// A batch of records to forward, with its partition and its producer's sequence number.
+/// A batch of records to forward, its partition, and the number of its first record.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayBatch<'a> {
-    /// The partition.
+    /// The number of the partition to which the records belong.
     pub partition: u32,
     /// The frames of the batch, complete and valid.
     pub frames: &'a [u8],
@@ -78,10 +79,10 @@ pub struct RelayBatch<'a> {
     /// The producer's number of the first record; `None` if the producer does not number its records. The relay then
     /// numbers them.
     pub producer_seq: Option<u64>,
-    /// If set: append only if the log's last record has this sequence number.
+    /// If set, the owner appends the batch only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
-    /// For a topic with a state: the position of the publisher's last acknowledged record. If the owner has lost that
-    /// record, it refuses the batch.
+    /// For a topic with a state: the position of the publisher's last acknowledged record. An owner that has lost that
+    /// record refuses the batch.
     pub after: Option<Position>,
 }
 
@@ -103,7 +104,7 @@ impl Client {
         Relay { shared: Arc::clone(&self.shared), inner }
     }
 
-    /// Sends and receives on the connection for about `longest`. Returns whether anything arrived.
+    /// Sends and receives on the connection for about `longest`. Returns whether any message was received.
     pub fn pump(&self, longest: Duration) -> bool {
         let Ok(mut link) = self.shared.link.try_lock() else { return false };
         let pumped = link.pump(&self.shared, PumpWait::Block(longest));
@@ -162,7 +163,7 @@ impl Relay {
         state.unanswered.push_back(UnansweredBatch { partition, first: producer_seq, last, callback });
     }
 
-    /// Whether the node refuses batches of this relay.
+    /// Whether the owner has refused this relay, so that it refuses all batches.
     pub fn is_refused(&self) -> bool {
         self.inner.state().refused.is_some()
     }

@@ -19,8 +19,8 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::subscriber::Subscriber;
 use crate::topics::CallError;
 
-/// The subject prefix with which DESCRIBE_SETTINGS asks whether a subject has a subscriber
-/// (`docs/protocol.md`).
+/// The prefix of a query. When DESCRIBE_SETTINGS names this prefix and a subject, it asks whether the subject has a
+/// subscriber (`docs/protocol.md`).
 const SUBSCRIBER_QUERY_PREFIX: &str = "$DUNLIN.heard.";
 /// Maximum number of publishers that a requester keeps open.
 const PUBLISHERS_MAX: usize = 256;
@@ -35,9 +35,10 @@ pub struct Requester {
     requests: u64,
 }
 
-/// Returns a prefix for the reply subjects of one requester, within the inbox that all handles of the session share.
+/// Returns a prefix for the reply subjects of one requester. The subjects are within the inbox that all handles of the
+/// session share.
 pub(crate) fn requester_prefix(session_prefix: &str) -> String {
-    // Counts the requesters, so that each has a number that is unique within the process.
+    // Counts the requesters of this process, so that each one has its own number.
     static REQUESTERS: AtomicU64 = AtomicU64::new(1);
     format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed))
 }
@@ -59,14 +60,14 @@ impl Client {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), requests: 0 }
     }
 
-    /// Returns an error if no subscriber reads the subject. If the node does not know this query, the subject counts as
-    /// read.
+    /// Fails if no subscriber reads the subject. Succeeds if the node does not know this query, because the answer is
+    /// then unknown.
     fn check_subscriber(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{SUBSCRIBER_QUERY_PREFIX}{subject}")) {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
-            // After any other error, the publisher reports the problem when it sends the request.
+            // Ignores any other error, because the publisher reports the problem when it sends the request.
             _ => Ok(()),
         }
     }
@@ -111,7 +112,7 @@ impl Requester {
         inbox.await_reply(&tail, publisher, until, timeout)
     }
 
-    /// The number of requests that were sent, or that may have been sent although they failed.
+    /// The number of requests that were sent. Failed requests that may have been sent are included.
     pub(crate) fn sent_requests(&self) -> u64 {
         self.requests
     }
@@ -128,7 +129,7 @@ impl Requester {
             let prefix = requester_prefix(&session_prefix);
             let options = SubscribeOptions { start: Start::Latest, wait, ..SubscribeOptions::default() };
             let subscribed = self.client.subscribe(&format!("{prefix}>"), options);
-            // A subscription that was continued on another connection reads the inbox of a session that has ended.
+            // If the connection was lost in between, the subscription reads the inbox of a session that has ended.
             if self.client.connections() == connection {
                 let (subscriber, topic_prefix_bytes) = (subscribed?, session_prefix.len());
                 self.inbox = Some(ReplyInbox { subscriber, prefix, topic_prefix_bytes, connection });
@@ -181,13 +182,14 @@ impl ReplyInbox {
 }
 
 impl crate::client::SharedClient {
-    /// The inbox prefix and the number of the present connection; `None` without a connection.
+    /// The prefix of the inbox on the present connection, and the number of this connection; `None` without a
+    /// connection.
     pub(crate) fn inbox_if_up(&self) -> Option<(String, u64)> {
         let session = lock(&self.session);
         session.is_up.then(|| (session.inbox_prefix.clone(), session.generation))
     }
 
-    /// Waits for a connection. Returns its inbox prefix and its number.
+    /// Waits for a connection. Returns the prefix of the connection's inbox, and the number of the connection.
     pub(crate) fn wait_for_inbox(&self) -> Result<(String, u64), SubscribeError> {
         let waker = crate::follow::HandleWaker::default();
         let mut found = None;

@@ -13,7 +13,7 @@ const INBOX: &str = "_INBOX.";
 /// Sends replies to the requests that a subscriber received.
 ///
 /// A responder keeps one publisher for each inbox, at most `reply_publishers_max`. The first reply to a requester needs
-/// no round trip, and later replies need no message besides the reply.
+/// no round trip. Each later reply is a single message.
 #[derive(Debug)]
 pub struct Responder {
     client: Client,
@@ -34,7 +34,7 @@ impl Responder {
         let (topic, tail) = split_inbox(subject);
         let earlier = self.publishers.get_mut(topic).map_or(Ok(()), Publisher::check_failure);
         if earlier.is_err() {
-            // The requester has most likely disconnected.
+            // The node refused an earlier reply, most likely because the requester has disconnected.
             self.publishers.remove(topic);
         }
         if !self.publishers.contains_key(topic) {
@@ -43,8 +43,8 @@ impl Responder {
         let Some(publisher) = self.publishers.get_mut(topic) else { return Err(PublishError::Closed) };
         let mut draft = draft.into();
         draft.meta.subject_tail = tail;
-        // `send` usually only adds the reply to a batch. A missing connection shows when the batch is written, and
-        // `check_failure` then reports it.
+        // `send` usually only adds the reply to a batch. If the connection is missing, only the write of the batch
+        // fails, and `check_failure` reports this.
         let sent = publisher
             .send(draft)
             .and_then(|()| publisher.send_batches())
@@ -70,8 +70,8 @@ impl Responder {
     }
 }
 
-/// Splits an inbox subject into its topic's literal prefix and the tail. Any other subject counts as a topic with an
-/// empty tail.
+/// Splits a reply subject into the literal prefix of its inbox's topic and the tail. A subject outside of inboxes is
+/// returned whole, with an empty tail.
 fn split_inbox(subject: &str) -> (&str, &str) {
     let session = subject.strip_prefix(INBOX).and_then(|rest| rest.find('.'));
     match session {

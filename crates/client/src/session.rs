@@ -1,8 +1,9 @@
 //! The state that a client keeps from one connection to the next: subscriptions, publishers and requests.
 //!
-//! Tables map the numbers in messages to the subscriptions, publishers and requests. A channel is the number under
-//! which the node sends one log of a subscription. The tables are locked briefly, to deliver messages or to add an
-//! entry, and never during a wait. Lock order: the reading half, the session, a publisher or an inbox, the outbox.
+//! Tables map the numbers in messages to the subscriptions, publishers and requests. A channel is one log of a
+//! subscription; the node sends the log's records under the channel's number. A thread locks the tables briefly, to
+//! deliver messages or to add an entry, and never while it waits. A thread that needs several locks takes them in this
+//! order: the reading half, the session, a publisher or an inbox, the outbox.
 
 mod deliver;
 mod resume;
@@ -55,7 +56,7 @@ pub(crate) struct ClientSession {
     snapshot_bytes_max: usize,
     /// The last number that was assigned to a handle or a request.
     number_last: u32,
-    /// Whether numbers are assigned again, because all were assigned once.
+    /// Whether a new number may still be in use, because all numbers were assigned once.
     numbers_repeat: bool,
     subscriptions: HashMap<u32, Subscription>,
     channels: HashMap<u32, Channel>,
@@ -75,10 +76,10 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) start: StartAt,
     pub(crate) on_gap: OnGap,
     pub(crate) registered: bool,
-    /// Options for the states of state topics.
+    /// If the subscriber follows the states of state topics: how the node sends these states.
     pub(crate) follow: Option<FollowRequest>,
     pub(crate) credit_bytes: u64,
-    /// Whether the subscriber asked for the position in each log at which the subscription began.
+    /// Whether the subscriber wants to know the position in each log at which the subscription began.
     pub(crate) reports_start: bool,
     pub(crate) group: Option<GroupJoinRequest>,
 }
@@ -101,7 +102,7 @@ pub(crate) struct FollowRequest {
     pub(crate) test_loss_every: u32,
 }
 
-/// The fields that JOIN_GROUP has in addition to those of SUBSCRIBE.
+/// The fields that a JOIN_GROUP message has in addition to those of SUBSCRIBE.
 #[derive(Debug)]
 pub(crate) struct GroupJoinRequest {
     pub(crate) kind: GroupKind,
@@ -115,16 +116,17 @@ pub(crate) struct GroupJoinRequest {
 struct Subscription {
     request: SubscriptionRequest,
     inbox: Arc<SubscriberInbox>,
-    /// For each log without a channel, the position at which the subscriber continues; `None` as the position if the
-    /// subscriber needs the state.
+    /// For each log without a channel, the position after which the subscriber continues. The position is `None` if the
+    /// subscriber needs the log's state instead.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
     /// The current channel of each log.
     channels: HashMap<Arc<LogName>, u32>,
-    /// For logs that will receive a new channel, the number of the channel that ended.
+    /// For each log that will receive a new channel, the number of the channel that the new one replaces.
     replaced_channels: HashMap<(String, u16), u32>,
-    /// Whether SUBSCRIBED has arrived on some connection, so that positions are known.
+    /// Whether the node has confirmed the subscription at least once, with SUBSCRIBED. From then on, `logs` and
+    /// `channels` contain all positions.
     is_subscribed: bool,
-    /// For each log, the position before the subscription's first record; filled only if the subscriber asked for these
+    /// For each log, the position before the subscription's first record. Empty unless the subscriber asked for these
     /// positions.
     start_positions: Vec<(Arc<LogName>, Position)>,
     /// The number of bytes received on earlier connections.
@@ -132,12 +134,13 @@ struct Subscription {
     claims: Claims,
 }
 
-/// The total numbers of records that a member of a `work` group has requested and received.
+/// How many records a member of a `work` group has requested and received in total.
 #[derive(Debug, Default)]
 struct Claims {
     requested: u64,
     delivered: u64,
-    /// The number of records received on earlier connections; a node counts only those since JOIN_GROUP.
+    /// The number of records received on earlier connections. A node counts only the records that it has delivered
+    /// since JOIN_GROUP.
     delivered_before: u64,
 }
 
@@ -147,8 +150,8 @@ struct Channel {
     inbox: Arc<SubscriberInbox>,
     log: Arc<LogName>,
     at: Position,
-    /// The sequence number up to which records were delivered or reported as missing. Records between this number and
-    /// `at` did not match the pattern.
+    /// The sequence number up to which records were delivered or reported as missing. The records between this number
+    /// and `at` did not match the pattern.
     delivered_seq: u64,
     /// Whether the subscription belongs to a group, whose members receive records in any order.
     in_group: bool,
@@ -160,9 +163,9 @@ struct Channel {
 pub(crate) struct ResponseSlot {
     pub(crate) waker: HandleWaker,
     outcome: Mutex<Option<RequestOutcome>>,
-    /// Called with the response if no thread waits for it.
+    /// The function to call with the outcome, for a request for which no thread waits.
     callback: Mutex<Option<Callback>>,
-    /// The request's message, if it can be sent again.
+    /// The encoded message of the request, for requests that can be sent again.
     message: OnceLock<Vec<u8>>,
     /// Whether no node has received the request yet.
     is_unsent: AtomicBool,
@@ -172,7 +175,7 @@ pub(crate) struct ResponseSlot {
 /// block.
 pub(crate) type Callback = Box<dyn FnOnce(RequestOutcome) + Send>;
 
-/// The outcome of a request. Pages of lists and descriptions are kept as the received bytes.
+/// The outcome of a request. Lists and descriptions are kept as bytes, as they were received.
 #[derive(Debug, Clone)]
 pub(crate) enum RequestOutcome {
     Done,
@@ -190,18 +193,19 @@ impl ResponseSlot {
         self.complete(RequestOutcome::Lost(why.to_owned()));
     }
 
-    /// Keeps the message, to send it again on the next connection if no node has received it.
+    /// Keeps the request's message. If no node has received it, the next connection sends it.
     pub(crate) fn store_message(&self, message: Vec<u8>, is_unsent: bool) {
         let _ = self.message.set(message);
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Marks the request as unsent if its message was kept, because the node has not received the request.
+    /// If the message was kept, marks the request as unsent: no node has handled it, so the next connection sends it
+    /// again.
     fn mark_unsent(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
-    /// Returns the kept message if no node has received the request, and marks the request as sent. Otherwise returns
+    /// If no node has received the request, returns its message and marks the request as sent. Otherwise returns
     /// `None`.
     fn take_unsent(&self) -> Option<&Vec<u8>> {
         self.message.get().filter(|_| self.is_unsent.swap(false, Ordering::Relaxed))
@@ -257,8 +261,8 @@ impl ClientSession {
         ClientSession { channels_max, snapshot_bytes_max, ..ClientSession::default() }
     }
 
-    /// Returns a number that no existing handle or request of this client has. Numbers repeat only after all of them
-    /// were assigned once.
+    /// Returns a number that no existing handle or request of this client has. A number is assigned again only after
+    /// all numbers were assigned once.
     pub(crate) fn next_number(&mut self) -> u32 {
         loop {
             self.number_last = self.number_last.wrapping_add(1);
@@ -311,7 +315,7 @@ impl ClientSession {
         self.requests.remove(&number);
     }
 
-    /// Adds a worker's request; `attaches` marks the request that attaches the worker.
+    /// Adds a request of a worker. `attaches` is set for the request that attaches the worker to the node.
     pub(crate) fn add_worker_request(
         &mut self,
         number: u32,
@@ -393,7 +397,7 @@ impl ClientSession {
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
                     subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.request.pattern));
-                    // Members that return unconsumed records must first report the records that they consumed.
+                    // A group member that returns unconsumed records has still to report which records it consumed.
                     if !subscription.request.returns_unconsumed() {
                         self.remove_subscription(ended.subscription);
                     }
@@ -476,7 +480,7 @@ mod tests {
         session.add_request(first, Arc::default());
         session.number_last = u32::MAX - 1;
         assert_eq!(session.next_number(), u32::MAX);
-        // The number 0 is not assigned.
+        // `next_number` skips the number 0.
         assert_eq!(session.next_number(), first + 1);
         session.remove_request(first);
         session.number_last = u32::MAX;

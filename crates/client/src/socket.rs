@@ -1,7 +1,8 @@
 //! One connected socket, TCP or Unix, with or without TLS.
 //!
-//! A connected socket is in blocking mode. A waiting caller blocks in `recv` and needs no second system call to wait
-//! for readiness. Calls that must not wait pass a flag to the system. A blocked `recv` ends after [`TICK`].
+//! A connected socket is in blocking mode. A caller that waits blocks in `recv`, without a second system call that
+//! first waits until the socket is ready. A call that must not wait passes a flag to the system. A blocked `recv` ends
+//! after [`TICK`] at the latest.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,7 +23,7 @@ mod tls_socket;
 
 use tls_socket::TlsSocket;
 
-/// The operations for which a socket is ready, so that they do not block.
+/// Whether a socket can read, and whether it can write, without blocking.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Readiness {
     pub(crate) read: bool,
@@ -110,7 +111,7 @@ impl Socket {
         }
         let write_flag = if write { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN | write_flag)];
-        // If waiting fails, the next use of the socket reports the cause.
+        // If this wait fails, the next use of the socket reports the cause.
         if poll(&mut fds, Some(&timespec(longest))).is_err() {
             return Readiness::default();
         }
@@ -134,7 +135,7 @@ impl Socket {
     }
 }
 
-/// Sleeps for `longest`, if there is no socket on which to wait.
+/// Sleeps for `longest`. For callers that have no socket to wait on.
 pub(crate) fn sleep(longest: Duration) {
     let _ = poll(&mut [], Some(&timespec(longest)));
 }

@@ -1,4 +1,5 @@
-//! Worlds of moving entities, as clients see them: commands to entities, and the entities near a point.
+//! Worlds of moving entities, as clients see them. A client sends commands to entities, and watches the entities near
+//! an entity or a point.
 
 mod command;
 mod viewer;
@@ -23,7 +24,7 @@ pub use world_owners::{RegionOwner, WorldOwners, WorldOwnersError};
 pub struct World {
     client: Client,
     name: String,
-    /// The requesters for the processes of the world, by the address of the process's node.
+    /// A requester for each process of the world, found by the address of the process's node.
     requesters: BTreeMap<String, Requester>,
 }
 

@@ -1,5 +1,5 @@
-//! The client's subscriber, which reads records that a node sends. Frames are read without a copy from the chunk that
-//! the socket filled. Small batches are the exception: their frames are copied first and read from the copy.
+//! The client's subscriber, which reads records that a node sends. The subscriber reads frames directly from the chunk
+//! into which they were received. Only the frames of small batches are copied first, and read from the copy.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use crate::inbox::{BatchItem, InboxBatch, InboxItem, SubscriberInbox};
 use crate::link::PumpOutcome;
 use crate::pending_request::deadline;
 
-/// The position of a subscriber in one log: the last record that it has consumed.
+/// The last record that a subscriber has consumed in one log: the log's name, and the record's position.
 pub type ConsumedPosition = (Arc<LogName>, Position);
 
 /// Reads the records and notices of one or more logs of a node.
@@ -28,11 +28,11 @@ pub struct Subscriber {
     inbox: Arc<SubscriberInbox>,
     number: u32,
     wait: WaitStrategy,
-    /// The received items from which the subscriber reads at present.
+    /// The received items that the subscriber is reading.
     batch: InboxBatch,
     /// The index in `batch` of the next item.
     next: usize,
-    /// The number of events of the current item that were not returned yet.
+    /// How many events of the current item were not returned yet.
     events_left: u32,
     /// The index at which the next frame of the current item begins.
     at: usize,
@@ -40,10 +40,11 @@ pub struct Subscriber {
     seq: u64,
     /// The sequence number of the frame before the next one.
     prev_seq: u64,
-    /// The credit of read items that the client has not returned to the node yet.
+    /// The credit of items that were read, which the client has still to return to the node.
     unreported_credit: u64,
     return_at: u64,
-    /// Consumed positions to report. Only reliable topics and conflation need them; `None` for all other subscriptions.
+    /// Consumed positions that the client has still to report. Only reliable topics and conflation need these reports;
+    /// `None` for all other subscriptions.
     consumed: Option<Vec<ConsumedPosition>>,
     disconnected_since: Option<Instant>,
 }
@@ -83,7 +84,7 @@ impl Subscriber {
         &self.shared
     }
 
-    /// The item that was taken last from the batch, and the bytes to which it refers.
+    /// The item of the batch that is being read, and the buffer that contains its frames.
     #[inline(always)]
     pub(crate) fn current_item(&self) -> (&InboxItem, &[u8]) {
         let item = &self.batch.items[self.next - 1];
@@ -94,12 +95,12 @@ impl Subscriber {
         (item, bytes)
     }
 
-    /// The current item, if there is one.
+    /// Like [`current_item`](Self::current_item), but returns `None` if there is no current item.
     pub(crate) fn current_item_if_any(&self) -> Option<(&InboxItem, &[u8])> {
         (self.next > 0 && self.next <= self.batch.items.len()).then(|| self.current_item())
     }
 
-    /// Reports the records of a partly read batch as consumed, up to `last`.
+    /// Reports the records of a partly read batch up to `last` as consumed.
     pub(crate) fn consume_through(&mut self, last: ConsumedPosition) {
         if let Some(consumed) = &mut self.consumed {
             consumed.retain(|(log, _)| !Arc::ptr_eq(log, &last.0));
@@ -108,7 +109,7 @@ impl Subscriber {
         self.report_consumed();
     }
 
-    /// Returns the index at which the next frame begins, and moves past its `bytes` bytes.
+    /// Returns the index at which the next frame begins, and moves past this frame, which has `bytes` bytes.
     pub(crate) fn step(&mut self, bytes: usize) -> usize {
         let at = self.at;
         self.at += bytes;
@@ -122,8 +123,8 @@ impl Subscriber {
         self.at
     }
 
-    /// Moves to the next item, or takes the next batch. If no item is available and `polls_socket` is set, reads the
-    /// socket first. Returns whether there is an item.
+    /// Moves to the next item of the batch, or takes the next batch from the inbox. If both are empty and
+    /// `polls_socket` is set, reads the socket first. Returns whether there is an item.
     #[inline]
     fn advance(&mut self, polls_socket: bool) -> Result<bool, SubscribeError> {
         loop {
@@ -203,14 +204,14 @@ impl Subscriber {
         self.shared.outbox.write(&credit);
     }
 
-    /// Reports records as consumed on behalf of another subscriber, for which this one reads them.
+    /// Reports records as consumed that another subscriber consumed, for which this subscriber reads them.
     pub(crate) fn report_consumed_for(&mut self, consumed: &[ConsumedPosition]) {
         let total = self.inbox.consume(std::mem::take(&mut self.unreported_credit));
         let credit = lock(&self.shared.session).encode_credit(self.number, total, consumed);
         self.shared.outbox.write(&credit);
     }
 
-    /// Asks the node to end the subscription. Records that the node sent before still arrive.
+    /// Asks the node to end the subscription. Records that the node has already sent still arrive.
     pub(crate) fn send_unsubscribe(&self) {
         let mut out = Vec::new();
         FromClient::Unsubscribe { subscription: self.number }.encode(&mut out);
@@ -231,7 +232,7 @@ impl Subscriber {
     }
 
     /// Fails if the node refused the connection, or if there has been no connection for one second times
-    /// `patience_heartbeats`. Without this check, a caller that polls and never waits would not learn of a lost
+    /// `patience_heartbeats`. Without this check, a caller that polls and never waits would not notice a lost
     /// connection.
     #[cold]
     fn check_disconnected(&mut self, why: DisconnectReason) -> Result<bool, SubscribeError> {
@@ -312,7 +313,7 @@ impl Subscribe for Subscriber {
         Ok(())
     }
 
-    /// Does not read the socket before it waits, because the wait reads it.
+    /// Does not read the socket before the wait, because the wait itself reads the socket.
     #[inline]
     fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
         while !self.has_received()? {
@@ -373,15 +374,15 @@ impl Subscriber {
         self.inbox.is_subscribed()
     }
 
-    /// For a subscription from [`subscribe_nowait`](crate::Client::subscribe_nowait): the position before the first
-    /// record of each log; `None` until the node has responded.
+    /// For a subscription from [`subscribe_nowait`](crate::Client::subscribe_nowait): the position in each log before
+    /// the subscription's first record; `None` until the node has responded.
     pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
         lock(&self.shared.session).take_start_positions(self.number)
     }
 
-    /// For each log, the position up to which the client has received everything, including records that the node does
-    /// not deliver because they have expired or do not match. Received events up to the position may still be unread. A
-    /// log that the node has not announced on the present connection is not in the list.
+    /// For each log, the position up to which the client has received all records. Records that the node does not
+    /// deliver, because they have expired or do not match, count as received. Received events up to the position may
+    /// still be unread. A log that the node has not announced on the present connection is not in the list.
     pub fn received_positions(&self) -> Vec<(Arc<LogName>, Position)> {
         lock(&self.shared.session).received_positions(self.number)
     }
@@ -399,7 +400,8 @@ impl Subscriber {
         while !self.has_received()? {
             let until = *until.get_or_insert_with(|| deadline(timeout));
             let remaining = until.saturating_duration_since(Instant::now());
-            // A wait also ends, without an event, when the client has credit to return to the node.
+            // A wait can end without an event, when the client has credit to return to the node. In this case, waits
+            // again.
             if !self.wait(Some(remaining))? || remaining.is_zero() {
                 return self.has_received();
             }
@@ -424,7 +426,7 @@ impl Subscriber {
         }
     }
 
-    /// Releases the chunks of the batch before the subscriber waits, so that they can be filled again.
+    /// Releases the chunks of the batch before the subscriber waits, so that the client can read into them again.
     #[inline]
     fn release_batch(&mut self) {
         if self.next > 0 {

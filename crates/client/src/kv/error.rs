@@ -22,27 +22,27 @@ pub enum KvError {
     /// The lease does not exist, or has ended.
     #[error("there is no lease {lease}, or it has ended")]
     NoLease {
-        /// The lease.
+        /// The number of the lease.
         lease: u64,
     },
     /// Another lease holds the lock.
     #[error("the lock is held under lease {holder}, with token {token}")]
     Held {
-        /// The holder's lease.
+        /// The number of the lease that holds the lock.
         holder: u64,
-        /// The holder's fencing token.
+        /// The fencing token of the lock's holder.
         token: u64,
     },
     /// The lease does not hold the lock.
     #[error("the lock is not held under lease {lease}")]
     NotHeld {
-        /// The lease.
+        /// The number of the lease.
         lease: u64,
     },
     /// Any other refusal by the node.
     #[error(transparent)]
     Refused(RefusedError),
-    /// No connection; the request was not sent.
+    /// There is no connection, so the request was not sent.
     #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
@@ -69,7 +69,8 @@ impl KvError {
         matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_interrupted()
     }
 
-    /// Whether the cluster has no leader at present. A command that waits at the node is then sent again.
+    /// Whether the node refused because the cluster has no leader at present. A wait for a lock then sends its command
+    /// again.
     pub(super) fn lacks_leader(&self) -> bool {
         matches!(self, KvError::Refused(refused) if refused.code == ErrorCode::NoLeader) && !is_interrupted()
     }

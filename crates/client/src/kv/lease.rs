@@ -1,8 +1,8 @@
 //! Leases of the cluster. Keys and locks that depend on a lease end with the lease.
 //!
-//! [`Lease::keep_alive`] renews a lease once, [`Lease::start_renewal`] starts a thread that renews it. The client
-//! counts a lease as lost when its time to live has passed since the last renewal was sent. The cluster ends the lease
-//! a moment later.
+//! [`Lease::keep_alive`] renews a lease once; [`Lease::start_renewal`] starts a thread that renews the lease again and
+//! again. A renewal lasts for the lease's time to live. The client counts this time from the moment at which it sent
+//! the renewal, so it regards the lease as lost a moment before the cluster ends the lease.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -23,13 +23,13 @@ const RENEWALS_PER_TTL: u32 = 3;
 /// The pause between two attempts to renew a lease.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The error for a lease that has ended.
+/// The error for a lease that has ended, or that the client regards as lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} is lost: {why}")]
 pub struct LeaseLostError {
-    /// The lease.
+    /// The number of the lease.
     pub lease: u64,
-    /// The reason, as far as known.
+    /// The reason why the lease ended, as far as the client knows it.
     pub why: String,
 }
 
@@ -61,7 +61,7 @@ pub struct LeaseHandle {
 /// The state of a lease, shared by its handles and the thread that renews it.
 #[derive(Debug)]
 struct RenewalState {
-    /// The time until which the lease certainly exists, or the reason why it was lost.
+    /// The time until which the lease certainly exists. After the loss of the lease: the reason for the loss.
     state: Mutex<Result<Instant, LeaseLostError>>,
     changed: Condvar,
 }
@@ -102,7 +102,7 @@ impl Kv {
         Ok(Lease { handle, renewal_thread: None, revoke: true })
     }
 
-    /// Renews leases. Returns those that have ended.
+    /// Renews leases. Returns the numbers of the leases that have ended.
     pub fn keep_alive(&self, leases: &[u64]) -> Result<Vec<u64>, KvError> {
         self.keep_alive_within(leases, self.response_timeout())
     }
@@ -117,7 +117,7 @@ impl Kv {
         }
     }
 
-    /// Ends a lease, with all keys and locks that depend on it.
+    /// Ends a lease, deletes the keys that depend on it, and releases its locks.
     pub fn revoke(&self, lease: u64) -> Result<(), KvError> {
         self.command(&ControlCommand::Revoke { lease }).map(drop)
     }
@@ -129,7 +129,7 @@ impl Lease {
         self.handle.id
     }
 
-    /// The time to live after each renewal.
+    /// How long the lease lasts after each renewal.
     pub fn ttl(&self) -> Duration {
         self.handle.ttl
     }
@@ -169,7 +169,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Waits until the lease is lost; `None` after `timeout`.
+    /// Waits until the lease is lost, and returns the reason. Returns `None` if the lease is not lost within `timeout`.
     pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLostError> {
         self.handle.wait_lost(timeout)
     }
@@ -188,7 +188,7 @@ impl LeaseHandle {
         self.id
     }
 
-    /// The time to live after each renewal.
+    /// How long the lease lasts after each renewal.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -217,8 +217,8 @@ impl LeaseHandle {
                 Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::RetryAdvice::No => {
                     thread::sleep(PAUSE);
                 }
-                // The wait for the renewal was interrupted. The lease is not marked as lost, because it lasts until its
-                // time to live has passed since the last successful renewal.
+                // The wait for the renewal was interrupted. The lease is not marked as lost, because the last
+                // successful renewal is still valid.
                 Err(error @ (KvError::Unknown(_) | KvError::Disconnected(_))) => {
                     return Err(LeaseLostError { lease: *id, why: error.to_string() });
                 }
@@ -227,7 +227,7 @@ impl LeaseHandle {
         }
     }
 
-    /// Waits until the lease is lost; `None` after `timeout`.
+    /// Waits until the lease is lost, and returns the reason. Returns `None` if the lease is not lost within `timeout`.
     pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLostError> {
         let deadline = deadline(timeout);
         loop {
@@ -256,7 +256,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.renewal_thread = None;
         if self.revoke && self.check().is_ok() {
-            // If this request is lost, the cluster ends the lease when its time to live has passed.
+            // If this message is lost, the lease ends when its time to live has passed.
             self.handle.kv.send_unconfirmed(&ControlCommand::Revoke { lease: self.id() });
             self.handle.mark_abandoned();
         }

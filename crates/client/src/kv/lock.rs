@@ -6,8 +6,9 @@ use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_interrupted;
 
-/// A lock that this client holds. Dropping it releases the lock. Send its [`token`](HeldLock::token) with every request
-/// to a resource that the lock protects; the resource refuses a lower token than the highest that it has seen.
+/// A lock that this client holds. Dropping it releases the lock. Send the lock's [`token`](HeldLock::token) with every
+/// request to a resource that the lock protects. The resource has to refuse a request whose token is lower than the
+/// highest one that the resource has seen.
 #[derive(Debug)]
 pub struct HeldLock {
     kv: Kv,
@@ -18,8 +19,8 @@ pub struct HeldLock {
 }
 
 impl Kv {
-    /// Takes a lock under a lease, waiting as long as the lease lives. Renew the lease during the wait. Other clients
-    /// can read `value` while this client holds the lock.
+    /// Takes a lock under a lease. Waits for the lock as long as the lease lives, so another thread has to renew the
+    /// lease during the wait. Other clients can read `value` while this client holds the lock.
     pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<HeldLock, KvError> {
         self.lock_while(name, &lease.handle(), value)
     }
@@ -78,8 +79,8 @@ impl Kv {
 }
 
 impl HeldLock {
-    /// The fencing token, which grows with each holder. It begins again at a low number if a node without a data
-    /// directory restarts.
+    /// The fencing token, which grows with each holder. If a node without a data directory restarts, the tokens begin
+    /// again at a low number.
     pub fn token(&self) -> u64 {
         self.token
     }
@@ -89,7 +90,7 @@ impl HeldLock {
         self.kv.command(&ControlCommand::Proclaim { name: &self.name, lease: self.lease, value }).map(drop)
     }
 
-    /// Releases the lock; the first waiting lease receives it.
+    /// Releases the lock. The lease that has waited for it longest receives it.
     pub fn release(self) -> Result<(), KvError> {
         let mut lock = self;
         lock.held = false;

@@ -13,7 +13,7 @@ use crate::pending_request::{PendingRequest, REPEAT_PAUSE, repeat_while_lost};
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The largest size of the headers and padding of a message with a command.
+/// The largest size, in bytes, of everything besides the command in a message that sends a command.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
 /// A command about keys that was sent and has no response yet. Several commands may be in flight; if they arrive
@@ -67,15 +67,15 @@ impl Kv {
         self.send_until(kind, bytes, Instant::now() + self.response_timeout())
     }
 
-    /// Sends a request. Waits for a connection until `until`.
+    /// Sends a request. Waits for a connection, until `until` at the latest.
     fn send_until(
         &self,
         kind: ControlKind,
         bytes: &[u8],
         until: Instant,
     ) -> Result<PendingRequest, CallError> {
-        // A node closes the connection if it receives a larger message. All other commands would then lose their
-        // responses.
+        // A node closes the connection when it receives a larger message, and all commands on the connection would lose
+        // their responses.
         let (size, size_max) =
             (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
         if size > size_max {
@@ -104,7 +104,7 @@ impl Kv {
     }
 
     /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node. Repeats the
-    /// command as long as `next_deadline` returns a deadline.
+    /// command until `next_deadline` returns an error.
     pub(super) fn retry_while(
         &self,
         bytes: &[u8],
@@ -119,7 +119,7 @@ impl Kv {
                 Err(error) => Err(error),
             };
             match waited.map_err(KvError::from) {
-                // Sends the command again. If an earlier attempt is in the lock's queue, its place in the queue stays.
+                // Sends the command again. If an earlier attempt already waits in the lock's queue, it keeps its place.
                 Err(error) if error.is_lost() || error.lacks_leader() => {
                     next_deadline()?;
                     std::thread::sleep(REPEAT_PAUSE);

@@ -19,7 +19,7 @@ pub struct PendingQuery {
 impl PendingQuery {
     /// Reads the connection without waiting. Returns whether the query has a response, or was lost.
     pub(crate) fn poll_answered(&self) -> bool {
-        // The result of the read is ignored: if the connection is lost, the request itself has an error as its result.
+        // The outcome of the read does not matter here. If the connection is lost, the query's own result is an error.
         drop(self.kv.shared.try_pump());
         self.request.is_answered()
     }

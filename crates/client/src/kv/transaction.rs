@@ -1,4 +1,5 @@
-//! Transactions on keys. Comparisons select which of two lists of operations the cluster carries out, in one revision.
+//! Transactions on keys. A transaction has comparisons and two lists of operations. The cluster carries out one of the
+//! lists in one revision; the comparisons decide which one.
 
 use dunlin_control::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation, OperationOutcome,
@@ -18,11 +19,12 @@ pub struct Transaction<'a> {
 /// The result of a transaction: whether the comparisons held, and the result of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionResult {
-    /// The revision of the changes; the last revision if nothing changed.
+    /// The revision of the changes; the cluster's last revision if nothing changed.
     pub revision: u64,
     /// Whether all comparisons held.
     pub succeeded: bool,
-    /// The result of each operation: the number of changed keys, or the keys read and whether there are more.
+    /// The result of each operation: either the number of changed keys, or the keys that it read and whether there are
+    /// more.
     pub results: Vec<Result<u64, (Vec<KvEntry>, bool)>>,
 }
 
@@ -32,13 +34,14 @@ impl<'a> Transaction<'a> {
         Transaction::default()
     }
 
-    /// Adds a comparison.
+    /// Adds a comparison: `target` is the property of `key` and the value with which it is compared.
     pub fn compare(mut self, key: &'a [u8], is: Comparison, target: ComparedProperty<'a>) -> Transaction<'a> {
         self.compare.push(Compare { key, is, target });
         self
     }
 
-    /// Requires that `revision` is the revision of the key's last write; 0 for a key that does not exist.
+    /// Adds the comparison that the key's last write had the number `revision`, or that the key does not exist if
+    /// `revision` is 0.
     pub fn if_modified_at(self, key: &'a [u8], revision: u64) -> Transaction<'a> {
         self.compare(key, Comparison::Equal, ComparedProperty::Modified { revision })
     }

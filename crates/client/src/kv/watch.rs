@@ -1,4 +1,5 @@
-//! Watches of keys. A watch subscribes to the topic of changes, in which a record's sequence number is the revision.
+//! Watches of keys. A watch subscribes to the topic in which the cluster publishes all changes of keys. A record's
+//! sequence number in this topic is the number of the revision.
 
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
@@ -19,16 +20,16 @@ const CHANGES_TOPIC: &str = "$kv";
 /// The revision from which a watch receives changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WatchFrom {
-    /// The next revision.
+    /// The next revision after the watch begins.
     #[default]
     Now,
-    /// The changes from this revision of this epoch on. [`Kv::revision`] and [`Change`] contain both numbers. If the
+    /// The revision with this number in this epoch. [`Kv::revision`] and [`Change`] contain both numbers. If the
     /// cluster has another epoch, the watch fails with [`WatchError::Restarted`], because the same number then means
     /// another revision.
     Revision {
         /// The epoch.
         epoch: u32,
-        /// The revision.
+        /// The number of the revision.
         revision: u64,
     },
     /// The oldest revision in the history.
@@ -40,13 +41,13 @@ pub enum WatchFrom {
 pub struct Change {
     /// The epoch of the revision.
     pub epoch: u32,
-    /// The revision.
+    /// The number of the revision.
     pub revision: u64,
     /// The changed keys.
     pub events: Vec<KeyChange>,
 }
 
-/// A changed key: its new entry, or only its name if the key was deleted.
+/// A changed key: `Ok` with its new entry, or only its name if the key was deleted.
 pub type KeyChange = Result<KvEntry, Vec<u8>>;
 
 /// The reason why a watch of keys failed.
@@ -56,9 +57,9 @@ pub enum WatchError {
     /// Revisions before `oldest` were compacted before this watch could read them.
     #[error("revisions {missed} to {} were compacted: read the keys, and watch from revision {oldest}", oldest - 1)]
     Compacted {
-        /// The first missing revision.
+        /// The first revision that this watch missed.
         missed: u64,
-        /// The oldest revision in the history.
+        /// The oldest revision that can still be read.
         oldest: u64,
     },
     /// The cluster has a new epoch, in which revisions began again. Read the keys again, and watch from `revision`.
@@ -67,10 +68,10 @@ pub enum WatchError {
         /// The first revision of the new epoch.
         revision: u64,
     },
-    /// The subscription failed. After a lost connection the next call tries again.
+    /// The subscription failed. If the reason is a lost connection, the next call tries again.
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
-    /// The first read of the keys failed.
+    /// The watch could not begin, because its test read of the keys failed.
     #[error(transparent)]
     Kv(#[from] KvError),
 }
@@ -86,8 +87,8 @@ pub struct Watch {
 impl Kv {
     /// Watches all keys that begin with `prefix`. Fails if the user may not read all of them.
     pub fn watch(&self, prefix: impl AsRef<[u8]>, from: WatchFrom) -> Result<Watch, WatchError> {
-        // The topic of changes omits, without an error, the keys that the user may not read. This read returns an error
-        // if the user may not read all of them.
+        // The topic of changes silently omits the keys that the user may not read. This read returns an error if there
+        // can be such keys.
         self.stale().range(prefix.as_ref(), prefix_end(prefix.as_ref()), 1)?;
         let start = match from {
             WatchFrom::Now => Start::Latest,
@@ -104,7 +105,7 @@ impl Kv {
 }
 
 impl Watch {
-    /// Waits for the next change without a time limit.
+    /// Waits for the next change, without a time limit.
     #[expect(clippy::should_implement_trait, reason = "`next` fails, and may be called again afterwards")]
     pub fn next(&mut self) -> Result<Change, WatchError> {
         loop {
@@ -114,7 +115,7 @@ impl Watch {
         }
     }
 
-    /// Returns the next change; `None` after `timeout`.
+    /// Returns the next change; `None` if none arrives within `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Change>, WatchError> {
         let until = Instant::now().checked_add(timeout);
         loop {
@@ -159,7 +160,8 @@ impl Watch {
         }
     }
 
-    /// The last revision that this watch has received, whichever keys it changed; 0 before the first one.
+    /// The last revision that this watch has received, even if none of the watched keys changed in it; 0 before the
+    /// first one.
     pub fn revision(&self) -> u64 {
         self.revision
     }

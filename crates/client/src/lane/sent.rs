@@ -1,4 +1,4 @@
-//! A sent batch, and how it is divided into parts that are sent again.
+//! A batch that was sent, and its division into parts that are sent again.
 
 use dunlin_topic::Frame;
 use dunlin_wire::RUN_HEAD_BYTES;
@@ -11,18 +11,18 @@ pub(super) struct SentBatch {
     pub(super) count: u32,
     /// Whether the owner may have appended the batch although its response was lost.
     pub(super) outcome_unknown: bool,
-    /// Whether the records were sent one by one, so that the refusal of one does not concern the others.
+    /// Whether the records were sent one by one, so that a refusal of one record does not concern the others.
     pub(super) splittable: bool,
-    /// The flags with which the batch is sent, both the first time and later; 0 if the batch is splittable.
+    /// The flags with which the batch is sent, at the first attempt and at later ones; 0 if the batch is splittable.
     pub(super) flags: u8,
-    /// The expected last sequence number of the log, if the flags require it.
+    /// The sequence number that the log's last record must have, if the flags require this.
     pub(super) expect_seq: u64,
     /// The number of records pushed to the lane before this batch.
     pub(super) pushed_before: u64,
 }
 
 impl SentBatch {
-    /// Returns the parts before and after the given record. Records are counted from 1.
+    /// Removes one record, and returns the part before it and the part after it. `record` counts from 1.
     pub(super) fn without(self, record: u32) -> [Option<SentBatch>; 2] {
         let [before, rest] = self.split(record - 1);
         let behind = rest.map(|rest| rest.split(1)).and_then(|[_, behind]| behind);

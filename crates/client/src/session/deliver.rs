@@ -25,7 +25,7 @@ impl ClientSession {
     ) -> Result<(), WireError> {
         CheckedBatch::check(batch.frames, batch.header.count, batch.frames.len())
             .map_err(|error| WireError::Frame { kind: MessageKind::Batch, error })?;
-        // Batches may still arrive for a channel that has just ended.
+        // The channel may have ended a moment ago. The node's batches for it may still arrive.
         let Some(channel) = self.channels.get_mut(&batch.header.topic_id) else { return Ok(()) };
         if channel.state.is_replaced {
             channel.refund((end - start) as u64);
@@ -43,8 +43,8 @@ impl ClientSession {
             cost: (end - start) as u64,
         };
         match channel.classify(&batch.header) {
-            // This batch fills a reported gap. The last delivered record therefore lies before the gap, not just before
-            // the batch.
+            // This batch fills a gap that was reported, so the record delivered last lies before the gap and not
+            // directly before the batch.
             BatchContinuity::Follows if channel.state.unfilled_since.is_some() => {}
             BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.delivered_seq),
             BatchContinuity::Missing { first, last } => channel.report_gap(first, last),
@@ -74,12 +74,12 @@ impl ClientSession {
         end: usize,
     ) {
         let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
-        // Each record has its own position. The position of the last record is the one that the subscriber reports as
-        // consumed for the whole batch.
+        // Each record of the message has its own position. The position of the last one stands for the whole batch when
+        // the subscriber reports the batch as consumed.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
-        // Records that another member returned may be older than records delivered before. The position does not go
-        // back to them.
+        // The message may contain older records, which another member returned. They do not move the channel's position
+        // back.
         let last_delivered = Position { epoch: last.epoch, seq: last.seq };
         if last_delivered > channel.at {
             channel.set_position(last_delivered);
@@ -129,7 +129,7 @@ impl ClientSession {
         subscription.channels.insert(Arc::clone(&name), log.channel);
         let mut channel =
             Channel { subscription: log.subscription, inbox, log: name, at, delivered_seq, in_group, state };
-        // The node continues after the subscriber's position: report the records in between as missing.
+        // If the node continues later than the subscriber's position, the records in between are missing.
         if after.epoch > at.epoch {
             channel.report_new_epoch(after.epoch, after.seq + 1);
             channel.set_position(after);
@@ -158,8 +158,8 @@ impl ClientSession {
             if channel.state.on_gap {
                 channel.state.unfilled_since.get_or_insert(channel.at);
             }
-            // The node's gap may begin after the subscriber's next record. All records before that gap are missing too:
-            // report one gap for all.
+            // The gap that the node reports may begin later than the subscriber's next record. The records before it
+            // are missing too, so one gap is reported for all of them.
             channel.report_gap(channel.at.seq + 1, gap.last);
             channel.set_position(Position { seq: gap.last, ..channel.at });
         }
@@ -183,8 +183,7 @@ impl ClientSession {
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
         }
-        // Reports the last record that this subscriber received, which may differ from the last record that the node
-        // assumes.
+        // Reports the last record that this subscriber received. The node may assume another one.
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);
@@ -200,7 +199,8 @@ impl ClientSession {
             channel.report_new_epoch(through.epoch, 1);
         }
         channel.at = channel.at.max(through);
-        // Subscribers receive no event for this message, neither here nor in the node's own process.
+        // This message only moves the position: no subscriber receives an event for it, neither here nor inside the
+        // node.
         channel.refund(cost);
     }
 
@@ -216,8 +216,8 @@ impl ClientSession {
         }
     }
 
-    /// Handles a heartbeat. Messages arrive in order: if the subscriber is not yet at the heartbeat's position, the
-    /// last records were lost.
+    /// Handles a heartbeat. Messages arrive in order, so a subscriber that has not reached the position in the
+    /// heartbeat has lost the records up to that position.
     pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         for sent in heartbeat.channels.iter() {
             let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
@@ -248,8 +248,8 @@ impl ClientSession {
 }
 
 impl Channel {
-    /// Compares a batch with the subscriber's position. A batch that fills a reported gap is compared with the gap
-    /// instead.
+    /// Compares a batch with the subscriber's position. While a reported gap is to be filled, compares the batch with
+    /// the beginning of the gap instead.
     fn classify(&self, batch: &BatchHeader) -> BatchContinuity {
         match self.state.unfilled_since {
             Some(since)
@@ -263,7 +263,7 @@ impl Channel {
         }
     }
 
-    /// Moves the subscriber's position to `at`: everything up to it was delivered or reported.
+    /// Moves the subscriber's position to `at`. All matching records up to `at` were delivered or reported as missing.
     pub(super) fn set_position(&mut self, at: Position) {
         self.at = at;
         self.delivered_seq = at.seq;
@@ -278,7 +278,7 @@ impl Channel {
         self.push_notice(Notice::Gap(gap), 0);
     }
 
-    /// Reports a new epoch that the node did not announce, so the last record of the old epoch is unknown.
+    /// Reports a new epoch that the node did not announce. The last record of the old epoch is therefore unknown.
     fn report_new_epoch(&self, epoch: u32, first_seq: u64) {
         let changed = EpochChanged {
             log: Arc::clone(&self.log),

@@ -16,30 +16,33 @@ use crate::session::{
     Subscription, SubscriptionRequest,
 };
 
-/// Maximum number of positions in one RESUME: each takes at most about 300 bytes, and a node accepts messages of at
-/// least 64 KiB.
+/// Maximum number of positions in one RESUME message. A position takes at most about 300 bytes, and every node accepts
+/// messages of 64 KiB.
 const RESUME_LOGS_MAX: usize = 200;
 
 impl ClientSession {
-    /// Marks unanswered commands and queries, so that the next node receives them. Call this only if the lost node had
-    /// sent the responses to all requests that it handled.
+    /// Marks commands and queries without a response as unsent, so that the next node receives them. Call this only if
+    /// the lost node had sent its responses to all requests that it handled.
     pub(crate) fn resend_unanswered(&self) {
         self.requests.values().for_each(|slot| slot.mark_unsent());
     }
 
-    /// Handles the loss of the connection: ends or keeps the open requests, and stores the positions of all logs.
+    /// Handles the loss of the connection: ends the open requests that cannot be sent again, and stores the positions
+    /// of all logs.
     pub(crate) fn handle_disconnect(&mut self, why: &str, since: Instant) {
         self.is_up = false;
         self.disconnection = Some(Disconnection { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
-            // The node delivers nothing before SUBSCRIBED, so the subscription starts again as its options say.
+            // Stores positions only after SUBSCRIBED. Before it, the node delivers nothing, so the subscription starts
+            // again as its options say.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.is_subscribed
             {
                 let key = (channel.log.topic.clone(), channel.log.partition);
                 let at = channel.resume_position();
-                // After a RESYNC, `logs` already has the position from which this channel's replacement will read.
+                // After a RESYNC message, `logs` already has a position: the one from which the channel that replaces
+                // this one will read.
                 subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }
@@ -54,8 +57,9 @@ impl ClientSession {
         self.inbox_prefix.clear();
     }
 
-    /// Returns an error if the node is not in the cluster where this client's handles began, otherwise `None`. If they
-    /// began at a node without a cluster, every cluster is accepted, because that node may have founded it.
+    /// Returns an error if the node belongs to another cluster than the one in which this client's handles began;
+    /// otherwise `None`. If the handles began at a node without a cluster, every cluster is accepted, because that node
+    /// may have founded it.
     pub(crate) fn check_cluster(&self, cluster: &str) -> Option<RefusedError> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
         let named = |cluster: &str| match cluster {
@@ -73,7 +77,7 @@ impl ClientSession {
         })
     }
 
-    /// Begins a new connection. Appends the messages that restore the subscriptions, publishers and requests to `out`.
+    /// Begins a new connection. Appends the messages that restore subscriptions, publishers and requests to `out`.
     pub(crate) fn handle_welcome(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
         self.is_up = true;
         self.disconnection = None;
@@ -105,7 +109,7 @@ impl ClientSession {
         }
     }
 
-    /// Creates topics of this client's publishers again, before they publish: a restarted node has lost its
+    /// Creates the topics of this client's publishers again before they publish, because a restarted node has lost its
     /// volatile topics.
     fn create_again(&mut self, out: &mut Vec<u8>) {
         let mut published_topics: Vec<String> =
@@ -115,8 +119,7 @@ impl ClientSession {
         for name in published_topics {
             let request = self.next_number();
             if let Some(config) = self.created.get(&name).filter(|config| config.durable.is_none()) {
-                // If the node refuses to create the topic, the publisher reports the error when the publisher opens
-                // again.
+                // If the node refuses to create the topic, the publisher reports the error as soon as it opens again.
                 crate::topics::encode_create(&name, config, true, request, out);
             }
         }
@@ -141,7 +144,7 @@ impl ClientSession {
             received_before: 0,
             claims: Default::default(),
         };
-        // Without a connection, the message is dropped, and the session sends it on the next connection.
+        // Without a connection, the outbox drops the message, and the next connection sends the subscription.
         subscription.encode_subscribe(number, out);
         self.subscriptions.insert(number, subscription);
         number
@@ -168,7 +171,7 @@ impl ClientSession {
         number
     }
 
-    /// Returns the position in each log at which a subscription began, once the node has responded.
+    /// Returns the position in each log at which a subscription began; `None` until the node has responded.
     pub(crate) fn take_start_positions(
         &mut self,
         number: u32,
@@ -178,8 +181,8 @@ impl ClientSession {
         is_subscribed.then(|| std::mem::take(&mut subscription.start_positions))
     }
 
-    /// Returns the received position in each log of a subscription, for the logs that have a channel on the present
-    /// connection.
+    /// Returns, for each log of a subscription that has a channel on the present connection, the position up to which
+    /// it was received.
     pub(crate) fn received_positions(
         &self,
         number: u32,
@@ -198,7 +201,7 @@ impl ClientSession {
         }
     }
 
-    /// Requests `records` more records for a member. Returns the message to send.
+    /// Requests `records` more records for a group member. Returns the message to send.
     pub(crate) fn claim(&mut self, number: u32, records: u64) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
@@ -271,9 +274,10 @@ impl Subscription {
         FromClient::Subscribe(subscribe).encode(out);
     }
 
-    /// Returns the start position for a group that no longer exists and is created again, for example after a restart
-    /// of its node. For a `share` group with one partition, this is the position of the member's newest record. A
-    /// `work` group starts at its original position, because earlier records may not be acknowledged.
+    /// Returns the position at which a group starts if the group no longer exists and this member creates it again, for
+    /// example after a restart of its node. A `share` group with one partition starts after the newest record that the
+    /// member received. A `work` group starts at its original position, because earlier records may not be
+    /// acknowledged.
     fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
         let mut positions = self.logs.values().map(|(_, at)| *at);
         match (positions.next(), positions.next()) {
@@ -284,8 +288,7 @@ impl Subscription {
         }
     }
 
-    /// Requests again the records that were requested and not delivered yet. `share` groups deliver records without
-    /// requests.
+    /// Requests again those records that were requested and not delivered. A `share` group needs no requests.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
         let wanted = self.claims.requested.saturating_sub(self.claims.delivered_before);
         if wanted > 0 {

@@ -11,14 +11,14 @@ use dunlin_wire::{FromClient, MessageKind, SnapshotPart, WireError};
 
 use crate::session::{Channel, ClientSession};
 
-/// The state of a channel whose subscriber follows the state of a state topic.
+/// The data of a channel whose subscriber follows the state of a state topic.
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
-    /// Whether the node fills a gap, by sending a state or the missing records, instead of only reporting the gap.
+    /// Whether the node fills gaps: after a gap, it sends a state or the missing records.
     pub(super) on_gap: bool,
-    /// The position of the subscriber's state, while the subscriber waits for a newer state or for missing records.
+    /// While a gap is not filled: the position of the subscriber's state, before the gap.
     pub(super) unfilled_since: Option<Position>,
-    /// Whether the log will soon have another channel. Messages on this channel are then discarded.
+    /// Whether a new channel will replace this one. Messages on this channel are then discarded.
     pub(super) is_replaced: bool,
     parts: Option<PartialSnapshot>,
 }
@@ -115,8 +115,8 @@ impl ClientSession {
         );
     }
 
-    /// Makes a subscriber continue at another position. Returns the message to send to the node; empty if there is
-    /// nothing to send.
+    /// Makes a subscriber continue at another position of a log. Returns the message to send to the node; empty if
+    /// there is nothing to send.
     pub(crate) fn resync(&mut self, number: u32, log: &LogName, resync: Resync) -> Vec<u8> {
         let mut out = Vec::new();
         let after = match resync {
@@ -125,7 +125,7 @@ impl ClientSession {
         };
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return out };
         let key = (log.topic.clone(), log.partition);
-        // The log has no channel at present; the position is sent once the log has a channel.
+        // The log has no channel now. The client sends the position when it subscribes again.
         if let Some((_, at)) = subscription.logs.get_mut(&key) {
             *at = after;
             return out;

@@ -1,4 +1,4 @@
-//! Finds the worker of this client to which a response or an order of the node belongs.
+//! Passes each response and each order of the node to the worker of this client to which it belongs.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl WorkerTable {
         self.requests.insert(number, WorkerRequest { inbox: Arc::clone(inbox), attaches });
     }
 
-    /// Whether this is the number of a worker's request, or of the request that attached a worker.
+    /// Whether a request with this number belongs to a worker: it attached the worker, or waits for a response.
     pub(super) fn has_request(&self, number: u32) -> bool {
         self.requests.contains_key(&number)
             || self.workers.values().any(|attached| attached.request == number)
@@ -61,8 +61,8 @@ impl WorkerTable {
         Ok(true)
     }
 
-    /// Passes a refusal to its worker. A worker attached by the refused request is detached. Returns `false` if no
-    /// worker sent the request.
+    /// Passes a refusal to its worker. If a worker was attached with this request, the worker is detached. Returns
+    /// `false` if no worker sent the request.
     pub(super) fn handle_refusal(&mut self, refused: &RequestRefused<'_>) -> bool {
         let Some(WorkerRequest { inbox, attaches }) = self.requests.remove(&refused.request) else {
             return self.handle_ended(refused);
@@ -88,7 +88,7 @@ impl WorkerTable {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
             match self.workers.get(&worker) {
                 Some(attached) => attached.inbox.push_orders(of_worker),
-                // The worker has ended: drop the message.
+                // The worker has ended, so its orders are dropped.
                 None => of_worker.for_each(drop),
             }
         }

@@ -1,7 +1,6 @@
 //! TLS over a socket.
 //!
-//! A reader waits in the kernel without holding the TLS state, so that other threads can write during the
-//! wait.
+//! A thread that waits for bytes does not lock the TLS state, so that other threads can write during the wait.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -21,7 +20,7 @@ const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
 #[derive(Debug)]
 pub(super) struct TlsSocket {
     codec: Mutex<TlsCodec>,
-    /// Received bytes that are not decrypted yet. Only the thread that reads from the socket locks this.
+    /// Received bytes that are not decrypted yet. Only the thread that reads from the socket locks them.
     incoming: Mutex<ReceivedCiphertext>,
 }
 
@@ -75,7 +74,8 @@ impl TlsSocket {
         if lock(&self.codec).has_ended() { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Decrypts `received` into `into`. Returns whether the node has closed its direction.
+    /// Decrypts `received` and appends the data to `into`. Returns whether the node has ended its side of the
+    /// connection.
     fn decrypt(&self, fd: &OwnedFd, received: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let mut codec = lock(&self.codec);
         let room = into.capacity() - into.len();
@@ -121,7 +121,7 @@ impl TlsSocket {
     }
 }
 
-/// Writes as much of the slices as possible without waiting.
+/// Writes as many bytes of the slices as the socket has room for, without waiting.
 fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     Ok(sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)?)

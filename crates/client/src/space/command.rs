@@ -1,4 +1,4 @@
-//! Sends commands to entities, spawns and despawns to the process that owns the region.
+//! Sends commands, spawns and despawns of entities to the process that owns the entity's region.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How long the client waits for one process's response. After that time it asks the next process, which may have the
 /// entity.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The number of times that all processes are asked before the client reports that the entity does not exist.
+/// How many times the client asks all processes before it reports that the entity does not exist.
 const ROUNDS: u32 = 5;
 
-/// The result of a command, spawn or despawn, which the region's owner has applied.
-/// The change may be lost if the owner's process dies before the next tick ends.
+/// The result of a command, spawn or despawn that the region's owner has applied. The change may still be lost if the
+/// owner's process dies before the next tick ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandResult {
     /// The process that has the entity, or had it before a despawn.
@@ -34,16 +34,16 @@ pub struct CommandResult {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// No region has the entity.
+    /// No region of the world has the entity.
     #[error("no region of the world has entity {0}")]
     Unknown(EntityId),
-    /// The entity may be in a region without an owner.
+    /// The entity was not found. It may be in a region that has no owner at present.
     #[error(
         "entity {id} was not found; it may be in {}, which no process owns at present: retry when the region has an owner",
         format_regions(.regions)
     )]
     NoOwner {
-        /// The entity.
+        /// The entity's id.
         id: EntityId,
         /// The regions without an owner.
         regions: Vec<RegionId>,
@@ -51,25 +51,25 @@ pub enum CommandError {
     /// The entity was not added: no reachable process owns the region of its position.
     #[error("entity {id} was not spawned: no reachable process owns the region of its position; {}", describe_unowned(.regions))]
     NoPlace {
-        /// The entity.
+        /// The entity's id.
         id: EntityId,
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// The request is not permitted.
+    /// The user may not send this request.
     #[error("the node refused the request: {0}")]
     Refused(String),
-    /// The process refused the request because it is invalid.
+    /// A process refused the request because the request is invalid.
     #[error("a process of the world refused the request: {0}")]
     Invalid(String),
-    /// During the whole timeout, the entity was being handed over, or its process was overloaded.
+    /// The timeout passed while the entity was being handed over, or while its process was overloaded.
     #[error("the request was not carried out within {0:?}: {1}")]
     Busy(Duration, String),
     /// No process can be reached.
     #[error("none of the world's processes can be reached: {0}")]
     Disconnected(String),
-    /// The response was lost: the request may have been carried out. Repeating it is safe, because commands
-    /// set values, and spawns and despawns happen once for an id.
+    /// The response was lost: the request may have been carried out. Repeating the request is safe: a command sets
+    /// values, and an id is spawned or despawned only once.
     #[error("the request may have been carried out: {0}; repeating it is safe")]
     Lost(String),
     /// The regions and owners of the world cannot be read.
@@ -77,10 +77,10 @@ pub enum CommandError {
     WorldOwners(#[from] WorldOwnersError),
 }
 
-/// The responses of the processes, after the client has asked each of them once.
+/// The results of one round, in which the client asks each process once.
 #[derive(Debug, Default)]
 struct QueryRound {
-    /// The reason to ask the processes again, such as a handover; `None` if there is none.
+    /// The reason to ask all processes once more, such as a handover; `None` if there is none.
     busy: Option<String>,
     unreachable: Option<String>,
     lost: Option<String>,
@@ -88,7 +88,7 @@ struct QueryRound {
 }
 
 impl World {
-    /// Changes an entity, wherever it is, within `timeout`.
+    /// Changes an entity, wherever it is. Fails if this takes longer than `timeout`.
     pub fn command<const D: usize>(
         &mut self,
         command: &EntityCommand<'_, D>,
@@ -99,8 +99,8 @@ impl World {
         })
     }
 
-    /// Adds an entity, within `timeout`. The owner of the region at the entity's position adds the entity after
-    /// checking that no region has an entity with this id. The entity's generation and frozen flag are not sent.
+    /// Adds an entity. Fails if this takes longer than `timeout`. The owner of the region at the entity's position
+    /// first checks that no region has an entity with this id. The entity's generation and frozen flag are not sent.
     pub fn spawn<const D: usize>(
         &mut self,
         entity: &Entity<'_, D>,
@@ -111,12 +111,12 @@ impl World {
         self.send_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, not_spawned)
     }
 
-    /// Removes an entity, wherever it is, within `timeout`.
+    /// Removes an entity, wherever it is. Fails if this takes longer than `timeout`.
     pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<CommandResult, CommandError> {
         self.send_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |map| map.entity_error(id))
     }
 
-    /// Asks one process after another until one has the entity or owns the region of its position.
+    /// Asks one process after another, until one of them has the entity or owns the region at its position.
     fn send_to_owner<const D: usize>(
         &mut self,
         endpoint: &str,
@@ -126,13 +126,13 @@ impl World {
     ) -> Result<CommandResult, CommandError> {
         let mut unanswered = None;
         let sent = self.query_processes(endpoint, request, timeout, error_without_owner, &mut unanswered);
-        // A process that did not respond may have carried out the request, and another process may have refused the
-        // request for this reason. The error of the other process then says nothing about the outcome.
+        // A process that did not respond may have carried out the request. Another process may then have refused it for
+        // just this reason, so its error says nothing about the outcome.
         sent.map_err(|error| unanswered.map_or(error, CommandError::Lost))
     }
 
-    /// Like [`send_to_owner`](Self::send_to_owner). Stores in `unanswered` why a process that may have received the
-    /// request did not respond.
+    /// Like [`send_to_owner`](Self::send_to_owner). If a process may have received the request and did not respond,
+    /// stores the reason in `unanswered`.
     fn query_processes<const D: usize>(
         &mut self,
         endpoint: &str,
@@ -147,7 +147,7 @@ impl World {
         loop {
             round += 1;
             let map = self.world_owners_until(until).map_err(|error| match (error, &busy) {
-                // The time has passed since a process was busy.
+                // The timeout has passed, and before that a process was busy. The latter is the error to return.
                 (WorldOwnersError::Kv(_), Some(why)) => CommandError::Busy(timeout, why.clone()),
                 (error, _) => error.into(),
             })?;
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Asks one process. Returns `None` if it has neither the entity nor the region.
+    /// Asks one process. Returns `None` if the process has neither the entity nor the region at its position.
     fn request(
         &mut self,
         (process, endpoint): (u64, &str),
@@ -208,7 +208,7 @@ impl World {
                 return Err(CommandError::Refused(why));
             }
             // The process has ended, and another process may own its regions. If the request was sent, the process may
-            // have applied the request before it ended, and a standby may have the change.
+            // have applied it before it ended, and a standby may have a copy of the change.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
                 if requester.sent_requests() != sent_before {
                     *unanswered = Some(why.to_string());

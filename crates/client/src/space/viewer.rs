@@ -1,4 +1,4 @@
-//! Shows the entities near an entity or a point, merged from the updates of all processes of the world.
+//! Shows the entities near an entity or a point. Merges the updates that all processes of the world send.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::pending_request::deadline;
 
 /// The interval at which the viewer reads the list of processes.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the viewer waits for messages of one process before it continues with the next.
+/// How long the viewer waits for messages of one process before it turns to the next process.
 const PROCESS_WAIT: Duration = Duration::from_millis(2);
 
 /// The reason why a viewer cannot continue.
@@ -24,10 +24,10 @@ pub enum ViewError {
     /// The user may not watch the world, or a process's node does not accept the client's credentials.
     #[error("the node refused the viewer: {0}")]
     Refused(String),
-    /// A process refused the viewer because its request is invalid, for example its radius.
+    /// A process refused the viewer because the viewer's request is invalid, for example its radius.
     #[error("a process of the world refused the viewer: {0}")]
     Invalid(String),
-    /// The message of a process is malformed.
+    /// A process sent a malformed message.
     #[error("a process sent a malformed message: {0}")]
     Unreadable(#[from] StateError),
     /// The regions and owners of the world cannot be read.
@@ -41,11 +41,12 @@ impl From<SpaceDecodeError> for ViewError {
     }
 }
 
-/// Receives updates about the entities around one entity of a world, also when that entity changes its region.
-/// Every process of the world reports its own entities. The viewer finds new processes, and new owners of a dead
-/// process's regions, by itself; until then the last known entities stay visible.
+/// Receives updates about the entities around one entity of a world, even after that entity has moved to another
+/// region. Every process of the world reports its own entities. The viewer finds new processes by itself, and also the
+/// new owners of a dead process's regions. Until it has found the new owners, the entities of the dead process stay
+/// visible.
 ///
-/// For an entity that is handed over, the viewer may report that it leaves and enters within one tick.
+/// When an entity is handed over, the viewer may report within one tick that the entity left and entered.
 #[derive(Debug)]
 pub struct Viewer<const D: usize> {
     world: World,
@@ -55,13 +56,13 @@ pub struct Viewer<const D: usize> {
     changes: VecDeque<SceneChange>,
     new_changes: Vec<SceneChange>,
     refreshed_at: Instant,
-    /// The list of processes that is being read.
+    /// The read of the list of processes that is under way.
     pending_owners: Option<PendingWorldOwners>,
     next_process: usize,
 }
 
 impl World {
-    /// Starts to watch. `schema` describes the components of the entities.
+    /// Starts to watch the entities that `watch` selects. `schema` describes the components of the entities.
     pub fn watch<const D: usize>(
         &self,
         watch: SurroundingsWatch,
@@ -93,15 +94,15 @@ impl<const D: usize> Viewer<D> {
         if self.changes.is_empty() {
             self.drain()?;
         } else {
-            // Reading the list of processes also drives the connection to the node, which may be lost while changes of
-            // the processes are queued.
+            // Reads the list of processes here too, which also drives the connection to the node. Without this, a lost
+            // connection would stay unnoticed while changes are queued.
             self.refresh()?;
         }
         Ok(self.changes.pop_front())
     }
 
-    /// Returns the next change; `None` after `timeout`. A process or node that does not respond delays neither the
-    /// changes of the other processes nor the end of the wait.
+    /// Returns the next change; `None` if none arrives within `timeout`. A process or node that does not respond does
+    /// not delay the changes of other processes, and does not extend the wait.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<SceneChange>, ViewError> {
         let until = deadline(timeout);
         loop {
@@ -153,22 +154,23 @@ impl<const D: usize> Viewer<D> {
         }
         match polled {
             Ok(Some(owners)) => self.update_links(owners.processes),
-            // A node without a data directory has no keys after a restart. The world's processes write them again.
+            // A node without a data directory loses its keys when it restarts. The world's processes then write them
+            // again.
             Ok(None) | Err(WorldOwnersError::Kv(_) | WorldOwnersError::NoWorld(_)) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Keeps the links to `processes`, drops the links to all other processes, and adds the missing links. A link
-    /// connects while the viewer reads it, so that a process that does not respond does not delay the others.
+    /// Updates the links to processes: keeps those to `processes`, drops all others, and adds the missing ones. A new
+    /// link connects only while the viewer reads it, so that a process that does not respond does not delay the others.
     fn update_links(&mut self, processes: BTreeMap<u64, String>) {
         self.links.retain(|process, (url, _)| processes.get(process) == Some(url));
         for (process, url) in processes {
             if self.links.contains_key(&process) {
                 continue;
             }
-            // An invalid address is tried again with the next list.
+            // If the address is invalid, the viewer tries again when it has read the list again.
             if let Ok(client) = self.world.client.open_node(&url) {
                 let subject = subject(&self.world.name, process, "watch");
                 self.links.insert(process, (url, ViewerLink::new(client, subject, self.watch)));

@@ -17,7 +17,7 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::request::requester_prefix;
 use crate::subscriber::Subscriber;
 
-/// A viewer's connection to one process, which receives this process's messages.
+/// A viewer's connection to one process, on which the viewer receives the messages of this process.
 #[derive(Debug)]
 pub(super) struct ViewerLink {
     client: Client,
@@ -26,21 +26,21 @@ pub(super) struct ViewerLink {
     open_link: Option<OpenLink>,
 }
 
-/// The objects that exist only as long as the connection.
+/// The subscriber and the publisher of a link, which exist only as long as its connection.
 #[derive(Debug)]
 struct OpenLink {
     connection: u64,
     inbox: String,
     subscriber: Subscriber,
     publisher: Publisher,
-    /// The time until which the node may accept the subscriber and the publisher.
+    /// The time until which the node has to accept the subscriber and the publisher.
     until: Instant,
     /// Whether the node has accepted the subscriber and the publisher, and the request to watch was sent.
     is_watching: bool,
 }
 
 impl ViewerLink {
-    /// Prepares a connection to the process that receives requests at `subject` of the client's node.
+    /// Prepares a link to the process that receives requests at `subject`, through the node of `client`.
     pub(super) fn new(client: Client, subject: String, watch: SurroundingsWatch) -> ViewerLink {
         ViewerLink { client, subject, watch, open_link: None }
     }
@@ -50,7 +50,7 @@ impl ViewerLink {
         self.open_link.as_ref().is_some_and(|open_link| open_link.is_watching)
     }
 
-    /// Applies the messages that have arrived, without waiting. Returns `false` without a connection.
+    /// Applies all messages that have arrived, without waiting. Returns `false` if there is no connection.
     pub(super) fn drain<const D: usize>(
         &mut self,
         scene: &mut Scene<D>,
@@ -72,7 +72,7 @@ impl ViewerLink {
             match open_link.subscriber.ready() {
                 Ok(true) => {}
                 Ok(false) => break,
-                // The subscription is made again on the next connection.
+                // The subscription failed. The next connection makes a new one.
                 Err(_) => {
                     self.open_link = None;
                     return Ok(false);
@@ -85,7 +85,7 @@ impl ViewerLink {
                     WorldResponse::Refused { text, .. } => return Err(ViewError::Invalid(text.to_owned())),
                     WorldResponse::Watching | WorldResponse::Done { .. } => {}
                 },
-                // The client has lost messages of the process and begins again with the complete list of entities.
+                // Messages of the process were lost. The viewer begins again with the complete list of entities.
                 Event::Notice(_) => restarts = true,
             }
         }
@@ -99,14 +99,14 @@ impl ViewerLink {
     /// Waits until messages may have arrived.
     pub(super) fn wait(&mut self, timeout: Duration) {
         match &mut self.open_link {
-            // An error is returned by the next call of `drain`.
+            // Ignores an error of the wait, because the next call of `drain` returns it.
             Some(open_link) => drop(open_link.subscriber.wait(Some(timeout))),
             None => std::thread::sleep(timeout),
         }
     }
 
-    /// Opens the subscriber and the publisher if there is a connection. Their responses arrive later. Fails if the node
-    /// does not accept the client's credentials.
+    /// Opens the subscriber and the publisher if there is a connection, without waiting for the node's responses. Fails
+    /// if the node does not accept the client's credentials.
     fn begin_open(&mut self) -> Result<(), ViewError> {
         let shared = &self.client.shared;
         if !self.client.is_up()
@@ -160,7 +160,7 @@ impl ViewerLink {
         request.encode(&mut bytes);
         let mut draft = Draft::from(&bytes[..]);
         draft.meta.reply = Some(inbox);
-        // If the connection is lost, the next one sends the request again.
+        // Ignores a lost connection, because the next connection sends the request again.
         let _ = publisher.send(draft).and_then(|()| publisher.send_batches());
     }
 }

@@ -18,7 +18,7 @@ use crate::pending_request::deadline;
 pub struct RegionOwner {
     /// The region.
     pub region: RegionId,
-    /// The owning process and its epoch; `None` without an owner.
+    /// The number of the owning process and its epoch; `None` if the region has no owner.
     pub owner: Option<(u64, u64)>,
 }
 
@@ -27,7 +27,7 @@ pub struct RegionOwner {
 pub struct WorldOwners {
     /// The world's name.
     pub world: String,
-    /// The addresses of the processes' nodes, by process.
+    /// For each process, the address of its node.
     pub processes: BTreeMap<u64, String>,
     /// All regions that have had an owner.
     pub regions: Vec<RegionOwner>,
@@ -36,7 +36,7 @@ pub struct WorldOwners {
 }
 
 impl WorldOwners {
-    /// Fails unless the world has begun and a process runs it.
+    /// Fails if the world has not begun, or if no process runs it.
     pub fn check(&self) -> Result<(), WorldOwnersError> {
         let world = self.world.clone();
         if self.processes.is_empty() {
@@ -50,7 +50,7 @@ impl WorldOwners {
         }
     }
 
-    /// The error to return if no process has the entity.
+    /// Returns the error for the case that no process has the entity.
     pub fn entity_error(&self, id: EntityId) -> CommandError {
         let regions = self.unowned_regions();
         if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
@@ -62,7 +62,7 @@ impl WorldOwners {
     }
 }
 
-/// A read of a world's owners that does not wait.
+/// A read of a world's owners that is under way, and for which no thread waits.
 #[derive(Debug)]
 pub(super) struct PendingWorldOwners {
     client: Client,
@@ -72,7 +72,7 @@ pub(super) struct PendingWorldOwners {
     end: Vec<u8>,
     /// The keys of the pages that have arrived.
     entries: Vec<KvEntry>,
-    /// The query for the next page, and the time until which its answer may arrive.
+    /// The query for the next page, and the time until which its response has to arrive.
     page: Option<(PendingQuery, Instant)>,
 }
 
@@ -116,7 +116,7 @@ impl World {
         WorldOwners::from_entries(&self.name, &self.client.kv().prefix(prefix_of(&self.name))?)
     }
 
-    /// Like [`world_owners`](Self::world_owners), but fails at `until` at the latest.
+    /// Like [`world_owners`](Self::world_owners), but gives up at `until`.
     pub(super) fn world_owners_until(&self, until: Instant) -> Result<WorldOwners, WorldOwnersError> {
         check_world_name(&self.name)?;
         let entries = self.client.kv().prefix_until(&prefix_of(&self.name), until)?;
@@ -138,8 +138,8 @@ impl World {
 }
 
 impl PendingWorldOwners {
-    /// Returns the owners once all their keys have arrived, `None` until then, or an error if a page does not arrive in
-    /// time. Does not wait; sends the first query when there is a connection.
+    /// Returns the owners when all pages of their keys have arrived, and `None` before that. Fails if a page does not
+    /// arrive in time. Does not wait; sends the first query as soon as there is a connection.
     pub(super) fn poll(&mut self) -> Result<Option<WorldOwners>, WorldOwnersError> {
         loop {
             if let Some((answered, _)) = self.page.take_if(|(page, _)| page.poll_answered()) {
