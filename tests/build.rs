@@ -1,12 +1,13 @@
-//! Extracts the Rust subscription from the README as the source of the program `readme-rust`, which a test runs.
+//! Extracts the Rust example of a subscription from the README. The example becomes the source of the program
+//! `readme-rust`, which a test runs.
 
 use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// The node's address in the README. It is replaced by `URL_ARGUMENT` in the program.
+/// The node's address as it stands in the README. In the program, `URL_ARGUMENT` replaces it.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
-/// The expression in Rust that returns the program's first argument, a node's address.
+/// A Rust expression for the program's first argument, which is the address of a node.
 const URL_ARGUMENT: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";
 
 fn main() {

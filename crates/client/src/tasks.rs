@@ -43,18 +43,18 @@ pub struct Tasks {
 pub struct Submission {
     /// One result for each task, in order.
     pub tasks: Vec<SubmittedTask>,
-    /// The pause that the cluster requests before the next submission.
+    /// How long the cluster asks the client to wait before it submits more tasks.
     pub slow_down: Duration,
 }
 
-/// One page of a list of tasks.
+/// One page of a list of tasks, and the place where the next page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPage {
     /// The tasks.
     pub tasks: Vec<TaskView>,
     /// Where the next page begins; `None` on the last page.
     pub next: Option<u32>,
-    /// The present time of the cluster's clock in ms. The times in the tasks are of the same clock.
+    /// The present time of the cluster's clock in ms. The times in the tasks come from the same clock.
     pub now_ms: u64,
 }
 
@@ -66,7 +66,7 @@ impl Client {
 }
 
 impl Tasks {
-    /// Returns a handle with stale reads: the node answers from its own state, without asking the leader.
+    /// Returns a handle with stale reads: the node answers from its own state, without a request to the leader.
     pub fn stale(&self) -> Tasks {
         Tasks { query_kind: TasksKind::StaleQuery, ..self.clone() }
     }
@@ -77,7 +77,7 @@ impl Tasks {
         submitted.tasks.first().copied().ok_or_else(TasksError::unexpected_response)
     }
 
-    /// Submits tasks for `tenant`, either all or none.
+    /// Submits tasks for `tenant`. The cluster accepts either all of them or none.
     pub fn submit_all(&self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Result<Submission, TasksError> {
         match self.command(&TaskCommand::Submit { tenant: tenant.as_bytes(), tasks })? {
             CommandReply::Submitted { tasks, slow_down_ms } => {
@@ -92,7 +92,7 @@ impl Tasks {
         self.get_at(task).map(|(task, _)| task)
     }
 
-    /// Reads a task, and the time of the cluster's clock in ms. The times in the task are of the same clock.
+    /// Reads a task, and the present time of the cluster's clock in ms. The times in the task come from the same clock.
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
         match self.query(&TaskQuery::Get { task })? {
             TaskQueryResult::Task { task, now_ms } => Ok((task, now_ms)),
@@ -147,7 +147,7 @@ impl Tasks {
         }
     }
 
-    /// Reads the measurements from which the autoscaler decides.
+    /// Reads the measurements on which the autoscaler bases its decisions.
     pub fn signals(&self) -> Result<Signals, TasksError> {
         match self.query(&TaskQuery::Signals)? {
             TaskQueryResult::Signals { signals } => Ok(signals),
@@ -166,29 +166,30 @@ impl Tasks {
         self.count_changed(&TaskCommand::Cancel { task })
     }
 
-    /// Runs a dead letter again with all its retries. Returns the number of changed tasks.
+    /// Queues a dead letter again, with all its retries. Returns the number of changed tasks.
     pub fn retry(&self, task: u64) -> Result<u64, TasksError> {
         self.count_changed(&TaskCommand::Retry { task })
     }
 
-    /// Runs the oldest dead letters of a tenant again, at most `count` (0 for the largest number). Returns their
-    /// number, and whether there are more. Skips poisoned tasks: those whose workers died.
+    /// Queues the oldest dead letters of a tenant again: at most `count`, or as many as one step can take if `count` is
+    /// 0. Returns their number, and whether there are more dead letters. Skips poisoned tasks, which are tasks whose
+    /// workers died.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
     }
 
-    /// Like [`redrive`](Self::redrive), including poisoned tasks.
+    /// Like [`redrive`](Self::redrive), but does not skip poisoned tasks.
     pub fn redrive_with_poisoned(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::Redrive { tenant: tenant.as_bytes(), count })
     }
 
-    /// Runs the oldest dead letters of a tenant again, at most `count`, in as many steps as the cluster needs. Returns
-    /// their number. Skips poisoned tasks unless `poisoned` is set. Does not restart a task that fails again during the
-    /// call, unless another client restarts or removes dead letters at the same time.
+    /// Queues the oldest dead letters of a tenant again, at most `count`, in as many steps as the cluster needs.
+    /// Returns their number. Skips poisoned tasks unless `poisoned` is set. A task that fails again during the call
+    /// stays a dead letter, unless another client restarts or removes dead letters at the same time.
     pub fn redrive_many(&self, tenant: &str, count: u64, poisoned: bool) -> Result<u64, TasksError> {
-        // If one step is not enough, all steps together restart at most as many tasks as are dead now. The cluster
-        // restarts tasks in the order in which they failed, so a task that fails again comes after these. Poisoned
-        // tasks that are skipped must not count: tasks that fail again would be restarted in their place.
+        // If one step is not enough, all steps together restart at most as many tasks as are dead letters now. The
+        // cluster restarts dead letters in the order in which they failed, so tasks that fail again come last. Skipped
+        // poisoned tasks do not count: otherwise the last step would restart tasks that have failed again.
         let has_one_step = count <= u64::from(SchedulerLimits::default().batch_max);
         let count = match has_one_step {
             true => count,
@@ -209,7 +210,7 @@ impl Tasks {
         Ok(restarted)
     }
 
-    /// Counts the dead letters of a tenant, and among them the poisoned tasks only if `poisoned` is set.
+    /// Counts the dead letters of a tenant. Poisoned tasks count only if `poisoned` is set.
     fn count_dead_letters(&self, tenant: &str, poisoned: bool) -> Result<u64, TasksError> {
         let stage = Some(TaskStage::Dead);
         let filter = ListFilter { tenant: tenant.as_bytes(), stage, ..ListFilter::default() };
@@ -231,7 +232,8 @@ impl Tasks {
         self.count_changed_with_more(&TaskCommand::Discard { tenant: tenant.as_bytes(), count })
     }
 
-    /// Creates or changes a schedule, which submits a task at each time of the cron expression, in UTC.
+    /// Creates or changes a schedule. The schedule submits a task at each time that the cron expression describes, in
+    /// UTC.
     pub fn schedule(
         &self,
         tenant: &str,

@@ -1,9 +1,9 @@
 //! TLS options of a client, and readable TLS errors.
 //!
-//! TLS 1.2 and 1.3 by rustls with the cryptography of ring. The node's certificate must be signed by a
+//! TLS 1.2 and 1.3 are implemented by rustls, with the cryptography of ring. The node's certificate must be signed by a
 //! trusted authority and be valid for the host of the URL; this check cannot be disabled.
 //!
-//! [`TlsCodec`] is one connection as bytes; a node's listeners use it too.
+//! [`TlsCodec`] encrypts and decrypts the bytes of one connection. Clients and the listeners of nodes use it.
 
 mod codec;
 
@@ -27,13 +27,13 @@ pub const PROTOCOL: &[u8] = b"dunlin";
 #[derive(Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TlsOptions {
-    /// Certificates of the trusted authorities; `None` means the operating system's.
+    /// The certificates of the trusted authorities; `None` means the authorities that the operating system trusts.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate, with its chain.
     pub cert: Option<Vec<u8>>,
     /// The private key of the client's certificate.
     pub key: Option<Vec<u8>>,
-    /// The name that the node's certificate must contain, if it is not the host of the address.
+    /// The name that the node's certificate must contain; `None` means the host of the address.
     pub name: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for TlsOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The text is not PEM.
+    /// An option's text is not valid PEM.
     #[error("{what}: {why}")]
     Pem {
         /// The name of the option with the invalid text.
@@ -63,7 +63,7 @@ pub enum TlsError {
         /// The reason why the text is invalid.
         why: String,
     },
-    /// A certificate without a key, or a key without a certificate.
+    /// The options have a certificate without a key, or a key without a certificate.
     #[error("a client certificate and its key belong together: give both or neither")]
     CertWithoutKey,
     /// The key does not belong to the certificate, or is unusable.
@@ -90,7 +90,7 @@ pub fn clock() -> Arc<dyn TimeProvider> {
     Arc::new(TlsClock)
 }
 
-/// The system's time, in which times before 1970 count as 1970. rustls's own clock panics at such times.
+/// The system's time. Times before 1970 count as 1970, because rustls's own clock panics at such times.
 #[derive(Debug)]
 struct TlsClock;
 
@@ -104,7 +104,7 @@ fn unix_time(now: SystemTime) -> UnixTime {
     UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// The certificates of a PEM text, at least one.
+/// Returns the certificates in a PEM text. Fails if there is none.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
@@ -116,7 +116,7 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> 
     }
 }
 
-/// The private key of a PEM text.
+/// Returns the private key in a PEM text.
 pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => {
@@ -126,7 +126,7 @@ pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// The authorities of a PEM text.
+/// Returns the certificates of authorities in a PEM text, as a store of trusted authorities.
 pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
@@ -151,7 +151,7 @@ impl Connector {
         };
         let host = options.name.as_deref().unwrap_or(host).trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Host(host.to_owned()))?;
-        // This does not fail, because ring supports TLS 1.2 and TLS 1.3.
+        // Always succeeds, because ring supports TLS 1.2 and TLS 1.3.
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::CertAndKey(error.to_string()))?
@@ -177,7 +177,7 @@ impl Connector {
     }
 }
 
-/// Explains an error of a certificate and its key.
+/// Explains why a certificate and its key cannot be used together.
 pub fn mismatch(error: &Error) -> String {
     match error {
         Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
@@ -202,8 +202,7 @@ pub(crate) fn explain(error: &Error) -> String {
     let certificate = "the node's certificate";
     match error {
         Error::InvalidCertificate(wrong) => match wrong {
-            // The certificate may be signed by an authority that has the same name as a trusted authority, but another
-            // key.
+            // A trusted authority may have the same name as the one that signed the certificate, but another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                 "{certificate} is signed by an authority that is not trusted here; to trust it, give its certificate as the CA file"
             ),

@@ -19,20 +19,20 @@ use crate::refusal::RefusedError;
 
 /// The number of topics on one page of a list.
 const PAGE_TOPICS: u32 = 1_000;
-/// With this prefix before the topic's name, a request for settings returns the topic's groups that have dead letters
-/// which are not stored yet.
+/// The prefix of a query. A request for settings with this prefix before a topic's name returns the topic's groups that
+/// have dead letters which are not stored yet.
 const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
-/// The number of requests for settings that are sent before the client waits for the first response.
+/// How many requests for settings the client sends before it waits for the first response.
 const SETTINGS_AHEAD: usize = 256;
 
 /// The reason why a request about topics failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The node refused.
+    /// A node refused the request, with this error code.
     #[error(transparent)]
     Refused(#[from] RefusedError),
-    /// No connection; the request was not sent.
+    /// There is no connection, so the request was not sent.
     #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
@@ -47,18 +47,18 @@ pub struct TopicSummary {
     pub name: String,
     /// The pattern of the subjects that the topic owns.
     pub pattern: String,
-    /// The number of partitions; 0 for a topic on disk that could not be opened.
+    /// The number of partitions; 0 if the topic is on disk and could not be opened.
     pub partitions: u16,
     /// Whether publishers wait for registered subscribers.
     pub reliable: bool,
-    /// The number of retained records. In this field and the following ones, `None` means that a node with some of the
-    /// data does not respond.
+    /// The number of retained records. This field and the following ones are `None` if a node that has some of the data
+    /// does not respond.
     pub records: Option<u64>,
     /// The size of the retained records in bytes.
     pub bytes: Option<u64>,
     /// The number of records appended in the current epochs, including those that are not retained.
     pub appended: Option<u64>,
-    /// The number of current subscriptions at all nodes.
+    /// The number of present subscriptions at all nodes.
     pub subscribers: Option<u32>,
 }
 
@@ -69,54 +69,54 @@ pub struct TopicDescription {
     pub name: String,
     /// The configuration.
     pub config: TopicConfig,
-    /// The number of publishers at all nodes; `None` if a node does not respond.
+    /// The number of publishers at all nodes; `None` if one of the nodes does not respond.
     pub publishers: Option<u32>,
-    /// The number of subscriptions at all nodes; `None` if a node does not respond. The list `subscribers` may be
-    /// shorter.
+    /// The number of subscriptions at all nodes; `None` if one of the nodes does not respond. The list `subscribers`
+    /// may contain fewer of them.
     pub subscribers_total: Option<u32>,
-    /// The partitions; empty if the topic's owner does not respond.
+    /// A description of each partition; empty if the topic's owner does not respond.
     pub logs: Vec<LogDescription>,
-    /// The slowest subscriptions, slowest first.
+    /// The subscriptions with the largest lag, largest first.
     pub subscribers: Vec<SubscriptionDescription>,
     /// The groups.
     pub groups: Vec<GroupDescription>,
-    /// Further settings, and status such as the state of each partition, as names and values.
+    /// Further settings and status values, such as the state of each partition, each with its name.
     pub settings: Vec<(String, String)>,
 }
 
 /// The retained records and bytes of one partition of a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogDescription {
-    /// The partition.
+    /// The partition's number.
     pub partition: u16,
     /// The position of the oldest retained record. If no record is retained, the position of the next record.
     pub first: Position,
-    /// The last appended sequence number.
+    /// The sequence number of the record that was appended last.
     pub last_seq: u64,
     /// The size of the retained records in bytes.
     pub bytes: u64,
-    /// The time of the last append in ns since the Unix epoch; 0 for never.
+    /// The time of the last append in ns since the Unix epoch; 0 if there was no append.
     pub last_append_ns: u64,
 }
 
-/// A subscription of a topic, with its position and lag.
+/// A subscription to one partition of a topic, with its position and lag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionDescription {
     /// The subscription's name.
     pub name: String,
-    /// The partition.
+    /// The partition's number.
     pub partition: u16,
-    /// The last delivered record.
+    /// The position of the last record that was delivered to the subscription.
     pub position: Position,
     /// The number of records that the subscriber still has to read.
     pub lag: u64,
-    /// The number of missed records.
+    /// The number of records that the subscriber has missed.
     pub missed: u64,
     /// Whether publishers wait for the subscriber.
     pub registered: bool,
 }
 
-/// A group of a topic, with the number of its members, of its waiting and claimed records, and of its dead letters.
+/// A group of a topic, with the numbers of its members, waiting records, claimed records and dead letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
     /// The group's name.
@@ -129,15 +129,16 @@ pub struct GroupDescription {
     pub waiting: u64,
     /// The number of records that members have claimed and not acknowledged.
     pub claimed: u64,
-    /// The number of dead letters that their topic has not stored yet. 0 if the node's version does not report it.
+    /// The number of dead letters that are not stored in the topic for dead letters yet. 0 if the node's version does
+    /// not report this number.
     pub pending_dead_letters: u64,
-    /// The reason why the dead letters' topic refused a dead letter that still waits: an error code and a text. `None`
-    /// if no dead letter waits because of a refusal.
+    /// The reason why the topic for dead letters refused a dead letter, which still waits to be stored: an error code
+    /// and a text. `None` if no dead letter waits because of a refusal.
     pub dead_letter_error: Option<String>,
 }
 
 impl Client {
-    /// Creates a topic. With `accept_same`, an existing topic with the same configuration counts as success.
+    /// Creates a topic. If `accept_same` is set and a topic with the same name and configuration exists, succeeds too.
     pub fn create_topic(&self, name: &str, config: &TopicConfig, accept_same: bool) -> Result<(), CallError> {
         let created = with_create(name, config, accept_same, |create| self.shared.call(create))?;
         lock(&self.shared.session).topic_created(name, config);
@@ -208,18 +209,18 @@ impl Client {
         self.shared.read_settings(&bytes)
     }
 
-    /// Returns the groups of a topic that have dead letters which are not stored yet. Each entry is the group's name,
-    /// and a text with the number of these dead letters and the reason.
+    /// Returns the groups of a topic that have dead letters which are not stored yet. Each entry has the group's name,
+    /// and a text that contains the number of these dead letters and the reason.
     fn pending_dead_letters(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         match self.topic_settings(&format!("{PENDING_DEAD_LETTERS}{topic}")) {
-            // A node of an earlier version does not know the request.
+            // A node with an earlier version does not know this query.
             Err(CallError::Refused(_)) => Ok(Vec::new()),
             response => response,
         }
     }
 
-    /// Like [`topic_settings`](Client::topic_settings), but for several topics, in order. Sends the next requests
-    /// before the responses arrive, so that many topics take few round trips.
+    /// Like [`topic_settings`](Client::topic_settings), but for several topics, in order. Sends further requests while
+    /// earlier ones have no response, so that many topics need few round trips.
     pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, CallError>> {
         let mut settings = Vec::with_capacity(topics.len());
         for topics in topics.chunks(SETTINGS_AHEAD) {
@@ -294,7 +295,7 @@ impl TopicDescription {
     }
 }
 
-/// The settings of a configuration that are sent as pairs of name and value.
+/// Returns those settings of a configuration that are sent as pairs of a name and a value.
 fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     if let Some(durable) = &config.durable {
@@ -310,7 +311,7 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     settings
 }
 
-/// Calls `with` with a function that encodes the CREATE message for a request number.
+/// Calls `with` with a function that takes the number of a request and encodes the CREATE message.
 fn with_create<R>(
     name: &str,
     config: &TopicConfig,
@@ -346,7 +347,8 @@ fn unexpected_response() -> CallError {
 }
 
 impl SharedClient {
-    /// Fails if the connected node's protocol version does not have the message. Succeeds without a connection.
+    /// Fails if the connected node's protocol version does not have messages of this kind. Succeeds if there is no
+    /// connection.
     pub(crate) fn check_version(&self, kind: MessageKind) -> Result<(), CallError> {
         let session = lock(&self.session);
         if !session.is_up || session.version >= kind.since() {
@@ -357,8 +359,8 @@ impl SharedClient {
         Err(CallError::Refused(RefusedError { code: ErrorCode::Version, numbers, text }))
     }
 
-    /// Sends a request and waits for its response. Returns the response's bytes, which are empty if the response is
-    /// only "done".
+    /// Sends a request and waits for its response. Returns the bytes of the response, which are empty if the response
+    /// is DONE.
     pub(crate) fn call<'a>(
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
@@ -367,8 +369,8 @@ impl SharedClient {
         self.send_request(request)?.wait(Some(until))
     }
 
-    /// Like [`call`](SharedClient::call), for a request without side effects: sends it again if its response was lost
-    /// with the connection.
+    /// Like [`call`](SharedClient::call), for a request without side effects. If the connection is lost before the
+    /// response, sends the request again.
     pub(crate) fn query<'a>(
         self: &Arc<SharedClient>,
         request: impl Fn(u32) -> FromClient<'a>,
@@ -378,7 +380,7 @@ impl SharedClient {
         repeat_while_lost(until, is_lost, || self.send_request_until(until, &request)?.wait(Some(until)))
     }
 
-    /// Decodes the bytes of a response that was already found to be valid.
+    /// Decodes the bytes of a response. The client checked these bytes when it received them.
     pub(crate) fn decode_response<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
         let limits = dunlin_wire::DecoderLimits {
             run_bytes_max: self.limits.run_bytes_max,

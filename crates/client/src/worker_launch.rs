@@ -1,4 +1,4 @@
-//! How a worker process communicates with the node that started it (`dunlin dev --workers …`): environment
+//! The exchange between a worker process and the node that started it (`dunlin dev --workers …`), through environment
 //! variables and standard input.
 
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The variable with the name under which the worker attaches.
+/// The environment variable that contains the name under which the worker attaches.
 pub const NAME_VARIABLE: &str = "DUNLIN_WORKER_NAME";
-/// The variable that tells a worker to end when its standard input ends.
+/// The environment variable that tells a worker to end when its standard input ends.
 const END_WITH_STDIN_VARIABLE: &str = "DUNLIN_END_WITH_STDIN";
-/// The variable that tells a worker to wait for the node's order before it attaches.
+/// The environment variable that tells a worker to wait for the node's order before it attaches.
 const WARM_VARIABLE: &str = "DUNLIN_WORKER_WARM";
 /// The message with which a worker reports that it is ready to attach.
 const PREPARED: &[u8] = b"prepared\n";
@@ -30,8 +30,8 @@ pub struct WorkerLaunch {
 }
 
 impl WorkerLaunch {
-    /// Reads the environment variables. If they say that the node is connected to standard input, starts a thread that
-    /// reads from it.
+    /// Reads the environment variables. If they say that standard input is connected to the node, starts a thread that
+    /// reads from standard input.
     pub fn from_env() -> WorkerLaunch {
         let is_set = |variable| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
         let launch = WorkerLaunch {
@@ -52,7 +52,7 @@ impl WorkerLaunch {
         loop {
             match stdin.read(&mut buffer) {
                 Ok(0) => break,
-                // The only message of the node is the order to attach.
+                // The node sends a line only to order the worker to attach.
                 Ok(count) if buffer[..count].contains(&b'\n') => {
                     self.may_attach.store(true, Ordering::Release)
                 }
@@ -74,12 +74,12 @@ impl WorkerLaunch {
         Arc::clone(&self.is_orphaned)
     }
 
-    /// Waits until the worker may attach: a worker that the node started in advance waits for the node's order. Returns
-    /// `false` if the worker has to end, because `stop` is set or the node is gone.
+    /// Waits until the worker may attach. A worker that the node started in advance waits for the node's order; other
+    /// workers do not wait. Returns `false` if the worker has to end, because `stop` is set or the node is gone.
     pub fn wait_for_work(&self, stop: &AtomicBool) -> io::Result<bool> {
         let is_over = || stop.load(Ordering::Acquire) || self.is_orphaned.load(Ordering::Acquire);
         if self.is_warm {
-            // The bytes are so few that one call writes them all.
+            // The message is so short that one call writes it completely.
             rustix::io::write(io::stdin(), PREPARED)?;
             while !self.may_attach.load(Ordering::Acquire) && !is_over() {
                 thread::sleep(CHECK_INTERVAL);

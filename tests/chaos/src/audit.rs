@@ -1,4 +1,4 @@
-//! Checks of all clients' histories, in addition to linearizability.
+//! Checks of the histories of all clients, for faults that the check for linearizability does not find.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::history::{Operation, key};
 use crate::locks::LockHistory;
 use crate::watches::WatchTrace;
 
-/// Checks that each revision belongs to one change. A change that was requested after the acknowledgement of another
-/// change must have a later revision. Returns the number of changes with known revisions.
+/// Checks that each revision belongs to one change. If a change was requested after another one was acknowledged, it
+/// must have a later revision. Returns the number of changes whose revisions are known.
 pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
     let known = operations.iter().filter_map(|op| Some((op, op.response.as_ref()?.0, op.revision()?)));
     let changes: Vec<(&Operation, u64, u64)> = known.collect();
@@ -74,9 +74,9 @@ pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     Ok(held.len() as u64)
 }
 
-/// Checks watchers: each watcher must receive every revision in order, unless the revision was compacted. All watchers
-/// must receive the same changes, which must equal the changes of the acknowledged commands. Returns the number of
-/// revisions.
+/// Checks the watches of keys: each watch must receive every revision in order, unless the revision was compacted. All
+/// watches must receive the same changes, and these must equal the changes of the acknowledged commands. Returns the
+/// number of revisions.
 pub fn check_watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {

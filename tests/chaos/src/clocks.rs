@@ -1,5 +1,5 @@
-//! Sets the system time that a node sees, while the node runs. The library `tests/chaos/clock.c` changes the time. A
-//! restarted node keeps its clock's offset, as a machine does.
+//! Sets the system time that a node sees, while the node runs. The library `tests/chaos/clock.c`, which is loaded into
+//! the node's process, changes the time. A restarted node keeps the offset of its clock, as a restarted machine does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The clocks of a cluster's nodes, which can be set while the nodes run.
 #[derive(Debug)]
 pub struct Clocks {
-    /// The path of the library that is loaded into each process.
+    /// The path of the library that is loaded into each node's process.
     library: PathBuf,
     dir: PathBuf,
 }
@@ -29,7 +29,7 @@ impl Clocks {
 
     /// Sets a node's clock to a time that is `offset_s` seconds after the true time.
     pub fn set(&self, id: u64, offset_s: i64) -> io::Result<()> {
-        // One write in place replaces the offset, because the process has mapped the file into its memory.
+        // Replaces the offset with one write in place, because the process has mapped the file into its memory.
         let file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.file(id))?;
         std::os::unix::fs::FileExt::write_all_at(&file, &offset_s.to_ne_bytes(), 0)

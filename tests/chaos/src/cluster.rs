@@ -1,4 +1,4 @@
-//! The processes of the nodes, and the network between them.
+//! A cluster of nodes under test. Each node is a process; proxies form the network between the nodes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::run::RunSetup;
 use crate::terms::HighestTerms;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
-/// The largest accepted difference, in seconds, when a test checks that a clock was set.
+/// The largest error of a node's clock, in seconds, that a test accepts after it has set the clock.
 const CLOCK_ERROR_S_MAX: i64 = 300;
 
 /// A cluster of replicas under test: its processes, clocks and network.
@@ -29,12 +29,12 @@ pub struct Cluster {
     log_bytes: u64,
     addresses: BTreeMap<u64, (SocketAddr, SocketAddr)>,
     running: BTreeMap<u64, Process>,
-    /// The ids of the nodes whose processes may end because of a fault.
+    /// The ids of the nodes whose processes may end by themselves, because a disk fault was injected.
     may_end: Vec<u64>,
     /// The highest term that each node has reported.
     terms: HighestTerms,
     clocks: Clocks,
-    /// The network.
+    /// The proxies between the nodes, and between nodes and clients.
     pub network: ProxyNetwork,
 }
 
@@ -63,8 +63,8 @@ impl Cluster {
             ReplicaResponse::Done(_) => {}
             other => bail!("the Raft group could not be created: {other:?}"),
         }
-        // Without a leader the test must not go on: if all nodes lost power before the first election, the cluster
-        // might not exist.
+        // The test must wait for the first leader: if all nodes lost power before the first election, the cluster might
+        // not exist afterwards.
         self.leader_within(PATIENCE, None).map(drop).context("the group has no leader")
     }
 
@@ -85,7 +85,7 @@ impl Cluster {
             self.running.insert(id, Process::start(&name, &line[0], &line[1..]));
         }
         for process in self.running.values_mut() {
-            // A node that is already running has printed this line before.
+            // A node that was already running has printed this line before, so it is not waited for.
             if !process.is_ready {
                 process.read_until("READY");
                 process.is_ready = true;
@@ -93,7 +93,7 @@ impl Cluster {
         }
     }
 
-    /// Cuts the power of these nodes.
+    /// Kills these nodes, as if their machines lost power.
     pub fn kill(&mut self, ids: &[u64]) -> Result<()> {
         for id in ids {
             if let Some(mut process) = self.running.remove(id) {
@@ -104,18 +104,19 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends a disk fault to a node. From then on the node may end by itself.
+    /// Injects a fault into a node's disk. Some of these faults end the node's process.
     pub fn set_disk_fault(&mut self, id: u64, fault: &str) {
         if let Some(process) = self.running.get_mut(&id) {
             process.write_line(&format!("disk {fault}"));
         }
-        // Only these faults can end a node; a full disk does not.
+        // Only these two faults can end a node. A full disk does not.
         if fault.starts_with("tear") || fault == "broken" {
             self.may_end.push(id);
         }
     }
 
-    /// Sets a node's clock to a time that is `offset_s` seconds after the true time, and checks that the node sees it.
+    /// Sets a node's clock to a time that is `offset_s` seconds after the true time. Checks that the node sees the new
+    /// time.
     pub fn set_clock(&mut self, id: u64, offset_s: i64) -> Result<()> {
         self.clocks.set(id, offset_s).with_context(|| format!("cannot set the clock of node {id}"))?;
         let Ok(ReplicaResponse::Status(status)) =
@@ -136,7 +137,7 @@ impl Cluster {
         self.running.get(&id)
     }
 
-    /// Ends all faults: stopped nodes continue, and ended nodes are restarted.
+    /// Ends all faults: nodes that were stopped continue, and nodes that have ended start again.
     pub fn heal(&mut self) -> Result<()> {
         self.network.heal()?;
         self.running.values().for_each(Process::resume);
@@ -144,8 +145,8 @@ impl Cluster {
             self.set_disk_fault(id, "well");
             self.clocks.set(id, 0)?;
         }
-        // A fault `tear` takes effect at the next sync. Nodes with such a fault are killed now, so that the fault does
-        // not take effect after `heal`.
+        // A fault `tear` takes effect only at the node's next sync, which may come after `heal`. Nodes with such a
+        // fault are therefore killed now.
         let may_end = std::mem::take(&mut self.may_end);
         self.kill(&may_end)?;
         self.reap()?;
@@ -153,7 +154,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that no node has ended without a fault that allows it.
+    /// Checks that no node has ended, except because of a fault that can end nodes.
     pub fn reap(&mut self) -> Result<()> {
         self.terms.check()?;
         for id in self.network.ids().to_vec() {
@@ -169,14 +170,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the node that leads in the highest term.
+    /// Returns the leader. If several nodes claim to lead, returns the one with the highest term.
     pub fn leader(&self) -> Option<u64> {
         let leaders =
             self.statuses().into_iter().filter(|(id, status)| status["leader"].as_u64() == Some(*id));
         leaders.max_by_key(|(_, status)| status["term"].as_u64()).map(|(id, _)| id)
     }
 
-    /// Waits for a leader other than `except`. Returns `None` after the time limit.
+    /// Waits until a node other than `except` leads, and returns it; `None` if this takes longer than `patience`.
     pub fn leader_within(&self, patience: Duration, except: Option<u64>) -> Option<u64> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -203,13 +204,13 @@ impl Cluster {
         statuses
     }
 
-    /// Checks that no node's term decreased.
+    /// Checks that the term of each node has never decreased.
     pub fn check_terms(&self) -> Result<()> {
         self.statuses();
         self.terms.check()
     }
 
-    /// The nodes' addresses for clients, without proxies.
+    /// The nodes' own addresses for clients, which lead to no proxy.
     pub fn addresses(&self) -> BTreeMap<u64, SocketAddr> {
         self.addresses.iter().map(|(id, (_, clients))| (*id, *clients)).collect()
     }

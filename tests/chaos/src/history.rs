@@ -1,4 +1,4 @@
-//! The history of a run: the requests of clients and their responses, with times.
+//! The history of a run: all requests of clients with their responses, and the times of both.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ impl RunClock {
     }
 }
 
-/// The number of keys in a group.
+/// The number of keys that a group of keys has.
 pub const KEYS: usize = 3;
 
 /// A key's value and its revision; the revision is 0 if the key does not exist.
@@ -39,14 +39,14 @@ pub enum KeyRequest {
     Cas(usize, String, u64),
     /// Deletes a key.
     Delete(usize),
-    /// Writes both keys if the first key has the given revision, otherwise reads both.
+    /// If the first key has the given revision, writes both keys; otherwise reads both.
     Move(usize, usize, String, u64),
 }
 
 /// A response to a [`KeyRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyResponse {
-    /// The revision of the change. If a condition failed, the revision of the key.
+    /// The revision of the change; if a condition failed, the present revision of the key.
     pub revision: u64,
     /// Whether a key was changed.
     pub done: bool,
@@ -59,7 +59,7 @@ pub struct KeyResponse {
 pub struct Operation {
     /// The client's number.
     pub client: u64,
-    /// The keys' group.
+    /// The group to which the keys belong.
     pub group: String,
     /// The request.
     pub request: KeyRequest,
@@ -70,7 +70,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Returns the revision of the change, if the change is known to have happened.
+    /// Returns the revision of the change; `None` if the request changes nothing, or may have changed nothing.
     pub fn revision(&self) -> Option<u64> {
         let (_, response) = self.response.as_ref()?;
         let changes = match self.request {
@@ -81,7 +81,7 @@ impl Operation {
         changes.then_some(response.revision)
     }
 
-    /// Returns the written value of each key; `None` for a deleted key.
+    /// Returns the keys that the request writes, each with its new value; `None` as the value for a deleted key.
     pub fn writes(&self) -> Vec<(usize, Option<&str>)> {
         match &self.request {
             KeyRequest::Get(_) | KeyRequest::Range => vec![],
@@ -91,7 +91,7 @@ impl Operation {
         }
     }
 
-    /// The operation in the checker's format.
+    /// Converts the operation to the JSON that the linearizability checker reads.
     pub fn to_json(&self) -> Value {
         let (kind, key, value, expect, other) = match &self.request {
             KeyRequest::Get(key) => ("get", *key, "", 0, 0),
@@ -114,7 +114,7 @@ impl Operation {
     }
 }
 
-/// Returns the bytes of the key with this index in the group.
+/// Returns the name of a key, given by its group and its index in the group.
 pub fn key(group: &str, index: usize) -> Vec<u8> {
     format!("{group}/{index}").into_bytes()
 }

@@ -1,5 +1,5 @@
-//! Clients that write and read the keys of a group. Three clients share a group for some time, and then use the next
-//! group.
+//! Clients that write and read keys. Three clients use one group of keys at the same time; after a while, they go on to
+//! the next group.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::replica_client::{ReplicaClient, ReplicaCommandOutcome};
 
 /// The number of clients that share a group.
 pub const CLIENTS_PER_GROUP: u64 = 3;
-/// The number of changes with unknown outcomes above which a client only reads a group, because each such change
-/// doubles the number of orders that the checker has to try.
+/// After more changes with unknown outcomes than this, a client only reads the group. Each such change doubles the
+/// number of orders that the checker has to try.
 const UNKNOWN_MAX: u32 = 2;
-/// How long a group is written to, in ms.
+/// How long the clients write to a group, in ms.
 pub const SLICE_MS: u64 = 600;
 
 /// A client that writes and reads keys.
@@ -31,9 +31,10 @@ pub struct KeyClient {
     clock: RunClock,
     seed: SeededRandom,
     write_count: u64,
-    /// The group that the client uses, and the last revisions of the group's keys that the client saw.
+    /// The group that the client uses at present, and for each key of the group the last revision that the client has
+    /// seen.
     known: (String, [u64; KEYS]),
-    /// The number of changes in this group with unknown outcomes.
+    /// The number of this client's changes in the present group whose outcomes are unknown.
     unknown: u32,
     history: Vec<Operation>,
     progress: Arc<ClientProgress>,
@@ -53,7 +54,7 @@ impl KeyClient {
         KeyClient { id, replica_client, clock, seed, write_count: 0, known, unknown, history, progress }
     }
 
-    /// Sends requests until stopped. Returns the client's history.
+    /// Sends requests until `stop` is set. Returns the client's history.
     pub fn run(mut self, stop: &AtomicBool) -> Vec<Operation> {
         while !stop.load(Ordering::Relaxed) {
             let slice = self.clock.now() / 1_000_000 / SLICE_MS;
@@ -69,7 +70,7 @@ impl KeyClient {
         self.history
     }
 
-    /// Reads all keys of each group once more, and repeats failed reads. Returns the client's history; `None` if
+    /// Reads all keys of all groups one last time, and repeats reads that fail. Returns the client's history; `None` if
     /// `should_stop` returns `true` before all groups are read.
     pub fn read_all(mut self, groups: &[String], should_stop: impl Fn() -> bool) -> Option<Vec<Operation>> {
         for group in groups {
@@ -112,7 +113,7 @@ impl KeyClient {
             Some(ReplicaCommandOutcome::Refused(refusal)) => {
                 panic!("group {group} refused {request:?}: {refusal}")
             }
-            // A failed read has no result, so the history does not contain it.
+            // A failed read has no result, so it is not added to the history.
             Some(ReplicaCommandOutcome::NotDone) | None => return,
             Some(ReplicaCommandOutcome::Unknown) => {
                 self.unknown += 1;
@@ -210,7 +211,7 @@ fn read_result(reply: ControlReply) -> FoundKeys {
     }
 }
 
-/// Returns the state of these keys from the result of a read.
+/// Converts the result of a read to the value and revision of each of these keys.
 fn items(keys: &[usize], found: &[FoundKeys]) -> Vec<KeyState> {
     let pairs = found.iter().flat_map(|found| &found.items);
     let states: HashMap<Option<u8>, KeyState> = pairs

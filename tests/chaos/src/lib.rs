@@ -1,9 +1,10 @@
-//! Fault tests of the control state, and of topics ([`topics`]).
+//! Fault tests of keys, leases and locks (the control state), and of topics ([`topics`]).
 //!
-//! A run starts 3 or 5 replica processes with toxiproxy between them and their clients. Clients write, read, lock and
-//! watch while the faults of a seed happen. Then the clients' histories are checked: linearizability (porcupine),
-//! growing revisions, one holder of each lock, complete watches, and equal replicas. A run also fails if no fault
-//! happened during an operation, because such a run tests nothing.
+//! A run of the control state starts 3 or 5 replica processes, with toxiproxy between the processes and their clients.
+//! Clients write, read, lock and watch keys while faults happen, which the run's seed determines. Afterwards the
+//! clients' histories are checked. They must be linearizable (checked by porcupine), revisions must grow, each lock
+//! must have one holder at a time, watches must be complete, and all replicas must be equal. A run also fails if no
+//! fault happened during an operation, because such a run tests nothing.
 //!
 //! `docs/faults.md` lists the faults that are tested, and those that are not.
 

@@ -1,4 +1,4 @@
-//! Runs the linearizability checker (`tests/chaos/linear`).
+//! Runs the linearizability checker, a Go program in `tests/chaos/linear`.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -9,17 +9,18 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// The number of groups of keys that the linearizability checker examined, and the number of those that it could not
+/// The checker's result: how of keys that groups of keys it examined, and how many of those that it could not
 /// decide.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckCounts {
-    /// The number of groups that the checker examined.
+    /// The number of groups of keys that the checker examined.
     pub groups: u64,
     /// The number of groups that the checker could not decide in time.
     pub undecided: u64,
 }
 
-/// Checks a history with the checker. Writes the history to `dir`, and a page for each group that is not linearizable.
+/// Checks with the program `program` that a history is linearizable. Writes the history to `dir`, and a page for each
+/// group of keys that is not linearizable.
 pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<CheckCounts> {
     let path = dir.join("history.jsonl");
     let mut file = BufWriter::new(std::fs::File::create(&path)?);

@@ -1,5 +1,5 @@
-//! Clients that take locks with leases and write while they hold a lock. Sometimes they sleep for longer than the lease
-//! lasts.
+//! Clients that take locks under leases, and write while they hold a lock. Some of them sleep for longer than their
+//! lease lasts, and then write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,17 +24,17 @@ pub struct LockHoldPeriod {
     pub client: u64,
     /// The lock's number.
     pub lock: u64,
-    /// The fencing token.
+    /// The fencing token of the lock during the period.
     pub token: u64,
-    /// The lease's number.
+    /// The number of the lease that held the lock.
     pub lease: u64,
-    /// The start of the period, in ns: the time at which the client learned that it holds the lock.
+    /// The start of the period, in ns: the time at which the client learned that it held the lock.
     pub from: u64,
-    /// The end of the period, in ns: the time of the release, or the earliest end of the lease.
+    /// The end of the period, in ns: the time of the release, or the earliest time at which the lease can have ended.
     pub until: u64,
 }
 
-/// A write that succeeds only while the fencing token is valid.
+/// An attempt to write that succeeds only while the client's fencing token is valid.
 #[derive(Debug, Clone)]
 pub struct GuardedWrite {
     /// The lock's number.
@@ -45,7 +45,7 @@ pub struct GuardedWrite {
     pub revision: Option<u64>,
 }
 
-/// The holding periods and guarded writes of one client.
+/// The periods in which one client held locks, and the client's guarded writes.
 #[derive(Debug, Clone, Default)]
 pub struct LockHistory {
     /// The periods in which the client held locks.
@@ -91,7 +91,7 @@ impl LockClient {
         }
     }
 
-    /// Takes and releases locks until stopped.
+    /// Takes and releases locks until `stop` is set. Returns the client's history.
     pub fn run(mut self, stop: &AtomicBool) -> LockHistory {
         while !stop.load(Ordering::Relaxed) {
             let Some(mut lease) = self.grant() else { continue };
@@ -127,8 +127,8 @@ impl LockClient {
         true
     }
 
-    /// Waits until the client holds the lock. Returns the fencing token; `None` if the request is refused, the lease
-    /// cannot be extended, or the run stops.
+    /// Waits until the client holds the lock. Returns the fencing token; `None` if the cluster refuses, the lease
+    /// cannot be renewed, or `stop` is set.
     fn acquire(&mut self, lock: u64, lease: &mut Lease, stop: &AtomicBool) -> Option<u64> {
         let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
         while !stop.load(Ordering::Relaxed) {
@@ -159,8 +159,8 @@ impl LockClient {
             self.pause(0, 50);
         }
         if self.seed.between(0, 1) == 0 {
-            // After a sleep that is longer than its lease, the client does not know that another client may hold the
-            // lock, and still writes.
+            // The client sleeps until its lease has ended. It does not notice this, and writes although another client
+            // may hold the lock.
             self.pause(lease.ttl_ms, lease.ttl_ms + 400);
             self.write_guarded(lock, token);
         } else {
@@ -171,7 +171,7 @@ impl LockClient {
         self.history.held.push(held);
     }
 
-    /// Writes only if the lock's key is still the key that was created with this token.
+    /// Writes a value, on the condition that the lock's key is still the one that was created with this token.
     fn write_guarded(&mut self, lock: u64, token: u64) {
         let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
         let value = token.to_string();

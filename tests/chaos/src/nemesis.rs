@@ -1,4 +1,4 @@
-//! Injects the faults of a plan, and records their times.
+//! The nemesis injects the faults of a plan, and records their times.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::network::NodePair;
 use crate::plan::{Fault, FaultTarget, Plan, Step};
 use crate::progress::{ClientProgress, ProgressCounts};
 
-/// The longest wait for any step. It allows for a busy machine.
+/// The longest time that the test waits for any step. It is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// The interval at which the nodes' status is queried while no change is acknowledged.
+/// While no change is acknowledged, the test queries the status of the nodes at this interval.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest time for which a fault that needs a leader waits for a leader.
+/// How long a fault that needs a leader waits until there is one.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(3);
-/// The number of changes that must be acknowledged during a fault that leaves a majority connected.
+/// How many changes must be acknowledged during a fault that leaves a majority connected.
 const PROGRESS: u64 = 5;
-/// How many times every lock must change its holder while clocks are wrong. Half of the holders do not release the
-/// lock but let their lease expire, so expired leases are tested too.
+/// How many times each lock must change its holder while clocks are wrong. About half of the holders do not release the
+/// lock but let their lease expire, so the expiry of leases is tested too.
 const HOLDER_CHANGES: u64 = 4;
 
 /// Injects the faults of a plan into a cluster.
@@ -35,12 +35,12 @@ pub struct Nemesis<'c> {
 }
 
 impl Nemesis<'_> {
-    /// Creates a nemesis for this cluster. `progress` has the clients' counts.
+    /// Creates a nemesis for this cluster. `progress` contains the clients' counters.
     pub fn new(cluster: &mut Cluster, clock: RunClock, progress: Arc<ClientProgress>) -> Nemesis<'_> {
         Nemesis { cluster, clock, progress, fault_times: vec![] }
     }
 
-    /// Carries out all steps. At the end, all faults have ended.
+    /// Carries out all steps of the plan. When it returns, all faults have ended.
     pub fn run(&mut self, plan: &Plan) -> Result<()> {
         for step in &plan.steps {
             self.run_step(step)?;
@@ -73,7 +73,7 @@ impl Nemesis<'_> {
         self.fault_times.push((self.clock.now(), what));
     }
 
-    /// Waits until clients have received enough acknowledgements of changes.
+    /// Waits until enough changes of clients were acknowledged.
     pub fn wait_for_progress(&self, while_what: &str) -> Result<()> {
         let before = self.progress.counts().changes;
         self.wait_until(while_what, |counts| counts.changes >= before + PROGRESS)
@@ -121,8 +121,8 @@ impl Nemesis<'_> {
             }
             Fault::Ring => self.cut_links(|count, from, to| {
                 let distance = from.abs_diff(to);
-                // In a ring of three nodes, all nodes would still be connected with each other. With three nodes, the
-                // fault therefore separates the first node from the last.
+                // A ring of three nodes would connect every node with every other. With three nodes, the fault
+                // therefore separates the first node from the last.
                 if count == 3 { distance == 2 } else { distance.min(count - distance) > 1 }
             }),
             Fault::Bridge => self.cut_links(|count, from, to| {
@@ -159,7 +159,7 @@ impl Nemesis<'_> {
         }
     }
 
-    /// Applies a fault to its target node. Does nothing if there is no such node.
+    /// Applies a fault to the node that `target` selects. Does nothing if there is no such node.
     fn on_node(
         &mut self,
         target: FaultTarget,
@@ -205,7 +205,7 @@ impl Nemesis<'_> {
         let Some(new) = self.cluster.leader_within(LEADER_TIMEOUT, Some(old)) else { return Ok(()) };
         self.record_fault(format!("… node {new} leads instead of {old}"));
         sleep(hold_ms);
-        // `moved` and the old leader are a majority of the nodes. The new leader is not in `moved`.
+        // The old leader and the nodes in `moved` are a majority together. The new leader is not in `moved`.
         let ids = self.cluster.network.ids().to_vec();
         let others = ids.iter().copied().filter(|id| ![old, new].contains(id));
         let moved: Vec<u64> = others.take(ids.len() / 2).collect();

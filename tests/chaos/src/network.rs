@@ -1,8 +1,8 @@
-//! The network between the nodes, and between nodes and clients. Each pair of nodes has two proxies, one for each node
-//! that opens connections.
+//! The network between the nodes, and between nodes and clients. Each pair of nodes has two proxies: one for
+//! connections that the first node opens, one for connections that the second node opens.
 //!
-//! Node 1 connects to node 2 through proxy `1-2`, and clients connect to node 1 through `c-1`. If node 1 cannot send to
-//! node 2, the proxies discard node 1's requests to node 2, and node 1's responses to requests of node 2.
+//! Node 1 connects to node 2 through proxy `1-2`, and clients connect to node 1 through proxy `c-1`. If node 1 cannot
+//! send to node 2, the proxies discard node 1's requests to node 2, and node 1's responses to requests of node 2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::toxiproxy::{ProxyDirection, Toxiproxy};
 
-/// A pair of nodes that stands for the direction from the first node to the second.
+/// A direction between two nodes: from the first node of the pair to the second.
 pub type NodePair = (u64, u64);
 
 /// The proxies between the nodes of a cluster, and between nodes and clients.
@@ -20,18 +20,19 @@ pub type NodePair = (u64, u64);
 pub struct ProxyNetwork {
     proxies: Toxiproxy,
     ids: Vec<u64>,
-    /// The address at which the first node of a pair reaches the second.
+    /// For each direction, the address at which the first node reaches the second.
     pub links: BTreeMap<NodePair, SocketAddr>,
-    /// The address at which clients reach each node.
+    /// For each node, the address at which clients reach it.
     pub listeners: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<NodePair>,
-    /// The toxics (faults of a proxy) that do not cut a direction, each with its proxy and its name.
+    /// Toxics, which is toxiproxy's name for the faults of a proxy: each entry has the names of the proxy and of the
+    /// toxic. Toxics that cut a direction are not in this list.
     toxics: Vec<(String, String)>,
     closed: Vec<String>,
 }
 
 impl ProxyNetwork {
-    /// Starts the proxies. The first address of a node is for connections of other nodes, the second for connections of
+    /// Starts the proxies. `nodes` contains two addresses for each node: the first is for other nodes, the second for
     /// clients.
     pub fn start(program: &str, nodes: &BTreeMap<u64, (SocketAddr, SocketAddr)>) -> Result<ProxyNetwork> {
         let proxies = Toxiproxy::start(program)?;
@@ -54,7 +55,8 @@ impl ProxyNetwork {
         })
     }
 
-    /// Cuts exactly these directions, and restores all others. A cut direction discards bytes without an error.
+    /// Cuts exactly these directions, and restores all others. A direction that is cut discards all bytes, without an
+    /// error.
     pub fn cut(&mut self, cut: BTreeSet<NodePair>) -> Result<()> {
         for &(from, to) in cut.difference(&self.cut) {
             let nothing = json!({"timeout": 0});
@@ -81,7 +83,8 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Delays requests and responses between nodes. Each delay is `latency_ms`, varied randomly by up to `jitter_ms`.
+    /// Delays requests and responses between nodes. Each message is delayed by `latency_ms`, plus or minus a random
+    /// time of up to `jitter_ms`.
     pub fn delay(&mut self, latency_ms: u64, jitter_ms: u64) -> Result<()> {
         self.add_toxic_everywhere("latency", &json!({"latency": latency_ms, "jitter": jitter_ms}))
     }
@@ -94,7 +97,7 @@ impl ProxyNetwork {
         self.add_toxic_everywhere("slicer", &pieces)
     }
 
-    /// Adds a toxic to both directions of all connections between nodes.
+    /// Adds a toxic to all connections between nodes, in both directions.
     fn add_toxic_everywhere(&mut self, kind: &str, attributes: &serde_json::Value) -> Result<()> {
         for (from, to) in self.links.keys() {
             for (direction, suffix) in [(ProxyDirection::Up, "up"), (ProxyDirection::Down, "down")] {
@@ -106,7 +109,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Closes every connection between nodes. New connections are accepted.
+    /// Closes all connections between nodes. New connections are possible at once.
     pub fn break_connections(&mut self) -> Result<()> {
         for (from, to) in self.links.keys() {
             let proxy = format!("{from}-{to}");
@@ -124,7 +127,8 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Discards a node's responses to clients, so that they do not learn the results of their requests.
+    /// Discards all responses that a node sends to clients, so that the clients do not learn the results of their
+    /// requests.
     pub fn mute_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.add_toxic(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
@@ -144,7 +148,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Returns the directions from these nodes to all other nodes, and from all other nodes to these nodes.
+    /// Returns the directions between these nodes and all other nodes, both from and to these nodes.
     pub fn links_around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
         self.links_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }

@@ -1,8 +1,8 @@
-//! The faults of a run and their times, which all follow from the seed.
+//! The plan of a run: which faults happen, and when. The whole plan follows from the seed.
 
 use dunlin_replica::seed::SeededRandom;
 
-/// The node that a fault strikes.
+/// The node that a fault strikes, chosen when the fault begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultTarget {
     /// The node that leads when the fault begins.
@@ -14,11 +14,11 @@ pub enum FaultTarget {
 /// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A node loses power, and therefore its unsynced data.
+    /// A node loses power, and with it all data that was not synced.
     Kill(FaultTarget),
     /// All nodes lose power.
     KillAll,
-    /// A node loses power during a sync. The seed decides which sectors are written.
+    /// A node loses power during a sync. The seed decides which sectors of the disk are written.
     Tear(FaultTarget, u64),
     /// A node is stopped (SIGSTOP).
     Stop(FaultTarget),
@@ -37,21 +37,22 @@ pub enum Fault {
     /// The leader is isolated. Once another node leads, a follower of the new leader loses power. When the follower
     /// restarts, it reaches the old leader but not the new leader.
     Moving,
-    /// Each round trip between nodes takes this many ms longer, with half of the delay in each direction. A round trip
-    /// must stay shorter than the heartbeat of a node, because a leader accepts no writes without timely responses.
+    /// Each round trip between nodes takes this many ms longer; each direction adds half of this delay. A round trip
+    /// must stay shorter than the heartbeat of a node, because a leader accepts no writes while other nodes respond too
+    /// late.
     Delay(u64),
-    /// Limits the rate of connections between nodes to this many kB per second in each direction, and splits the data
-    /// into small pieces.
+    /// Each connection between nodes transfers at most this many kB per second in each direction, and delivers the data
+    /// in small pieces.
     Narrow(u64),
-    /// Closes every connection between nodes.
+    /// All connections between nodes are closed once.
     Break,
-    /// Clients do not reach a node.
+    /// Clients cannot connect to a node.
     CloseListener(FaultTarget),
     /// Clients do not receive a node's responses.
     MuteListener(FaultTarget),
-    /// Every sync of every node takes the given number of ms.
+    /// Every sync of every node takes this many ms.
     SlowDisks(u64),
-    /// A node's clock is wrong by this many seconds, until the faults end.
+    /// A node's clock is ahead by this many seconds, or behind if the number is negative, until the faults end.
     SetClock(FaultTarget, i64),
     /// A node's disk is full.
     FullDisk(FaultTarget),
@@ -75,14 +76,14 @@ pub struct Step {
 pub struct Plan {
     /// The number of nodes.
     pub nodes: u64,
-    /// The log size in bytes at which a snapshot replaces the log.
+    /// The size in bytes that a node's log may reach before the node replaces it with a snapshot.
     pub log_bytes: u64,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Fault {
-    /// Whether clients' changes must be acknowledged during the fault, because a majority stays connected.
+    /// Whether a majority stays connected during the fault, so that clients' changes must be acknowledged.
     pub fn allows_progress(self) -> bool {
         matches!(self, Fault::SlowDisks(_) | Fault::Delay(_) | Fault::SetClock(..))
     }
@@ -99,7 +100,7 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
 
 fn random_step(seed: &mut SeededRandom) -> Step {
     let mut faults = vec![random_fault(seed)];
-    // No second fault is added to `Moving`, which changes the network itself, or to a fault during which changes must
+    // Two sorts of faults stay alone: `Moving`, which changes the network itself, and faults during which changes must
     // be acknowledged.
     if !matches!(faults[0], Fault::Moving) && !faults[0].allows_progress() && seed.between(0, 3) == 0 {
         faults.push(additional_fault(seed));
@@ -135,7 +136,7 @@ fn random_fault(seed: &mut SeededRandom) -> Fault {
     }
 }
 
-/// Sets a clock one to twelve hours forward or back.
+/// Returns a fault that sets a clock one to twelve hours forward or back.
 fn set_clock(seed: &mut SeededRandom, target: FaultTarget) -> Fault {
     let offset_s = seed.between(3_600, 43_200) as i64;
     Fault::SetClock(target, if seed.between(0, 1) == 0 { offset_s } else { -offset_s })

@@ -13,14 +13,14 @@ pub struct AssignedTask {
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-/// The run time, processor time and memory that one attempt of a task used.
+/// The time, processor time and memory that one attempt of a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskUsage {
     /// The time from the start to the end of the attempt.
     pub run: Duration,
     /// The processor time of the attempt.
     pub cpu: Duration,
-    /// The largest memory of the attempt, in bytes.
+    /// The largest amount of memory that the attempt used, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -30,8 +30,8 @@ impl AssignedTask {
         self.start.task
     }
 
-    /// The fencing token, which grows with every start. Send it with each write to another service; the service refuses
-    /// a lower token than the highest that it has seen.
+    /// The fencing token, which grows with every start of the task. Send the token with each write to another service.
+    /// The service has to refuse a token that is lower than the highest one that it has seen.
     pub fn token(&self) -> u64 {
         self.start.token
     }
@@ -46,7 +46,7 @@ impl AssignedTask {
         &self.start.kind
     }
 
-    /// The bytes that the submitter of the task passed to the worker.
+    /// The task's input, as its submitter stated it.
     pub fn payload(&self) -> &[u8] {
         &self.start.payload
     }
@@ -56,12 +56,12 @@ impl AssignedTask {
         self.start.attempt
     }
 
-    /// The longest time for an attempt.
+    /// The time after which an attempt that has not finished counts as failed.
     pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.start.timeout_ms.into())
     }
 
-    /// Whether the task has to stop: it was cancelled, or went to another worker.
+    /// Whether the task has to stop, because it was cancelled or went to another worker.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }

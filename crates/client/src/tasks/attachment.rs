@@ -1,13 +1,14 @@
-//! A worker, attached to the cluster under one lease over any number of connections.
+//! A worker's attachment to the cluster. It has one lease, and continues over any number of connections.
 //!
-//! Threads take tasks with [`Attachment::next`] and finish them with [`Attachment::complete`] or
-//! [`Attachment::fail`], which do not wait; [`Attachment::load`] counts the results. One waiting thread reads
-//! the connection for all, so that a task wakes only the thread that runs it. While no thread waits, the
-//! worker's own thread reads, and renews the lease.
+//! Threads take tasks with [`Attachment::next`] and finish them with [`Attachment::complete`] or [`Attachment::fail`],
+//! which do not wait. [`Attachment::load`] counts the results. One of the waiting threads reads the connection for all
+//! of them, so that a task wakes only the thread that runs it. While no thread waits, the worker's own thread reads the
+//! connection and renews the lease.
 //!
 //! Invariants:
 //! - A result without a response is sent again on the next connection, under the same token, and counts once.
-//! - If a result itself is refused, the task fails with that reason: no task stays unfinished.
+//! - If the cluster refuses a result because of its content, the task fails with that reason, so no task stays
+//!   unfinished.
 //! - [`AssignedTask::is_stopped`] returns `true` as soon as the worker knows that it has lost the task.
 
 mod driver;
@@ -35,7 +36,7 @@ use worker_state::{QueuedCommand, WorkerState};
 /// Options of a worker: the tasks that it runs, its slots, and its resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// The worker's name, which operators see. In a process that a node started, the node's name for the worker is used
+    /// The worker's name, which operators see. If a node started this process, the name that the node chose is used
     /// instead.
     pub name: String,
     /// The kinds of tasks that the worker runs.
@@ -50,7 +51,7 @@ pub struct WorkerOptions {
     pub memory_bytes: u64,
     /// The time without a renewal after which the worker counts as dead and its tasks go to other workers.
     pub ttl: Duration,
-    /// Labels that tasks may require, by key and value.
+    /// Labels of the worker, each with a key and a value. Tasks may require labels.
     pub labels: Vec<(String, String)>,
     /// The tenants whose tasks the worker takes; empty for all.
     pub tenants: Vec<String>,
@@ -72,14 +73,14 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Counters of an attached worker's tasks: assigned, unfinished, accepted and lost ones.
+/// Counters of a worker's tasks, such as the assigned, unfinished and lost ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
     /// The worker's number in the cluster; 0 if it has none yet.
     pub worker: u64,
     /// The number of assigned tasks that no thread has taken yet.
     pub ready: u64,
-    /// The number of assigned tasks that are not finished.
+    /// The number of assigned tasks that have no result yet.
     pub unanswered: u64,
     /// The number of tasks that were assigned since the worker began.
     pub assigned: u64,
@@ -105,18 +106,19 @@ pub(super) struct AttachmentShared {
     shared: Arc<SharedClient>,
     inbox: Arc<WorkerInbox>,
     options: WorkerOptions,
-    /// The number of tasks that the worker holds in addition to those that fill its slots.
+    /// How many tasks the worker requests in addition to those that fill its slots.
     ahead: u32,
     phase: Mutex<Phase>,
-    /// The state of the driving thread. The thread that reads the connection and renews the lease holds this lock.
+    /// The state of the thread that drives the worker. That thread holds this lock while it reads the connection and
+    /// renews the lease.
     driver: Mutex<Driver>,
-    /// Notified when there is a task for a waiting thread, or when a waiting thread has to read the connection.
+    /// Notified when a waiting thread has to run a task or to read the connection.
     ready: Condvar,
     /// Notified when the worker's own thread has work to do.
     driver_work: Condvar,
-    /// Notified after a change other than a new task.
+    /// Notified after any change except a new task.
     changed: Condvar,
-    /// The thread that sends queued commands holds this lock.
+    /// A lock that the thread holds which sends the queued commands.
     queued: Mutex<()>,
     /// Whether the worker was dropped.
     ended: AtomicBool,
@@ -126,17 +128,17 @@ pub(super) struct AttachmentShared {
 struct Phase {
     worker_state: WorkerState,
     error: Option<TasksError>,
-    /// The number of threads that wait for a task, except the one that reads the connection.
+    /// The number of threads that wait for a task and do not read the connection.
     idle: usize,
-    /// Whether a thread that waits for a task reads the connection.
+    /// Whether one of the threads that wait for a task reads the connection.
     is_driven: bool,
-    /// The time at which the last waiting thread left with a task; `None` if a thread waits.
+    /// The time at which a waiting thread last stopped reading the connection, for example because it received a task.
     left_at: Option<Instant>,
     /// Whether the worker's own thread sleeps.
     own_thread_sleeps: bool,
     /// The number of threads that wait for `changed`.
     watching: usize,
-    /// The time until which the worker tries to send its last commands; `None` while it is not detaching.
+    /// While the worker is detaching: the time until which it tries to send its last commands. Otherwise `None`.
     close_deadline: Option<Instant>,
     /// The time since which the worker is detached; `None` while it is attached.
     detached_since: Option<Instant>,
@@ -166,8 +168,8 @@ impl Phase {
         }
     }
 
-    /// Whether a draining worker may end although no node is reachable. All its tasks must have a result. If results
-    /// are not sent yet, the worker waits until its lease has ended.
+    /// Whether a draining worker may end although no node is reachable. All its tasks must have a result. If the
+    /// cluster has not responded to a result, the worker first waits until its lease must have ended.
     fn may_end_unconfirmed(&self, ttl: Duration, now: Instant) -> bool {
         let patience = if self.worker_state.holds_tasks() { ttl.max(CLOSE_TIMEOUT) } else { CLOSE_TIMEOUT };
         self.worker_state.is_draining
@@ -175,28 +177,28 @@ impl Phase {
             && self.detached_since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
-    /// Whether a worker that is being dropped may stop: all its commands have responses, or `close_deadline` has
+    /// Whether a worker that is being dropped may stop, because all its commands have responses or `close_deadline` has
     /// passed.
     fn can_stop(&self) -> bool {
         self.worker_state.is_flushed() || self.close_deadline.is_none_or(|until| Instant::now() >= until)
     }
 }
 
-/// How long a detaching worker waits for a connection or for the node's response.
+/// How long a worker that is detaching waits for a connection, and for the node's response.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tasks {
-    /// Makes a worker. Returns at once; the worker attaches as soon as a node is reachable. Fails if no
-    /// thread can be started.
+    /// Makes a worker. Returns at once; the worker attaches itself as soon as a node is reachable. Fails if no thread
+    /// can be started.
     pub fn attach(&self, options: WorkerOptions) -> std::io::Result<Attachment> {
         self.attach_ahead(options, 0)
     }
 
-    /// Like [`attach`](Self::attach). If tasks wait in the cluster, the worker receives `ahead` tasks more than it has
-    /// slots, so that a free slot has its next task at once. The timeout of such a task begins when the worker receives
-    /// it.
+    /// Like [`attach`](Self::attach). If enough tasks wait in the cluster, the worker receives `ahead` more tasks than
+    /// it has slots, so that each slot can begin its next task at once. The timeout of such a task begins when the
+    /// worker receives it.
     pub fn attach_ahead(&self, mut options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
-        // The node that started this process recognizes its worker by this name.
+        // If a node started this process, it recognizes its worker by this name.
         if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
             options.name = name;
         }
@@ -216,7 +218,7 @@ impl Tasks {
         let driven = Arc::clone(&core);
         let run = move || {
             let stop_requested = Arc::clone(&driven);
-            // Dropping the worker does not wait for an unreachable node.
+            // The thread is interruptible, so that dropping the worker does not wait for an unreachable node.
             interruptible(move || stop_requested.ended.load(Ordering::Acquire), || driven.drive_when_idle());
         };
         let thread = thread::Builder::new().name("dunlin-worker".to_owned()).spawn(run)?;
@@ -225,12 +227,13 @@ impl Tasks {
 }
 
 impl Attachment {
-    /// Returns the next task; `None` after `timeout`. Fails when the worker has ended for good.
+    /// Returns the next task; `None` if there is none within `timeout`. Fails if the worker has ended for good.
     pub fn next(&self, timeout: Duration) -> Result<Option<AssignedTask>, TasksError> {
         Ok(self.next_batch(1, timeout)?.pop())
     }
 
-    /// Returns all available tasks, at most `count_max`; empty after `timeout`.
+    /// Returns all available tasks, at most `count_max`. Waits for the first one, and returns nothing if there is none
+    /// within `timeout`.
     pub fn next_batch(&self, count_max: usize, timeout: Duration) -> Result<Vec<AssignedTask>, TasksError> {
         let deadline = deadline(timeout);
         let mut phase = lock(&self.core.phase);
@@ -265,12 +268,12 @@ impl Attachment {
         }
     }
 
-    /// Completes a task. A result above the cluster's `result_bytes_max` fails the task.
+    /// Completes a task. If the result is larger than the cluster's `result_bytes_max`, the task fails instead.
     pub fn complete(&self, assigned: &AssignedTask, result: &[u8], used: &TaskUsage) {
         self.report_result(assigned, used, |answer| TaskCommand::Complete { report: answer, result });
     }
 
-    /// Completes tasks without results. `used` is reported for each task.
+    /// Completes several tasks with empty results. Reports the usage `used` for each of them.
     pub fn complete_all(&self, assigned: &[AssignedTask], used: &TaskUsage) {
         self.core.with_phase(|phase| {
             assigned.iter().for_each(|assigned| {
@@ -283,7 +286,8 @@ impl Attachment {
         self.core.send_queued();
     }
 
-    /// Reports that a task failed. `retry` allows another attempt. At most 1 MiB of `error` is kept.
+    /// Reports that a task failed. If `retry` is set, the task may get another attempt. At most 1 MiB of `error` is
+    /// kept.
     pub fn fail(&self, assigned: &AssignedTask, error: &[u8], retry: bool, used: &TaskUsage) {
         let error = cut(error);
         self.report_result(assigned, used, |answer| TaskCommand::Fail { report: answer, error, retry });
@@ -300,7 +304,7 @@ impl Attachment {
         });
     }
 
-    /// Restarts a task's timeout: with `timeout`, or with the task's own timeout if `timeout` is `None`.
+    /// Restarts a task's timeout, with the length `timeout`, or with the task's own length if `timeout` is `None`.
     pub fn extend(&self, assigned: &AssignedTask, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         let (task, token) = (assigned.task(), assigned.token());
@@ -322,8 +326,8 @@ impl Attachment {
     }
 
     /// Whether a drained worker has finished all tasks and may end; `false` for a worker that was not drained. Without
-    /// a reachable node, the worker may end once all its tasks have results. If the node has not responded to some
-    /// results, the worker waits until its lease has ended, because these results are then useless.
+    /// a reachable node, the worker may end once all its tasks have results. If some results have no response, the
+    /// worker first waits until its lease has ended. After that, the cluster would not accept these results any more.
     pub fn is_drained(&self) -> bool {
         self.core.with_phase(|phase| {
             let worker_state = &phase.worker_state;
@@ -334,7 +338,7 @@ impl Attachment {
         })
     }
 
-    /// Waits until the worker is drained, at most `timeout`. Returns whether the worker is drained.
+    /// Waits until the worker is drained, for at most `timeout`. Returns whether it is drained.
     pub fn wait_drained(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         while !self.is_drained() {
@@ -369,12 +373,13 @@ impl Attachment {
         self.core.with_phase(|phase| phase.worker_state.is_attached)
     }
 
-    /// The error with which the worker has ended for good; `None` if it has not.
+    /// The reason why the worker has ended for good; `None` if it has not ended.
     pub fn error(&self) -> Option<TasksError> {
         self.core.with_phase(|phase| phase.error.clone())
     }
 
-    /// Waits at most `timeout` until the cluster has answered all results. Returns whether all are answered.
+    /// Waits until the cluster has responded to all results, for at most `timeout`. Returns whether it has responded to
+    /// all.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         loop {
@@ -431,14 +436,14 @@ impl AttachmentShared {
     }
 }
 
-/// The number of bytes of a text that the cluster keeps; the worker sends no more.
+/// The largest size in bytes of a text that the cluster keeps. The worker sends no longer texts.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(TEXT_BYTES_MAX)]
 }
 
-/// The interval at which a waiting thread checks for changes even if it was not notified.
+/// The interval at which a waiting thread checks for changes even if no other thread has notified it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Drop for Attachment {
@@ -468,7 +473,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes the phase of a draining worker that has been detached since `since`.
+    /// Makes the phase of a worker that is draining and has been detached since `since`.
     fn detached_phase(since: Instant) -> Phase {
         let mut phase = Phase { detached_since: Some(since), ..Phase::default() };
         (phase.worker_state.worker, phase.worker_state.is_draining) = (1, true);

@@ -11,10 +11,10 @@ use crate::topics::CallError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {
-    /// The node refused.
+    /// A node refused the request, with this error code.
     #[error(transparent)]
     Refused(#[from] RefusedError),
-    /// No connection; the request was not sent.
+    /// There is no connection, so the request was not sent.
     #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
     /// The response was lost: the request may have been carried out.
@@ -26,8 +26,8 @@ pub enum TasksError {
 }
 
 impl TasksError {
-    /// The error code with which a node refused the request. If the response was lost, `COMMAND_UNKNOWN`; for other
-    /// errors, `None`.
+    /// The error code with which a node refused the request. The code is `COMMAND_UNKNOWN` if the response was lost.
+    /// Returns `None` for all other errors.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             TasksError::Refused(refused) => Some(refused.code),

@@ -13,10 +13,10 @@ use crate::pending_request::{PendingRequest, repeat_while_lost};
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The largest size of a message without the commands or the query: headers and padding.
+/// The largest size, in bytes, of everything besides the content in a message that sends commands or a query.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// Commands about tasks that were sent together and have no response yet. Several groups of commands may be in flight;
+/// Commands about tasks that were sent together and have no response yet. Several such groups of commands may be in
 /// if they arrive together, the node handles them in one step.
 #[derive(Debug)]
 #[must_use = "commands that are not waited for may fail unnoticed"]
@@ -57,7 +57,7 @@ impl Tasks {
         Ok(PendingTaskCommands { tasks: self.clone(), request })
     }
 
-    /// Sends a request. Waits for a connection until `until`.
+    /// Sends a request. Waits for a connection, until `until` at the latest.
     fn send(&self, kind: TasksKind, bytes: &[u8], until: Instant) -> Result<PendingRequest, CallError> {
         if let Some(refused) = refuse_too_long(bytes) {
             return Err(CallError::Refused(refused));
@@ -68,7 +68,7 @@ impl Tasks {
         Ok(request)
     }
 
-    /// Repeats a request without side effects until the node responds, for at most the response timeout.
+    /// Repeats a request without side effects until the node responds. Gives up after the response timeout.
     pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.response_timeout();
         let answer = repeat_while_lost(until, TasksError::is_lost, || {
@@ -85,8 +85,8 @@ impl Tasks {
     }
 }
 
-/// Returns the refusal for a request that does not fit into a message. If the client sent it, the node would close the
-/// connection, and all other requests would lose their responses.
+/// Returns a refusal if the request does not fit into a message, otherwise `None`. The node would close the connection
+/// when it receives such a request, and all other requests would lose their responses.
 pub(super) fn refuse_too_long(bytes: &[u8]) -> Option<RefusedError> {
     let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
     let refused = || {
@@ -96,10 +96,10 @@ pub(super) fn refuse_too_long(bytes: &[u8]) -> Option<RefusedError> {
     (size > size_max).then(refused)
 }
 
-/// The number of bytes of the length before each command.
+/// The number of bytes of the length field before each command.
 pub(super) const LENGTH_BYTES: usize = 4;
 
-/// Appends a command after its length.
+/// Appends the length of a command, and then the command.
 pub(super) fn push_command(bytes: &mut Vec<u8>, command: &TaskCommand<'_>) {
     let at = bytes.len();
     bytes.extend_from_slice(&[0; LENGTH_BYTES]);

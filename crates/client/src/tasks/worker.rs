@@ -1,4 +1,5 @@
-//! The worker library: functions for kinds of tasks, run on one thread for each slot.
+//! The worker library. A worker has a function for each kind of task, and runs the functions on one thread for each
+//! slot.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,7 +19,7 @@ use super::error::TasksError;
 use crate::client::Client;
 use crate::follow::thread_waker;
 
-/// The interval at which an idle slot checks whether to end.
+/// The interval at which a slot without a task checks whether it has to end.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a worker that ends waits for the responses to its results.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ pub struct Worker {
     stop: WorkerStopHandle,
 }
 
-/// A handle that stops a running worker once the worker has finished the tasks that it holds. Clones stop the same
+/// A handle that stops a running worker. The worker first finishes the tasks that it holds. Clones stop the same
 /// worker.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStopHandle(Arc<AtomicBool>);
@@ -47,7 +48,7 @@ impl WorkerStopHandle {
         self.0.store(true, Ordering::Release);
     }
 
-    /// The flag that stops the worker when it is set, for signal handlers.
+    /// Returns the flag that stops the worker when it is set, for example by a signal handler.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
@@ -57,7 +58,7 @@ impl WorkerStopHandle {
     }
 }
 
-/// The error with which a task's function fails. Any error converts to a failure that allows another attempt.
+/// The error that a task's function returns. Any other error type converts to a failure that allows another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
     why: String,
@@ -82,7 +83,7 @@ impl<E: std::error::Error> From<E> for TaskFailure {
     }
 }
 
-/// A task to run, which a worker passes to the function for the task's kind.
+/// A task that a worker passes to the function for the task's kind.
 #[derive(Debug, Clone)]
 pub struct Task {
     assigned: AssignedTask,
@@ -90,7 +91,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The bytes that the submitter of the task passed to the worker.
+    /// The task's input, as its submitter stated it.
     pub fn payload(&self) -> &[u8] {
         self.assigned.payload()
     }
@@ -110,7 +111,7 @@ impl Task {
         self.attachment.extend(&self.assigned, None);
     }
 
-    /// Whether the task has to stop: it was cancelled, or went to another worker.
+    /// Whether the task has to stop, because it was cancelled or went to another worker.
     pub fn is_stopped(&self) -> bool {
         self.assigned.is_stopped()
     }
@@ -193,8 +194,8 @@ impl Worker {
     }
 
     /// Sets the number of tasks that the worker holds in addition to those that run, so that a free slot has the next
-    /// task at once; 0 by default. Useful for short tasks only: a held task waits for this worker, and its timeout
-    /// runs.
+    /// task at once; 0 by default. Useful for short tasks only: a task that this worker holds cannot start elsewhere,
+    /// and its timeout already runs.
     pub fn prefetch(mut self, tasks: u32) -> Worker {
         self.prefetch = tasks;
         self
@@ -206,7 +207,7 @@ impl Worker {
         self
     }
 
-    /// Serves this queue. Without a call, the worker serves all queues.
+    /// Makes the worker serve this queue. A worker for which this is never called serves all queues.
     pub fn queue(mut self, queue: &str) -> Worker {
         self.options.queues.push(queue.to_owned());
         self
@@ -218,7 +219,7 @@ impl Worker {
         self
     }
 
-    /// Sets the worker's resources: thousandths of a CPU, and bytes of memory.
+    /// States the worker's resources: thousandths of a processor, and bytes of memory.
     pub fn resources(mut self, cpu_milli: u32, memory_bytes: u64) -> Worker {
         (self.options.cpu_milli, self.options.memory_bytes) = (cpu_milli, memory_bytes);
         self
@@ -230,7 +231,7 @@ impl Worker {
         self
     }
 
-    /// Takes tasks of this tenant. Without a call, the worker takes tasks of all tenants.
+    /// Makes the worker take tasks of this tenant. A worker for which this is never called takes tasks of all tenants.
     pub fn tenant(mut self, tenant: &str) -> Worker {
         self.options.tenants.push(tenant.to_owned());
         self
@@ -241,7 +242,7 @@ impl Worker {
         self.stop.clone()
     }
 
-    /// Stops the worker when `flag` is set, for example by a signal handler.
+    /// Makes the worker stop when `flag` is set, for example by a signal handler.
     pub fn stop_when(mut self, flag: Arc<AtomicBool>) -> Worker {
         self.stop = WorkerStopHandle(flag);
         self
@@ -286,7 +287,7 @@ fn run_slot(
         if stop.is_set() {
             attachment.drain();
         }
-        // The worker is drained: the program stopped it, or an operator drained it.
+        // The program or an operator has stopped the worker, and it has finished all its tasks.
         if attachment.is_drained() {
             return;
         }
@@ -322,6 +323,6 @@ fn run_task(
 /// The processor time of the current thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Neither value is negative.
+    // Taking absolute values changes nothing, because neither value is negative.
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -1,4 +1,5 @@
-//! Messages from the node for one worker, passed from the reading thread to the worker's thread.
+//! The worker's inbox: the thread that reads the connection passes the node's messages for a worker to the worker's
+//! thread.
 
 use std::sync::Mutex;
 
@@ -14,17 +15,19 @@ pub(crate) struct WorkerInbox {
     messages: Mutex<WorkerMessages>,
 }
 
-/// The messages that have arrived since the worker's thread last took them, by kind, in order of arrival.
+/// The messages that have arrived since the worker's thread last took them. Each kind of message has its own list, in
+/// order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct WorkerMessages {
-    /// Whether the connection was lost, with all unanswered requests. The other messages arrived before the loss.
+    /// Whether the connection was lost, and with it the responses to all open requests. The messages in the lists
+    /// arrived before the loss.
     pub(super) is_lost: bool,
     pub(super) attached: Option<Result<AttachResponse, RefusedError>>,
     /// Orders of the node, such as to run or to stop a task.
     pub(super) orders: Vec<WorkerOrder>,
-    /// Responses to requests, as message bytes.
+    /// Responses to requests: the number of each request, and the bytes of the response.
     pub(super) responses: Vec<(u32, Result<Vec<u8>, RefusedError>)>,
-    /// Whether another thread asks the worker's thread to continue.
+    /// Whether another thread has asked the worker's thread to end its wait.
     pub(super) is_woken: bool,
 }
 

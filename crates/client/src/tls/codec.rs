@@ -1,9 +1,10 @@
-//! One TLS connection as bytes: decrypts what was received, encrypts what is to be sent.
+//! A codec for the bytes of one TLS connection. It decrypts received bytes, and encrypts bytes to send.
 //!
 //! The caller reads and writes the socket.
 //!
 //! Limits: a handshake message has at most 64 KiB. Unsent bytes are at most [`UNSENT_BYTES_MAX`] and one TLS record (16
-//! KiB). Decrypted bytes that were not returned are at most one record and the bytes that arrived with it.
+//! KiB). The decrypted bytes that the caller has not read yet are at most one record and the bytes that arrived with
+//! it.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
@@ -18,18 +19,18 @@ pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub struct TlsCodec {
     connection: Connection,
-    /// Received bytes that are not decrypted yet, because there was no room for the result.
+    /// Received bytes that are not decrypted yet, because the caller had no room for the decrypted bytes.
     pending_input: Vec<u8>,
     has_unread: bool,
 }
 
 impl TlsCodec {
-    /// Makes the connecting side, for the host `name`.
+    /// Makes the codec of a client that connects to the host `name`.
     pub fn client(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<TlsCodec, Error> {
         ClientConnection::new(config, name).map(|connection| TlsCodec::new(connection.into()))
     }
 
-    /// Makes the accepting side.
+    /// Makes the codec of a node that accepts a connection.
     pub fn server(config: Arc<ServerConfig>) -> Result<TlsCodec, Error> {
         ServerConnection::new(config).map(|connection| TlsCodec::new(connection.into()))
     }
@@ -49,7 +50,7 @@ impl TlsCodec {
         self.has_unread
     }
 
-    /// Whether encrypted bytes are unsent.
+    /// Whether some encrypted bytes were not sent yet.
     pub fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
@@ -64,8 +65,8 @@ impl TlsCodec {
         self.connection.alpn_protocol()
     }
 
-    /// Accepts all of `received`, and passes at most `room` decrypted bytes to `deliver`. Returns the number of passed
-    /// bytes. The rest is passed in the next call, for which `received` may be empty.
+    /// Accepts all of `received`, and passes at most `room` decrypted bytes to `deliver`. Returns the number of bytes
+    /// that were passed. The next call passes the rest; its `received` may be empty.
     pub fn read(
         &mut self,
         received: &[u8],
@@ -79,7 +80,7 @@ impl TlsCodec {
             let input = if older.is_empty() { &mut newer } else { &mut older };
             let taken = self.connection.read_tls(input).unwrap_or(0);
             if taken == 0 {
-                // The other side has closed its direction: ignore these bytes.
+                // The other side has ended the connection, so these bytes are ignored.
                 (older, newer) = (&[], &[]);
             }
             self.connection.process_new_packets()?;
@@ -93,7 +94,7 @@ impl TlsCodec {
     fn pass_plaintext(&mut self, room: usize, deliver: &mut impl FnMut(&[u8])) -> usize {
         let mut passed = 0;
         let mut reader = self.connection.reader();
-        // If there is no more data, the end of the stream is reported by the caller's socket, not here.
+        // At the end of the stream, this loop only ends. The caller's socket reports the end.
         while let Ok(plaintext) = reader.fill_buf()
             && !plaintext.is_empty()
         {
@@ -111,13 +112,13 @@ impl TlsCodec {
         passed
     }
 
-    /// Whether the other side has closed its direction.
+    /// Whether the other side has ended the connection, and all its bytes were read.
     pub fn has_ended(&mut self) -> bool {
         !self.has_unread && self.connection.reader().fill_buf().is_ok_and(<[u8]>::is_empty)
     }
 
-    /// Encrypts the slices, as far as `send` accepts them. Returns the number of accepted bytes. `send`
-    /// returns `WouldBlock` if nothing fits.
+    /// Encrypts bytes of the slices and passes them to `send`, until `send` returns `WouldBlock` because there is no
+    /// room. Returns how many bytes of the slices were accepted.
     pub fn write(
         &mut self,
         slices: &[IoSlice<'_>],
@@ -151,7 +152,7 @@ impl TlsCodec {
         Ok(true)
     }
 
-    /// Closes this direction; [`flush`](TlsCodec::flush) sends the message.
+    /// Ends the sending direction. [`flush`](TlsCodec::flush) then sends the message that says so.
     pub fn end(&mut self) {
         self.connection.send_close_notify();
     }

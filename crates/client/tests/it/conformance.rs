@@ -1,4 +1,4 @@
-//! Tests that one program has the same results in process, over TCP and over a Unix socket.
+//! Tests that a program that publishes and subscribes has the same results in process, over TCP and over a Unix socket.
 
 use dunlin_client::Client;
 use dunlin_client::topic::{
@@ -10,7 +10,7 @@ use dunlin_wait::PATIENCE;
 use crate::running_node::{RunningNode, patient};
 
 /// Runs `program` in process, over TCP and over a Unix socket, each time with another topic. All three runs have to
-/// observe the same.
+/// return the same observations.
 fn run_over_all_transports(
     config: &TopicConfig,
     subject: &str,
@@ -152,7 +152,7 @@ fn remote_and_local_subscribers_start_at_equal_positions() {
     run_over_all_transports(&TopicConfig::default(), "", &SubscribeOptions::default(), StartPositions);
 }
 
-/// Reads a history that is shorter than the published records.
+/// A program whose subscriber starts when the topic no longer retains all records.
 struct FallBehind;
 
 impl Program for FallBehind {

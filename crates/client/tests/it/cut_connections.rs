@@ -120,7 +120,7 @@ fn forward_until_cut(mut from: std::net::TcpStream, mut to: std::net::TcpStream,
     while forwarded < cut_after {
         match from.read(&mut chunk) {
             Ok(read) if read > 0 => {
-                // Cut the last chunk, so that the connection ends in the middle of a message.
+                // Shortens the last chunk, so that the connection ends in the middle of a message.
                 let len = read.min(cut_after - forwarded);
                 forwarded += len;
                 if to.write_all(&chunk[..len]).is_err() {

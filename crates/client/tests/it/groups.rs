@@ -35,7 +35,7 @@ fn next(member: &mut Member, timeout: Duration) -> Result<Option<MemberEvent>, S
     }))
 }
 
-/// Token, attempt and number of the next record.
+/// Waits for the next record. Returns its token, its attempt and its number.
 fn next_record(member: &mut Member) -> (u64, u32, u64) {
     match next(member, PATIENCE).unwrap() {
         Some(MemberEvent::Record { token, attempt, number, .. }) => (token, attempt, number),
@@ -82,7 +82,8 @@ fn each_record_of_a_share_group_goes_to_one_member() {
             thread::spawn(move || {
                 let mut numbers = Vec::new();
                 let deadline = Deadline::new();
-                // Records that were delivered to a member that leaves are not delivered again.
+                // Each member stays until all records are read. If a member left earlier, the records that were
+                // delivered to it would be lost.
                 while read.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
                     if let Some(MemberEvent::Record { number, .. }) =
                         next(&mut member, Duration::from_millis(50)).unwrap()
@@ -106,7 +107,7 @@ fn lost_records_of_a_share_group_are_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
     let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..share_options() }).unwrap();
-    // There are more records than the member requests in advance, and more than the log retains.
+    // Publishes more records than the member requests in advance, and more than the log retains.
     publish(&client, 0..50_000);
     let (mut received, mut lost) = (0, 0);
     while received + lost < 50_000 {
@@ -129,8 +130,8 @@ fn leaving_member_loses_only_its_unread_records() {
     let delivered = (0..3).map(|_| next_record(&mut first).2).collect::<Vec<_>>();
     first.leave();
     let mut second = client.join(JOBS, share_options()).unwrap();
-    // The group loses the records that were sent to the first member and not read, but no record that the first member
-    // has read.
+    // Records 4 to 10 were sent to the first member, which left without reading them: the group reports them as lost.
+    // Records 1 to 3 were read, so they are not lost.
     let Some(MemberEvent::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else {
         panic!("no gap")
     };
@@ -142,7 +143,8 @@ fn returned_record_is_delivered_again_after_its_delay() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..3);
     let mut member = client.join(JOBS, work_options()).unwrap();
-    // The response to another request arrives before the requested records.
+    // The member has not requested records yet. The response to the ack shows that the node has handled everything
+    // before it.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
     assert_eq!(next(&mut member, Duration::ZERO).unwrap(), None, "the member has not requested records");
     member.claim(3);
@@ -183,7 +185,7 @@ fn four_delays(client: &Client, number: u64) -> Duration {
 #[test]
 fn retry_delay_ends_without_waiting_for_housekeeping() {
     let (_running, client) = start(TopicConfig::default());
-    // A pause of the machine may delay one round. A timer of one second would delay every round.
+    // If the machine pauses, only some rounds are late. A timer of one second would delay every round.
     let (deadline, mut elapsed) = (Deadline::new(), Vec::new());
     while elapsed.last().is_none_or(|elapsed| *elapsed > Duration::from_millis(2_500)) {
         deadline.check(format_args!("four delays of 50 ms took {elapsed:?}"));
@@ -403,7 +405,7 @@ fn reconnected_member_receives_its_held_records_again() {
     let deadline = Deadline::new();
     while again.len() < 2 {
         deadline.check(format_args!("{again:?}"));
-        // The member receives the records that it requested before.
+        // The node delivers the records again that the member requested on the old connection.
         if let Ok(Some(MemberEvent::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
             assert_eq!(attempt, 2);
             again.push((token, number));

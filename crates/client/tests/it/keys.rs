@@ -167,7 +167,8 @@ fn commands_and_watches_can_be_awaited() {
 fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
     let node = RunningNode::start();
     let kv = node.client().kv();
-    // If the machine pauses for longer than the time to live, the lease ends and this is no failure: try a longer time.
+    // If the machine pauses for longer than the time to live, the lease rightly ends. The test then tries a longer
+    // time.
     let (renewed, unrenewed) = [500, 3_000, 15_000, 60_000]
         .into_iter()
         .find_map(|ttl_ms| {
@@ -235,7 +236,7 @@ fn lock_request_is_repeated_after_a_lost_connection() {
     lock.release().unwrap_or_else(|error| {
         assert!(matches!(error, KvError::Unknown(_) | KvError::Disconnected(_)), "{error}")
     });
-    // If the release was lost, the lock becomes free when the lease ends.
+    // If the first release was lost, the lock becomes free through this second one, or when the lease ends.
     let _ = kv.command(&ControlCommand::Release { name: b"gate", lease: lease.id() });
     waiting.join().unwrap().unwrap();
 }
@@ -275,7 +276,6 @@ fn invalid_keys_are_refused_and_the_connection_survives() {
     assert_eq!(client.connections(), 1);
 }
 
-/// While the node is unreachable, an idle handle either continues to work or returns an error.
 #[test]
 fn idle_watch_and_lease_survive_a_lost_connection() {
     let mut node = RunningNode::start();

@@ -10,11 +10,11 @@ use dunlin_wire::*;
 
 use crate::peer::{FAST_HEARTBEAT_MS, Link, ScriptedNode, at, event_text, heartbeats};
 
-/// The shortest silence after which the client may treat the node as dead: two heartbeat intervals, minus the time
-/// before the test began to measure.
+/// The shortest silence after which the client may treat the node as dead: two heartbeat intervals, less the time that
+/// may pass before the test starts to measure.
 const SILENCE_MIN: Duration = Duration::from_millis(2 * FAST_HEARTBEAT_MS as u64 - 50);
 
-/// Reads RESUME and SUBSCRIBE. Returns the resumed positions.
+/// Reads RESUME and SUBSCRIBE, and accepts the subscription. Returns the positions in RESUME.
 fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, Position)> {
     let positions = link.next(|message| match message {
         FromClient::Resume(resume) => {
@@ -65,7 +65,6 @@ fn subscription_resumes_by_position_after_a_lost_connection() {
     node.join().unwrap();
 }
 
-/// A temporary refusal must not end the client's handles.
 #[test]
 fn subscriber_continues_after_temporary_refusals() {
     const WAIT_MS: u64 = 300;
@@ -109,7 +108,7 @@ fn node_of_another_cluster_is_reported() {
         link.send_batch(2, 10, 11, &["a", "b"]);
         drop(link);
         for cluster in ["77aa", NO_CLUSTER] {
-            // The client sends nothing on this connection.
+            // The client must send nothing to a node of another cluster.
             welcome(cluster).expect_silent_close();
         }
         let mut link = welcome("5f0c");
@@ -255,7 +254,8 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
     FromNode::Goodbye(Goodbye { reconnect_after_ms: 0, reason })
 }
 
-/// A client that writes keys must not receive `COMMAND_UNKNOWN` from a node that was stopped regularly.
+/// A node that shuts down regularly has responded to all commands that it carried out. The client must therefore send
+/// the other ones again, and not report `COMMAND_UNKNOWN`.
 #[test]
 fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
@@ -349,8 +349,8 @@ fn every_wait_for_a_dead_node_fails_after_two_heartbeats() {
 
 #[test]
 fn heartbeats_keep_a_quiet_connection_alive() {
-    /// Runs the test once. Returns whether the heartbeats came in time; if the machine pauses, the connection may be
-    /// lost without a failure of the client.
+    /// Runs the test once. Returns whether the client kept the connection. It may lose the connection without a fault
+    /// of its own, if the machine pauses and heartbeats come late.
     fn keeps_alive() -> bool {
         let (in_time_sender, in_time) = std::sync::mpsc::channel();
         let (client, node) =
@@ -388,14 +388,14 @@ fn wait_times_out_while_other_messages_arrive_without_a_pause() {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
-    // Closes the connection, because the node may still be writing to it.
+    // Closes the connection first, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }
 
 #[test]
 fn messages_without_events_do_not_extend_a_timed_read() {
-    // Each message returns credit, and a wait ends whenever there is credit to report.
+    // The client has credit to report after each message, and a wait ends whenever there is credit to report.
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let mut advances = Vec::new();
     for _ in 0..10_000 {
@@ -406,7 +406,7 @@ fn messages_without_events_do_not_extend_a_timed_read() {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
-    // Closes the connection, because the node may still be writing to it.
+    // Closes the connection first, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }
@@ -423,13 +423,13 @@ fn idle_subscriber_continues_after_a_reconnect() {
             link.wait_until_closed();
         });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    // The pause is longer than a node may be silent.
+    // Pauses for longer than a node may be silent.
     std::thread::sleep(Duration::from_millis(u64::from(FAST_HEARTBEAT_MS) * 3));
     let deadline = Deadline::new();
     let received = loop {
         match subscriber.next() {
             Ok(event) => break event_text(&event),
-            // The machine paused for longer than a node may be silent; the next call tries again.
+            // The machine paused for longer than a node may be silent. The next call connects again.
             Err(SubscribeError::Connection(_)) => deadline.check("the connection comes back"),
             Err(other) => panic!("{other}"),
         }
@@ -460,8 +460,8 @@ fn node_that_exceeds_its_credit_is_disconnected() {
     let deadline = Deadline::new();
     while client.connections() < 2 {
         deadline.check("the connection is left");
-        // Waits for a response that never comes. During this wait, the client also reads messages for the subscription,
-        // although no caller reads the subscription.
+        // Waits for a response that never comes. The client meanwhile receives messages for the subscription, which no
+        // caller reads.
         let _ = client.publisher("orders.eu");
     }
     assert!(unread.next().is_ok());
@@ -502,7 +502,7 @@ fn client_survives_damaged_messages_from_a_node() {
             Ok(event) => drop(event.map(|event| event_text(&event))),
             Err(SubscribeError::Connection(_)) => {}
             Err(_) => {
-                // The changed bytes may have ended the subscription: subscribe again.
+                // The changed bytes may have ended the subscription. A new one takes its place.
                 if let Ok(new_subscriber) = client.subscribe("orders.>", SubscribeOptions::default()) {
                     subscriber = new_subscriber;
                 }
@@ -513,7 +513,7 @@ fn client_survives_damaged_messages_from_a_node() {
     node.join().unwrap();
 }
 
-/// Valid messages of every kind that a node sends to a subscriber.
+/// Returns one valid message of every kind that a node sends to a subscriber.
 fn valid_messages() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encode = |message: FromNode<'_>| message.encode(&mut bytes);

@@ -1,4 +1,5 @@
-//! Tests of the client, mostly with a scripted node: its messages, their order, and what callers receive.
+//! Tests of the client. In most tests, a scripted node checks the client's messages and their order, and sends the
+//! responses that the script states.
 
 mod conformance;
 mod connecting;

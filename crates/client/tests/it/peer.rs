@@ -1,4 +1,5 @@
-//! A scripted node: it sends the messages of a test, and checks the client's messages.
+//! A scripted node, to which the client under test connects. It sends the messages of a test, and checks the messages
+//! that the client sends.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -51,8 +52,8 @@ impl ScriptedNode {
         ScriptedNode::new().serve_options(options, script)
     }
 
-    /// Serves one subscription, and then sends `messages` without a pause until the returned sender reports that the
-    /// client's wait has timed out.
+    /// Serves one subscription, and then sends `messages` again and again without a pause. The test ends this with the
+    /// returned sender, after the client's wait has timed out.
     pub fn serve_flood(
         options: ClientOptions,
         messages: Vec<u8>,
@@ -84,7 +85,7 @@ impl ScriptedNode {
         script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
-        // The node already accepts connections, so that this wait ends at once.
+        // The limit is never reached, because the node already accepts connections.
         let connect_ms_max = PATIENCE.as_millis() as u64;
         let options = ClientOptions { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {
@@ -128,7 +129,7 @@ impl Link {
         self.welcome_in_cluster(version, NO_CLUSTER);
     }
 
-    /// Welcomes the client as a node of `cluster`.
+    /// Welcomes the client, as a node of the cluster `cluster` does.
     pub fn welcome_in_cluster(&mut self, version: u8, cluster: &str) {
         self.send_bytes(&Preamble::chosen(version).to_bytes());
         self.send(FromNode::Welcome(Welcome {
@@ -152,7 +153,7 @@ impl Link {
         self.send_bytes(&out);
     }
 
-    /// Sends bytes. If the client has closed the connection, this is no error.
+    /// Sends bytes. Ignores the error if the client has closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -284,7 +285,7 @@ impl Link {
         self.send(FromNode::Batch(Batch { header, frames: &frames }));
     }
 
-    /// Waits until the client has closed the connection, and fails if it sends anything.
+    /// Waits until the client has closed the connection. Fails if the client sends a message before that.
     pub fn expect_silent_close(mut self) {
         assert_eq!(self.try_next(|message| format!("{message:?}")), None);
     }
@@ -323,7 +324,7 @@ pub fn event_text(event: &Event<'_>) -> String {
     }
 }
 
-/// Many heartbeats, encoded.
+/// Returns many encoded heartbeats.
 pub fn heartbeats() -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..10_000 {

@@ -128,7 +128,7 @@ fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
     let receipt = loop {
         match publisher.flush() {
             Ok(receipt) => break receipt.unwrap(),
-            // The node may again be silent for too long; try once more.
+            // The node may have been silent for too long once more, so the test tries again.
             Err(error) => deadline.check(error),
         }
     };
@@ -186,9 +186,8 @@ fn next_record_reuses_the_sequence_of_a_refused_record() {
     node.join().unwrap();
 }
 
-/// A publisher that waits for room in its window reports the refusal of a batch only after the responses to all later
-/// batches. These batches are refused only because of the first one. The publisher must not report `PRODUCER_GAP` for
-/// them.
+/// The node refuses one batch for its own sake, and all later batches with `PRODUCER_GAP`, only because of the first
+/// refusal. A publisher that waits for room must wait for all these responses, and then report only the first refusal.
 #[test]
 fn refusal_is_reported_after_the_responses_to_all_later_batches() {
     let refuse = |link: &mut Link, header: &PublishHeader, refusal: Refusal<'_>| {
@@ -207,7 +206,7 @@ fn refusal_is_reported_after_the_responses_to_all_later_batches() {
         link.accept_publisher();
         let [first, second, third] = [(); 3].map(|()| link.accept_publish());
         refuse(&mut link, &first, Refusal { code: ErrorCode::DiskFull, numbers: [0; 3], text: "full" });
-        // The client sends nothing before it has the other responses.
+        // The client must send nothing before it has the responses to the other batches.
         let early = link.next_within(Duration::from_millis(300), |message| format!("{message:?}"));
         assert_eq!(early, None);
         for header in [second, third] {
@@ -280,7 +279,8 @@ fn record_of_unknown_outcome_keeps_its_sequence_in_retries() {
         let (publisher, ..) = link.accept_publisher();
         let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
         assert_eq!(unknown.producer_seq, 1);
-        // The second attempt does not reach the owner, which may have appended the batch in the first attempt.
+        // The owner may have appended the batch at the first attempt. The second attempt does not reach the owner, so
+        // the outcome stays unknown.
         for expected in [1, 2] {
             let header = refuse(&mut link, publisher, ErrorCode::OwnerAway);
             assert_eq!(header.producer_seq, expected);

@@ -1,5 +1,5 @@
-//! Imports recordings of exchanges into a node. Every replica of every book has to equal a simple book to which the
-//! test applies the same records. Without the data of `cargo xtask data`, nothing is tested.
+//! Imports recordings of exchanges' order books into a node. Every replica of a book has to equal a simple book to
+//! which the test applies the same records. Without the files that `cargo xtask data` downloads, nothing is tested.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use crate::running_node::RunningNode;
 const BYTES_MAX: usize = 4 << 20;
 const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
 
-/// A simple book: levels by price, orders by number.
+/// A simple order book, with which replicas are compared. It stores levels by price and orders by number.
 #[derive(Default)]
 struct SimpleBook {
     levels: BTreeMap<(u8, i64), i64>,
@@ -61,7 +61,7 @@ fn levels_of(state: &dyn PriceLevels) -> BTreeMap<(u8, i64), i64> {
     SIDES.into_iter().flat_map(of).collect()
 }
 
-/// A replica that applies records at intervals and is compared at the end.
+/// A replica that applies records from time to time, and is compared with the simple book.
 trait Reader {
     fn read(&mut self);
     fn last_seq(&self, topic: &str) -> u64;
@@ -89,7 +89,8 @@ impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
     }
 }
 
-/// Replicas in process and over TCP: plain, conflated, and with every 50th record withheld.
+/// Returns replicas of several sorts, in process and over TCP: plain ones, conflated ones, and ones from which every
+/// 50th record is withheld.
 fn readers<F: Reducer + PriceLevels>(
     running: &RunningNode,
     new: fn() -> F,
@@ -109,7 +110,8 @@ fn readers<F: Reducer + PriceLevels>(
     readers
 }
 
-/// Imports a file. The replicas apply records at intervals, and some are compared in the meantime.
+/// Imports a recording. The replicas apply records from time to time, and some of them are compared with the simple
+/// book in between.
 fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn() -> F, every: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = std::fs::read(&path) else {
@@ -149,7 +151,7 @@ fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn
     assert!(count > 10_000, "{count}");
 }
 
-/// Reads until every reader has caught up, and compares all levels.
+/// Waits until all replicas have applied all records, and compares all levels.
 fn compare(
     books: &[(String, String, Publisher, SimpleBook)],
     readers: &mut [(&'static str, Box<dyn Reader>)],

@@ -1,4 +1,4 @@
-//! A real node with its listeners.
+//! A real node in the test's process, with its listeners.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl RunningNode {
         Client::connect(&self.url(), patient()).unwrap()
     }
 
-    /// Cuts every connection while the node continues.
+    /// Cuts every connection. The node itself continues.
     pub fn cut(&mut self) {
         drop(self.server.take());
         let config = || ServerConfig { tcp: vec![self.address], threads: 1, ..ServerConfig::default() };
@@ -71,7 +71,7 @@ impl RunningNode {
         self.server = Some(dunlin_wait::find("its address is free", start_server));
     }
 
-    /// Ends the node without a message to its clients, and starts another one at the same address.
+    /// Ends the node without a message to its clients, and starts a new one at the same address.
     pub fn restart(self) -> RunningNode {
         self.restart_with(|_| ())
     }
@@ -88,8 +88,8 @@ impl RunningNode {
         RunningNode::start_prepared(address, prepare)
     }
 
-    /// Cuts every connection, runs `before`, ends the node as a crash of its machine would, and starts
-    /// another on the same disk.
+    /// Cuts every connection and runs `before`. Then ends the node as if its machine had crashed, and starts a new one
+    /// on the same disk.
     pub fn crash(mut self, disk: &FakeDisk, before: impl FnOnce(&Node)) -> RunningNode {
         drop(self.server.take());
         before(&self.node);
@@ -111,19 +111,19 @@ impl RunningNode {
     }
 }
 
-/// A node on this disk.
+/// Returns a node that stores its data on this disk.
 pub fn on_disk(disk: &FakeDisk) -> Node {
     Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0
 }
 
-/// A free port of an address that only this process uses, so that no other test takes the port while the node
-/// is down.
+/// Returns a free port of an IP address that only this process uses, so that no other test takes the port while the
+/// node is down.
 fn free_address() -> SocketAddr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low)), 0)
 }
 
-/// Options of a client that does not treat the node as dead if the machine pauses.
+/// Returns options with which a client does not take the node for dead if the machine pauses.
 pub fn patient() -> ClientOptions {
     let connect_ms_max = PATIENCE.as_millis() as u64;
     let limits = ClientLimits { connect_ms_max, patience_heartbeats: 120, ..ClientLimits::default() };

@@ -39,7 +39,7 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
             for channel in 1..=3 {
                 link.send_batch_on(channel, 1, seq - 1, seq, &[&format!("{channel}")]);
             }
-            // At this point every subscriber has read everything and waits.
+            // Waits until every subscriber has read all records, so that all of them wait for the next one.
             if seq % 50 == 0 {
                 for _ in 1..=3 {
                     assert_eq!(read_receiver.recv_timeout(PATIENCE), Ok(seq));
@@ -107,7 +107,7 @@ fn threads_publish_and_subscribe_over_one_connection() {
         accept_subscription_on(&mut link, 1);
         let mut open = 0;
         let mut published = 0;
-        // The scripted node returns published records as records of the subscription.
+        // The scripted node sends the published records back to the client, as records of the subscription.
         while published < 2 * RECORDS {
             enum ClientMessage {
                 Open(u32),

@@ -1,4 +1,4 @@
-//! Tests of subscribers of states with a scripted node, whose messages arrive at the worst moments.
+//! Tests of subscribers that follow states. A scripted node sends its messages at the worst moments.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,7 +14,7 @@ fn with_snapshots() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
 }
 
-/// Returns the next event as a text. The text of a record contains the position before it.
+/// Returns the next event as a text. For a record, the text also contains the position of the record before it.
 fn next_event(subscriber: &mut Subscriber) -> String {
     let deadline = Deadline::new();
     let event = loop {
@@ -65,7 +65,7 @@ fn subscriber_resumes_at_a_gap_until_the_merged_record_arrives() {
         link.send_batch(2, 10, 11, &["a"]);
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 12, last: 19 }));
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 19) }));
-        // The scripted node ends the connection only after the subscriber has received the gap.
+        // The scripted node cuts the connection only after the subscriber has received the gap.
         gap_receiver.recv_timeout(PATIENCE).unwrap();
         drop(link);
         let mut link = peer.accept();
@@ -111,7 +111,8 @@ fn client_renews_credit_used_by_messages_without_events() {
                 sent += bytes.len();
                 link.send_bytes(&bytes);
             }
-            // The credit is used up, although the subscriber has received no event that it could consume.
+            // The node has used up the credit, although the subscriber has received no event. The client has to grant
+            // new credit.
             let granted = link.next(|message| match message {
                 FromClient::Credit(credit) => credit.granted,
                 other => panic!("{other:?}"),

@@ -1,4 +1,5 @@
-//! Tests of state topics over a connection. Every replica has to equal the publisher's own order book.
+//! Tests of replicas of state topics over a connection. Every replica has to equal the order book that the publisher
+//! keeps itself.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -42,7 +43,7 @@ fn replica(client: &Client, pattern: &str, options: &SubscribeOptions) -> TcpRep
     Replica::new(subscriber, |_| Book::new(Scale::default())).with_retry_ns(500_000_000)
 }
 
-/// Sets and removes random levels, and applies them to its own book.
+/// A publisher that sets and removes random levels, and applies the same changes to an order book of its own.
 struct Source {
     publisher: Publisher,
     subject: String,
@@ -114,7 +115,7 @@ impl Source {
     }
 }
 
-/// Applies some records to the replica, each time the publisher has sent `every` records.
+/// Applies records to the replica from time to time: whenever the publisher has sent `every` more records.
 fn read_while(replica: &mut TcpReplica, is_active: &AtomicBool, published: &AtomicU64, every: u64) {
     let mut next = 0;
     while is_active.load(Ordering::Relaxed) {
@@ -199,7 +200,8 @@ fn each_loss_is_detected_and_repaired_once() {
             replica.drain(now_ns(), usize::MAX, |_| ()).unwrap();
         }
     }
-    // Record 1,700 is the last lost record, and only a heartbeat can reveal that it is missing.
+    // Record 1,700 is the last one that is lost. No record follows it, so only a heartbeat can reveal that it is
+    // missing.
     assert_eq!(source.seq, 1_700);
     for replica in &mut replicas {
         source.assert_equal_to(replica, "a reader that loses");
@@ -231,7 +233,7 @@ fn record_lost_after_a_checksum_is_detected() {
 
 #[test]
 fn slow_conflated_subscriber_reads_the_newest_state() {
-    /// `WORK` records are published while the subscriber processes one change. The subscriber reads `READS` changes.
+    /// The number of records that are published while the subscriber processes one change.
     const WORK: u64 = 25;
     const READS: usize = 100;
     let running = RunningNode::start();
@@ -241,7 +243,7 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     let client = running.client();
     let mut replica = replica(&client, "md.a", &conflated());
     let (is_active, published) = (AtomicBool::new(true), AtomicU64::new(source.seq));
-    // For each read: the position of the state afterwards, and the number of records that were published before the
+    // For each read, the position of the state after the read, and the position of the last record published before the
     // read.
     let (mut positions, mut before) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
@@ -271,9 +273,8 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     });
     source.assert_equal_to(&mut replica, "the slow one");
     assert_eq!(positions.len(), READS);
-    // Compares the state after each read with the records that were published before an earlier read, two reads back:
-    // in most reads, the state contains all of them. If records waited in a queue, the states would be older by as many
-    // records as the credit allows.
+    // In most reads, the state must contain all records that were published before the read two places earlier. If
+    // records waited in a queue, the states would be older, by as many records as the credit allows.
     let in_time = positions[2..].iter().zip(&before).filter(|(position, before)| position >= before).count();
     assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {positions:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);
@@ -389,7 +390,7 @@ fn topic_description_shows_the_state() {
     assert!(state.contains(&format!("{:016x}", source.oracle.checksum())), "{state}");
 }
 
-/// A benchmark, which only prints measurements: run it with `--ignored --nocapture`.
+/// This benchmark only prints measurements. Run it with `--ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: it wants the machine for itself"]
 fn thousand_joining_subscribers_use_bounded_memory() {
@@ -429,7 +430,7 @@ fn thousand_joining_subscribers_use_bounded_memory() {
     assert!(grown < 64 << 20, "{grown} bytes");
 }
 
-/// Publishes 1,000 records a second. Returns the 99th percentile of the time that publishing one record takes.
+/// Publishes 1,000 records a second. Returns the 99th percentile of the times that the single calls took.
 fn measure_publishing(source: &mut Source, time: Duration, is_active: &AtomicBool) -> Duration {
     let (began, mut durations) = (Instant::now(), Vec::new());
     while began.elapsed() < time && (is_active.load(Ordering::Relaxed) || durations.is_empty()) {
@@ -442,7 +443,7 @@ fn measure_publishing(source: &mut Source, time: Duration, is_active: &AtomicBoo
     durations[durations.len() * 99 / 100]
 }
 
-/// Subscribes `readers` times. Returns when each subscriber has the state and one more record.
+/// Makes `readers` subscribers, and waits until each has received the state and a record after it.
 fn join(client: &Client, readers: usize) {
     let mut subscribers: Vec<Subscriber> =
         (0..readers).map(|_| client.subscribe("md.a", with_snapshots()).unwrap()).collect();
@@ -458,7 +459,7 @@ fn join(client: &Client, readers: usize) {
     }
 }
 
-/// Starts a scripted node that sends these parts of a state, and then a batch.
+/// Starts a scripted node that sends these parts of a state's snapshot, and then a batch of records.
 fn serve_snapshot_parts(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>) {
     use dunlin_wire::{FromClient, FromNode, Position, SnapshotPart};
     ScriptedNode::serve(move |_, mut link| {
@@ -503,7 +504,7 @@ fn mismatched_snapshot_parts_end_the_connection() {
     for parts in hostile {
         let (client, node) = serve_snapshot_parts(parts);
         let mut subscriber = client.subscribe("orders.>", with_snapshots()).unwrap();
-        // The script ends when the client has closed the connection.
+        // The node's script ends when the client has closed the connection because of the malformed parts.
         while !node.is_finished() {
             let _ = subscriber.next_timeout(Duration::from_millis(10));
         }

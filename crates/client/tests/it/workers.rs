@@ -71,7 +71,7 @@ fn blocking_and_async_handlers_complete_their_tasks() {
     assert_eq!((completed(b"acme"), completed(b"other")), (1, 500));
 }
 
-/// A node whose tasks are in four shards.
+/// Starts a node that distributes its tasks over four shards.
 fn sharded() -> RunningNode {
     let tasks = TasksLimits { shards: 4, ..TasksLimits::default() };
     let limits = NodeLimits { tasks, ..NodeLimits::default() };
@@ -166,7 +166,7 @@ fn redrive_in_steps_restarts_no_task_twice() {
     let tasks = node.client().tasks();
     let dead = || tasks.tenants("t").unwrap()[0].dead;
     tasks.submit_all("t", vec![NewTask::new(b"k", b""); 3]).unwrap();
-    // A task is poisoned when three workers have left while they ran it.
+    // A task becomes poisoned when three workers have left while they ran it.
     for _ in 0..3 {
         let attachment = node.client().tasks().attach(options("k", 3)).unwrap();
         let mut assigned = Vec::new();
@@ -175,7 +175,7 @@ fn redrive_in_steps_restarts_no_task_twice() {
         }
     }
     until("the tasks are poisoned", || dead() == 3);
-    // The cluster restarts at most 10,000 tasks in one step.
+    // Makes more dead letters than the 10,000 that the cluster restarts in one step.
     for count in [2_000, 2_000, 2_000, 2_000, 2_000, 10] {
         find("the tasks are submitted before their deadline", || {
             let deadline_ms = dunlin::now_ns() / 1_000_000 + 1_000;
@@ -431,7 +431,7 @@ fn attempt_without_a_result_ends_at_its_timeout() {
         let Some(assigned) = attachment.next(10 * MS).unwrap() else { continue };
         tokens.push(assigned.token());
         until("the task is stopped", || assigned.is_stopped());
-        // A result that comes too late does not count, but frees a slot.
+        // The cluster does not accept the late result, but the slot becomes free.
         attachment.complete(&assigned, b"late", &TaskUsage::default());
     }
     assert_eq!(tokens.len(), 3);
@@ -444,7 +444,7 @@ fn attempt_without_a_result_ends_at_its_timeout() {
     assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
 }
 
-/// The limit that a command exceeds may be one of the scheduler, of the cluster's log, or of a request.
+/// The sizes exceed different limits, one after another: of the scheduler, of the cluster's log, and of a request.
 #[test]
 fn oversized_result_fails_its_task_and_names_the_limit() {
     let node = start();

@@ -1,4 +1,4 @@
-//! Tests of a world's viewers, and of requests to a world, with nodes that do not respond or have lost their keys.
+//! Tests of viewers of a world, and of requests to a world, when a node does not respond or has lost its keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ fn watch(client: &Client) -> Viewer<3> {
     watched.unwrap()
 }
 
-/// Drives the viewer, which receives nothing, until the node has reported two messages.
+/// Calls the viewer, which has no change to return, until the node has reported two messages.
 fn drive_until_two(what: &str, viewer: &mut Viewer<3>, messages: &mpsc::Receiver<()>) {
     let mut count = 0;
     until(what, || {
@@ -74,7 +74,7 @@ fn viewer_repeats_an_unanswered_query_for_world_processes() {
     let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
         while let Some(request) = next_query(&mut link) {
             if node_is_silent.load(Ordering::Acquire) {
-                // The send fails if the test has ended.
+                // Ignores the error, which only means that the test has ended.
                 let _ = sender.send(());
                 continue;
             }
@@ -98,7 +98,7 @@ fn viewer_survives_a_node_that_lost_the_worlds_keys() {
                 send_keys(&mut link, request, &[("space/flock/world", "{}")]);
             } else {
                 send_keys(&mut link, request, &[]);
-                // The send fails if the test has ended.
+                // Ignores the error, which only means that the test has ended.
                 let _ = sender.send(());
             }
         }
@@ -124,7 +124,7 @@ fn viewer_repeats_an_unanswered_subscribe_request() {
         let is_subscribe = |message: FromClient<'_>| matches!(message, FromClient::Subscribe(_));
         while let Some(is_subscribe) = link.try_next(is_subscribe) {
             if is_subscribe {
-                // The send fails if the test has ended.
+                // Ignores the error, which only means that the test has ended.
                 let _ = sender.send(());
             }
         }
@@ -143,7 +143,8 @@ fn viewer_repeats_an_unanswered_subscribe_request() {
     node.join().unwrap();
 }
 
-/// The test passes only if the request ends long before the client's time limit for a response.
+/// If the request waited for the client's general time limit for responses, the test would fail, because that limit is
+/// much longer.
 #[test]
 fn request_time_limit_includes_reading_the_process_list() {
     let options = options(10 * PATIENCE.as_millis() as u64);

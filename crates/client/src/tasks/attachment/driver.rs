@@ -1,5 +1,5 @@
-//! Drives a worker: attaches the worker, renews its lease and receives the node's orders. A thread that waits for a
-//! task does this; if no thread waits, the worker's own thread does.
+//! Drives a worker: attaches the worker, renews its lease and receives the node's orders. One of the threads that wait
+//! for a task does this work. If no thread waits, the worker's own thread does it.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -22,16 +22,16 @@ use crate::follow::lock;
 
 /// How many times a lease is renewed within its time to live.
 const RENEWALS_PER_TTL: u32 = 3;
-/// The pause before a refused attempt is repeated.
+/// The pause before a refused request is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest wait for messages. The thread checks at each tick of this wait whether the worker has ended. A wait of
-/// at least a tick needs one system call instead of two.
+/// The longest wait for messages. During the wait, the thread checks at every [`TICK`](crate::limits::TICK) whether the
+/// worker has ended. A wait that is shorter than a tick would cost a second system call.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// The longest wait while the worker is not attached.
 const DETACHED_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How long the worker's own thread does not read the connection after a thread took a task, because that thread may
-/// soon wait again.
+/// After a waiting thread has stopped reading the connection, the worker's own thread takes over only after this time,
+/// because that thread may soon wait again.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Driver {
 }
 
 impl AttachmentShared {
-    /// Drives on the worker's own thread until the worker has ended.
+    /// Drives the worker on its own thread, whenever no other thread does, until the worker has ended.
     pub(super) fn drive_when_idle(&self) {
         while !self.is_over() {
             let phase = lock(&self.phase);
@@ -57,8 +57,7 @@ impl AttachmentShared {
             let pause = match (phase.is_driven, phase.idle) {
                 _ if is_ending => Duration::ZERO,
                 (true, _) if idle_for >= WAIT_MAX => WAIT_MAX,
-                // A thread that waits for a task was woken to read the connection. This thread therefore does not read
-                // it.
+                // Another thread reads the connection, or was woken to read it. This thread therefore only waits.
                 (true, _) | (false, 1..) => TAKEOVER_DELAY,
                 (false, 0) => TAKEOVER_DELAY.saturating_sub(idle_for),
             };
@@ -81,7 +80,7 @@ impl AttachmentShared {
         result.unwrap_or_else(PoisonError::into_inner).0.own_thread_sleeps = false;
     }
 
-    /// Drives until there is a task or `deadline` has passed. Returns `Break` if the thread was interrupted.
+    /// Drives the worker until there is a task or `deadline` has passed. Returns `Break` if the thread was interrupted.
     pub(super) fn drive_until_task(&self, driver: &mut Driver, deadline: Instant) -> ControlFlow<()> {
         let has_task =
             || self.with_phase(|phase| !phase.worker_state.ready.is_empty() || phase.error.is_some());
@@ -91,7 +90,8 @@ impl AttachmentShared {
         ControlFlow::Continue(())
     }
 
-    /// Stops driving. Another waiting thread continues or, after [`TAKEOVER_DELAY`], the worker's own thread.
+    /// Stops driving. Another waiting thread then continues. If there is none, the worker's own thread continues after
+    /// [`TAKEOVER_DELAY`].
     pub(super) fn stop_driving(&self, phase: &mut Phase) {
         if std::mem::take(&mut phase.is_driven) {
             phase.left_at = Some(Instant::now());
@@ -103,7 +103,7 @@ impl AttachmentShared {
         }
     }
 
-    /// Attaches the worker, renews its lease and sends its commands, as far as these are due. Then waits for messages
+    /// Attaches the worker, renews its lease and sends its commands, if these actions are due. Then waits for messages
     /// until `until` at the latest.
     pub(super) fn step(
         &self,
@@ -196,7 +196,8 @@ impl AttachmentShared {
         self.send_request(TasksKind::Attach, &bytes, true);
     }
 
-    /// Sends a request of the worker, if there is a connection. Returns the request's number in any case.
+    /// Sends a request of the worker if there is a connection. Returns the number of the request, whether it was sent
+    /// or not.
     fn send_request(&self, kind: TasksKind, bytes: &[u8], attaches: bool) -> u32 {
         let mut session = lock(&self.shared.session);
         let request = session.next_number();
@@ -244,12 +245,13 @@ impl AttachmentShared {
         }
     }
 
-    /// Applies messages of the node. If an attempt to attach was refused, returns the pause before the next attempt.
+    /// Handles the node's messages. If the node refused to attach the worker, returns the pause before the next
+    /// attempt.
     fn apply_messages(&self, messages: WorkerMessages, attaching: &mut Option<Instant>) -> Option<Duration> {
         let WorkerMessages { is_lost, attached, orders, responses, .. } = messages;
         let mut pause = None;
         match attached {
-            // After a lost connection the worker has to attach again.
+            // Only if the connection was not lost in the meantime: otherwise the worker has to attach again.
             Some(Ok(attached)) if !is_lost => {
                 self.with_phase(|phase| phase.worker_state.handle_attached(&attached));
                 *attaching = None;
@@ -301,7 +303,7 @@ impl AttachmentShared {
         if is_lost || !is_known {
             *attaching = None;
         }
-        // Notifies no more threads than needed: each notification is a system call, even if no thread waits.
+        // Notifies only as many threads as needed, because each notification is a system call even if no thread waits.
         (0..woken).for_each(|_| self.ready.notify_one());
         if is_watched {
             self.changed.notify_all();
@@ -331,7 +333,8 @@ impl AttachmentShared {
     }
 }
 
-/// Whether the refused command may have been carried out. Such a command can be repeated without further effect.
+/// Whether the refused command may have been carried out nevertheless. Sending such a command again has no second
+/// effect.
 fn outcome_is_unknown(refused: &crate::refusal::RefusedError) -> bool {
     refused.code == ErrorCode::CommandUnknown
 }

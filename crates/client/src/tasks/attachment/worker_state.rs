@@ -17,32 +17,32 @@ use super::super::assigned::AssignedTask;
 use super::super::pending_commands::{LENGTH_BYTES, push_command, refuse_too_long};
 use crate::refusal::RefusedError;
 
-/// Maximum number of requests without a response. Commands that are queued in the meantime are sent together, so that a
-/// busy worker sends larger requests.
+/// Maximum number of requests without a response. Commands that are queued while this many requests are open are later
+/// sent together, so that a busy worker sends fewer and larger requests.
 const REQUESTS_MAX: usize = 4;
-/// The size of a result without content, rounded up, in bytes.
+/// The size, in bytes and rounded up, of a command that reports a result, without the result's content.
 const COMMAND_BYTES: usize = 80;
-/// The largest request in bytes, unless one command is larger.
+/// The largest size of a request, in bytes. A request with a single command may be larger.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
     /// The worker's number; 0 until the cluster has assigned one.
     pub(super) worker: u64,
-    /// The epoch in which `worker` was assigned.
+    /// The epoch of the cluster's worker numbers in which `worker` was assigned.
     pub(super) life: u32,
     /// Whether the worker is attached through the present connection.
     pub(super) is_attached: bool,
     /// Assigned tasks that no thread has taken yet.
     pub(super) ready: VecDeque<AssignedTask>,
-    /// Assigned tasks whose result has no response yet, by task.
+    /// The assigned tasks to whose results the cluster has not responded yet, found by their numbers.
     held: HashMap<u64, HeldTask>,
-    /// Tasks, with their tokens, that now belong to other workers, although a thread here still runs them. Each
-    /// takes a slot until it ends.
+    /// Tasks that now belong to other workers, although a thread here still runs them, each with its token. Each one
+    /// occupies a slot until its function ends.
     lost_but_running: HashSet<(u64, u64)>,
     /// Commands that are not sent yet, in order.
     unsent: VecDeque<QueuedCommand>,
-    /// The commands of each request that was sent and has no response yet, with the request's number.
+    /// The requests that were sent and have no response yet: the number of each request, and its commands.
     unanswered_requests: VecDeque<(u32, Vec<QueuedCommand>)>,
     pub(super) is_draining: bool,
     pub(super) is_drained: bool,
@@ -65,15 +65,15 @@ struct HeldTask {
     is_answered: bool,
 }
 
-/// A command of a worker that is queued or sent.
+/// A command of a worker that is queued, or that was sent and has no response yet.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     bytes: Vec<u8>,
-    /// The task and token whose result the command reports; `None` for other commands.
+    /// The number and token of the task whose result the command reports; `None` for other commands.
     result_of: Option<(u64, u64)>,
     /// Whether to send the command again after a lost connection.
     is_kept: bool,
-    /// Whether an earlier attempt may have carried out the command.
+    /// Whether the command was sent before, so that the earlier attempt may have carried it out.
     is_repeated: bool,
 }
 
@@ -90,12 +90,12 @@ impl QueuedCommand {
 }
 
 impl QueuedCommand {
-    /// Replaces a result that is too large for a request by a failure.
+    /// If the command is a result that is too large for a request, replaces it by a failure of the task.
     pub(super) fn or_failure(self) -> QueuedCommand {
         refuse_too_long(&self.bytes).and_then(|refused| self.failure_for(&refused)).unwrap_or(self)
     }
 
-    /// Returns the failure to send instead of a result that the cluster refused because of its content. The task still
+    /// If the cluster refused a result because of its content, returns a failure to report instead: the task still
     /// belongs to this worker, and no other worker can finish it. Returns `None` if the task is lost, or if this
     /// command is no result.
     fn failure_for(&self, refused: &RefusedError) -> Option<QueuedCommand> {
@@ -136,13 +136,13 @@ impl WorkerState {
         self.held.values().filter(|held| !held.is_answered).count()
     }
 
-    /// Whether an assigned task may still be unfinished.
+    /// Whether the worker holds assigned tasks, including tasks to whose results the cluster has not responded yet.
     pub(super) fn holds_tasks(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether nothing is queued or unanswered. For a detached worker only results count, because other
-    /// commands concern the node it was attached to.
+    /// Whether no command is queued or without a response. For a detached worker only results count, because its other
+    /// commands concern the node to which it was attached.
     pub(super) fn is_flushed(&self) -> bool {
         let mut all = self
             .unsent
@@ -156,7 +156,7 @@ impl WorkerState {
     }
 
     /// Stores that a task has a result. Returns whether the result is still needed, because the worker holds the task
-    /// and the task has no other result. If it is not needed, the slot becomes free.
+    /// and the task has no other result. If the task went to another worker, the slot of the task becomes free.
     pub(super) fn record_result(&mut self, task: u64, token: u64) -> bool {
         match self.held.get_mut(&task) {
             Some(held) if held.token == token => !std::mem::replace(&mut held.is_answered, true),
@@ -169,13 +169,14 @@ impl WorkerState {
         }
     }
 
-    /// The number of usable slots: `slots` minus those in which threads still run tasks that belong to other workers.
+    /// The number of slots in which the worker can run its tasks: `slots`, less those slots whose threads still run
+    /// tasks that belong to other workers.
     pub(super) fn slots(&self, slots: u32) -> u32 {
         slots.saturating_sub(u32::try_from(self.lost_but_running.len()).unwrap_or(u32::MAX))
     }
 
-    /// Requests one more task, after a thread has ended a task that the cluster counts for another worker. (A worker
-    /// that attaches again sends its number of slots instead.)
+    /// Requests one more task, after a thread has finished a task that had gone to another worker. A worker that is not
+    /// attached needs no request, because it states its number of slots when it attaches.
     fn request_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
             let pull = TaskCommand::Pull { worker: self.worker, credit: 1 };
@@ -188,7 +189,7 @@ impl WorkerState {
         self.held.get(&task).is_some_and(|held| held.token == token)
     }
 
-    /// The bytes of the next request, if commands are queued and may be sent.
+    /// Returns the bytes of the next request; `None` if no command is queued, or no request may be sent now.
     pub(super) fn next_request(&mut self, number: u32) -> Option<Vec<u8>> {
         if !self.is_attached || self.unsent.is_empty() || self.unanswered_requests.len() >= REQUESTS_MAX {
             return None;
@@ -209,8 +210,8 @@ impl WorkerState {
         self.is_attached && !self.unsent.is_empty() && self.unanswered_requests.len() < REQUESTS_MAX
     }
 
-    /// Handles a lost connection. The unanswered commands to be kept are sent again first; all other commands are
-    /// dropped.
+    /// Handles a lost connection. Commands without a response that have to be kept are sent again first. All other
+    /// commands are dropped.
     pub(super) fn handle_disconnect(&mut self) {
         self.is_attached = false;
         let kept_commands = |(_, queued_commands): (u32, Vec<QueuedCommand>)| {
@@ -222,8 +223,8 @@ impl WorkerState {
         self.unsent.retain(|queued| queued.is_kept);
     }
 
-    /// Handles the response to attaching. Tasks that belong to other workers are stopped, and results that have no
-    /// response are sent again.
+    /// Handles the cluster's response to the attach request. Stops tasks that went to other workers, and sends results
+    /// again that have no response.
     pub(super) fn handle_attached(&mut self, attached: &AttachResponse) {
         if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.epoch) {
             self.handle_lost_lease();
@@ -261,7 +262,8 @@ impl WorkerState {
         Some(held)
     }
 
-    /// Carries out an order. If a task has to stop and no thread has begun it, the worker returns it at once.
+    /// Carries out an order of the node. If the node stops a task that no thread has begun, the worker returns the task
+    /// at once.
     pub(super) fn handle_order(&mut self, order: WorkerOrder) {
         match order {
             WorkerOrder::Start(start) => self.accept_task(start),
@@ -299,7 +301,8 @@ impl WorkerState {
         if self.holds(start.task, start.token) {
             return;
         }
-        // The cluster assigned the task to this worker again, with a new token. A result with the old token is useless.
+        // The cluster assigned the task to this worker once more, with a new token. It would refuse a result with the
+        // old token.
         self.release_task(start.task);
         let stopped = Arc::new(AtomicBool::new(false));
         let held = HeldTask { token: start.token, stopped: Arc::clone(&stopped), is_answered: false };
@@ -308,8 +311,8 @@ impl WorkerState {
         self.ready.push_back(AssignedTask { start, stopped });
     }
 
-    /// Handles the response to a request, one command after another. Returns `false` if the cluster does not know this
-    /// worker.
+    /// Handles the response to a request, which contains a result for each command. Returns `false` if the cluster does
+    /// not know this worker.
     pub(super) fn handle_responses(
         &mut self,
         request: u32,
@@ -336,7 +339,7 @@ impl WorkerState {
                 self.held.remove(&task);
                 match response {
                     Ok(_) => self.counts.answered += 1,
-                    // The cluster accepted the first attempt, but its response was lost.
+                    // The cluster accepted the result at the first attempt, but the response to that attempt was lost.
                     Err(refused) if queued.is_repeated && refused.code == ErrorCode::TaskOver => {
                         self.counts.answered += 1;
                     }
@@ -352,8 +355,8 @@ impl WorkerState {
         is_known
     }
 
-    /// Handles the temporary refusal of a request: its commands are sent again. A `Pull` command is sent again only if
-    /// the request `had_no_effect`, because a second `Pull` would request a second task.
+    /// Handles the temporary refusal of a request: queues its commands again. A `Pull` command is queued again only if
+    /// `had_no_effect` is set, because a second `Pull` would request a second task.
     pub(super) fn requeue_request(&mut self, request: u32, had_no_effect: bool) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
@@ -367,7 +370,8 @@ impl WorkerState {
         repeated.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
     }
 
-    /// Handles the final refusal of a request: its commands are discarded. Tasks whose results were among them fail.
+    /// Handles the final refusal of a request: discards its commands. If a command reported a task's result, the task
+    /// fails.
     pub(super) fn discard_request(&mut self, request: u32, refused: &RefusedError) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
