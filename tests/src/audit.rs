@@ -1,15 +1,15 @@
-//! Checks that a subscriber received the records that the publisher's ledger allows.
+//! Checks the events that a subscriber received against the publisher's ledger:
 //!
-//! - Positions are continuous: each record, gap or epoch change begins directly after the previous event.
-//! - Within an epoch, records come in order and once. The publisher published each record. An acknowledged record has
-//!   the position that its acknowledgement states.
-//! - The node reported every missing record. A gap has at least as many records as the node acknowledged in its place,
-//!   and at most as many as the publisher attempted. Only at an epoch change may more records be missing.
+//! - Positions have no holes: each record, gap or epoch change begins directly after the previous event.
+//! - Within an epoch, each record arrives once and in order. All received records are in the ledger. A record that was
+//!   acknowledged has the acknowledged position.
+//! - Every missing record was reported. A gap covers at least as many records as were acknowledged in its place, and at
+//!   most as many as the publisher attempted to publish there. Only at an epoch change may more records be missing.
 
 use crate::ledger::Ledger;
 use crate::trace::TraceLine;
 
-/// The numbers of the events in audited traces.
+/// How many events of each kind the audited traces contain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditCounts {
     /// Number of records received.
@@ -38,7 +38,7 @@ impl AuditCounts {
     }
 }
 
-/// The position at which a subscriber started to read: before or after the first record.
+/// Whether a subscriber started to read before or after the first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderStart {
     /// Before the first record, so that no record may be missing.
@@ -52,16 +52,16 @@ struct Audit<'a> {
     writer: u32,
     /// The position (epoch and sequence number) of the last event; `None` before the first.
     at: Option<(u32, u64)>,
-    /// The number of the last received record in the publisher's ledger.
+    /// The number that the last received record has in the publisher's ledger.
     n: Option<u64>,
     /// The number of records in gaps since the last received record.
     missed: u64,
-    /// Whether an epoch change was reported since the last received record.
+    /// Whether the epoch has changed since the last received record.
     epoch_changed: bool,
     counts: AuditCounts,
 }
 
-/// Checks a trace against a ledger. Returns the first error that it finds.
+/// Checks the trace of one subscriber against the ledger of a publisher. Returns the first error that it finds.
 pub fn audit(
     lines: &[TraceLine],
     start: ReaderStart,
@@ -135,7 +135,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Checks that `seq` is the expected sequence number.
+    /// Checks that the event at this position directly follows the previous event.
     fn check_position(&self, epoch: u32, seq: u64) -> Result<(), String> {
         let expected = match (self.at, self.n) {
             (Some((epoch, seq)), _) => (epoch, seq + 1),
@@ -149,7 +149,7 @@ impl Audit<'_> {
         }
     }
 
-    /// Checks that all missing records before record `n` were reported.
+    /// Checks that all records between the last received record and record `n` were reported as missing.
     fn check_missing(&self, n: u64) -> Result<(), String> {
         let Some(previous) = self.n else { return Ok(()) };
         if self.epoch_changed {

@@ -1,6 +1,7 @@
 //! The payload of a test record, which identifies the record and proves that every byte is intact.
 //!
-//! `u64 n, u32 writer, u32 last (1 or 0), u64 check`, then filler that depends on `n` and `writer`.
+//! The layout is `u64 n, u32 writer, u32 last (1 or 0), u64 check`. The rest is filler, whose bytes follow from `n` and
+//! `writer`.
 
 /// The smallest size of a payload in bytes.
 pub const BYTES_MIN: usize = 24;
@@ -8,7 +9,7 @@ pub const BYTES_MIN: usize = 24;
 /// The contents of a test record's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestPayload {
-    /// The number of the writer that published the record.
+    /// The number of the writer (a process that publishes) that published the record.
     pub writer: u32,
     /// The record's number in the writer's ledger, from 1.
     pub n: u64,

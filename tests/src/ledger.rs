@@ -1,24 +1,27 @@
-//! A publisher's own list of its records, with which audits compare the subscribers' traces.
+//! A ledger: a publisher's list of its own records. Audits compare the traces of subscribers with it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The attempted, acknowledged and failed records of one writer, numbered from 1.
+/// The records of one writer, numbered from 1: how many it attempted to publish, which ones were acknowledged, and
+/// which errors it received.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// The highest number among the records that the writer may have sent.
     pub attempted: u64,
-    /// The acknowledged records by number, each with epoch and sequence number if the response contained them.
+    /// The acknowledged records by number. Each one has its epoch and sequence number, or `None` if the response did
+    /// not contain them.
     pub acked: BTreeMap<u64, Option<(u32, u64)>>,
-    /// Errors of publish calls.
+    /// The errors that publish calls returned.
     pub failures: Vec<String>,
-    /// The number of the last record; `None` until this record is acknowledged.
+    /// The number of the writer's last record; `None` until that record is acknowledged.
     pub last: Option<u64>,
 }
 
 impl Ledger {
-    /// Parses a line of the writer: `try N`, `ack FIRST LAST EPOCH SEQ` (consecutive sequence numbers up to
-    /// SEQ), `acks FIRST LAST` (unknown positions), `err WHY`, `last N`.
+    /// Parses a line of the writer's output: `try N`, `ack FIRST LAST EPOCH SEQ` (record LAST has sequence number SEQ,
+    /// the others have the numbers before it), `acks FIRST LAST` (acknowledged, at unknown positions), `err WHY`, or
+    /// `last N`.
     pub fn add_line(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
@@ -36,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// The number of acknowledged records in a range.
+    /// The number of acknowledged records in a range of record numbers.
     pub fn acked_in(&self, ns: Range<u64>) -> u64 {
         if ns.is_empty() { 0 } else { self.acked.range(ns).count() as u64 }
     }

@@ -1,4 +1,4 @@
-//! Ports for nodes that are restarted at the same address.
+//! Free ports for nodes that a test restarts at the same address.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! A TCP proxy that can cut its connections or delay their bytes.
+//! A TCP proxy in front of a node, which can cut its connections or delay their bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// The largest number of delayed pieces in each direction of a connection. A piece has at most 64 KiB.
+/// Maximum number of delayed pieces in each direction of a connection. One piece has at most 64 KiB.
 const DELAYED_MAX: usize = 256;
 
 /// Forwards connections to a node, and can cut the connections or delay their bytes.
@@ -48,7 +48,7 @@ impl Proxy {
         Proxy { address, cut, accepted, _runtime: runtime }
     }
 
-    /// Resets all connections, and still accepts new ones. Delayed bytes are lost.
+    /// Resets all present connections. Bytes that are being delayed are lost. The proxy still accepts new connections.
     pub fn cut(&self) {
         self.cut.send_modify(|cuts| *cuts += 1);
     }
@@ -76,7 +76,7 @@ async fn forward(mut client: TcpStream, node: SocketAddr, delay: Duration, mut c
     tokio::select! {
         () = forwarded => {}
         _ = cuts.changed() => {
-            // A reset discards the bytes in transit.
+            // With this option, closing the connection resets it and discards the bytes in transit.
             let _ = client.set_zero_linger();
             let _ = node.set_zero_linger();
         }

@@ -1,4 +1,4 @@
-//! The roles of a test process. The first argument names the role.
+//! The roles that a process of the tests can have. The first argument names the role.
 
 pub mod crowd;
 pub mod failovers;
@@ -45,8 +45,8 @@ where
     })
 }
 
-/// Returns a flag that is set when the test writes `stop` to standard input. One second after standard input closes,
-/// the process exits with code 3.
+/// Returns a flag that is set when the test writes `stop` to this process's standard input. If standard input closes,
+/// the process exits with code 3 one second later.
 fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -56,7 +56,7 @@ fn stop_flag() -> Arc<AtomicBool> {
                 stopped.store(true, Ordering::Relaxed);
             }
         }
-        // Standard input has closed, so the test that started this process has ended.
+        // Standard input has closed, because the test that started this process has ended.
         std::thread::sleep(std::time::Duration::from_secs(1));
         std::process::exit(3);
     });

@@ -1,4 +1,4 @@
-//! A subscriber's trace: a line for each event. Consecutive records share a line.
+//! A subscriber's trace: one line for each event, or for several consecutive records.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub enum TraceLine {
     /// The subscription has begun.
     Up,
-    /// Records, consecutive in the log and in the writer's ledger.
+    /// Records that are consecutive both in the log and in the writer's ledger.
     Records {
         /// The writer's number.
         writer: u32,
@@ -15,27 +15,27 @@ pub enum TraceLine {
         epoch: u32,
         /// The first and last sequence number.
         seqs: (u64, u64),
-        /// The first and last number of the records in the writer's ledger.
+        /// The numbers that the first and the last record have in the writer's ledger.
         ns: (u64, u64),
     },
-    /// A gap: epoch, first and last missing sequence number.
+    /// A gap: its epoch, and the first and last missing sequence number.
     Gap(u32, u64, u64),
     /// The log began a new epoch.
     Epoch {
         /// The epoch that ended.
         old: u32,
-        /// The last record received in the old epoch.
+        /// The sequence number of the last record that the subscriber received in the old epoch.
         last_seen: u64,
-        /// The first position in the new epoch for this subscriber.
+        /// The position at which the new epoch begins for this subscriber, as epoch and sequence number.
         new_first: (u32, u64),
     },
-    /// The node warned that records may be missed.
+    /// The node warned the subscriber that it may soon miss records.
     Lagging,
     /// A call failed because there was no connection.
     Away(String),
     /// An error that must never happen.
     Wrong(String),
-    /// The last record was received.
+    /// The subscriber received the writer's last record.
     Done,
 }
 
@@ -82,8 +82,8 @@ impl TraceLine {
         }
     }
 
-    /// Joins this line with the next one if the records of both lines are consecutive. Returns whether they were
-    /// joined.
+    /// Adds the records of the next line to this line, if they directly follow the records of this line. Returns
+    /// whether they do.
     pub fn join(&mut self, next: &TraceLine) -> bool {
         let (
             TraceLine::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },

@@ -1,11 +1,12 @@
-//! Ports for processes that are restarted at the same address.
+//! Free ports for processes that a test restarts at the same address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 
 use dunlin_server::ReservedAddress;
 
-/// The ports that are reserved until this process ends. Child processes may listen on them repeatedly.
+/// Reservations of ports, which last until this process ends. Child processes may listen on these ports again and
+/// again.
 static RESERVED: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 
 /// Returns an address with a random port that no other program gets while this process runs.

@@ -1,4 +1,4 @@
-//! Processes that a test starts, stops and kills. They end with the test.
+//! Processes that a test starts, stops and kills. When the test ends, they end too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
-/// The longest wait for any event. It allows for a busy machine.
+/// The longest time that a test waits for any event. It is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Makes the kernel kill the command's process when the starting thread ends, so that a killed test leaves no
-/// processes behind.
+/// Changes the command so that the kernel kills its process when the present thread ends. A killed test therefore
+/// leaves no processes behind.
 pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have ended before this process asked the kernel for a signal at the parent's end.
+        // If the parent ended before this process asked for the signal, there will be no signal, so the start fails.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
@@ -119,15 +119,15 @@ impl Process {
         panic!("{} ended before printing {start:?}; standard error: {}", self.name, self.errors())
     }
 
-    /// Writes a line to the process.
+    /// Writes a line to the process's standard input.
     pub fn write_line(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
-            // Writing fails if the process has ended; later reads report that.
+            // Ignores the error, which means that the process has ended. Later reads report this.
             let _ = writeln!(stdin, "{line}");
         }
     }
 
-    /// Reads the output until the process ends by itself.
+    /// Reads the output until the process ends by itself, and returns the lines.
     ///
     /// # Panics
     ///
@@ -159,7 +159,7 @@ impl Process {
         Some(status)
     }
 
-    /// The standard error so far.
+    /// Everything that the process has written to standard error so far.
     pub fn errors(&self) -> String {
         self.errors.lock().expect("the lock is not poisoned").clone()
     }
@@ -182,11 +182,11 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("the process has an id");
-        // The process may have ended already.
+        // Ignores the error, which means that the process has already ended.
         let _ = kill_process(pid, signal);
     }
 
-    /// The resident memory in bytes.
+    /// The resident memory of the process in bytes.
     pub fn rss_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,23 +1,24 @@
-//! Counts the successful operations of clients during a run, to check that the clients make progress.
+//! Counts the successful operations of all clients during a run. The run checks these counts, to see that the clients
+//! make progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::locks::LOCK_COUNT;
 
-/// The progress of all clients: the changes of keys, and the changes of the locks' holders.
+/// The progress of all clients: how many changes of keys were acknowledged, and how often locks changed their holders.
 #[derive(Debug, Default)]
 pub struct ClientProgress {
     changes: AtomicU64,
-    /// For each lock, how often its holder changed.
+    /// For each lock, how often it has changed its holder.
     holder_changes: [AtomicU64; LOCK_COUNT as usize],
 }
 
-/// The progress of all clients at one time.
+/// The counts of a [`ClientProgress`] at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressCounts {
     /// The number of acknowledged changes of keys.
     pub changes: u64,
-    /// The smallest number of holder changes of any lock.
+    /// How often a lock has changed its holder; the smallest number of all locks.
     pub holder_changes: u64,
 }
 

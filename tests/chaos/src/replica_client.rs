@@ -1,5 +1,5 @@
-//! A client of the replicas. It finds the leader and reports whether a command was done, was not done, or may have been
-//! done.
+//! A client of the replicas. It finds the leader, and reports for each command whether it was done, was not done, or
+//! may have been done.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -10,12 +10,12 @@ use dunlin_control::{ControlCommand, ControlRefusal, ControlReply, FoundKeys, Op
 use dunlin_replica::protocol::{GREETING, ReplicaRequest, ReplicaResponse, read_frame, write_frame};
 use dunlin_replica::seed::SeededRandom;
 
-/// The longest wait for a response. After this time, the result of the request is unknown.
+/// How long the client waits for a response. After that, the result of the request is unknown.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(900);
-/// The longest search for a node that accepts a command.
+/// How long the client searches for a node that accepts its request.
 const SEARCH_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// A client's knowledge of the outcome of its command.
+/// The outcome of a command, as far as the client knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplicaCommandOutcome {
     /// The command was done.
@@ -69,7 +69,7 @@ impl ReplicaClient {
         ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: SeededRandom::new(seed) }
     }
 
-    /// Sends a command until a node accepts it, within the time limit.
+    /// Sends a command to one node after another until a node accepts it, within the time limit of a search.
     pub fn change(&mut self, command: &ControlCommand<'_>) -> ReplicaCommandOutcome {
         match self.search(&ReplicaRequest::change(command)) {
             Some(ReplicaResponse::Done(reply)) => ReplicaCommandOutcome::Done(reply),
@@ -79,8 +79,8 @@ impl ReplicaClient {
         }
     }
 
-    /// Reads keys linearizably. Returns `None` if no node responds in time. In half of the reads, the first node that
-    /// is asked is random. The test therefore also asks old leaders, which must refuse.
+    /// Reads keys linearizably. Returns `None` if no node responds in time. Half of the reads go to a random node
+    /// first, so that some of them reach former leaders, which must refuse.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<FoundKeys> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.random_node();
@@ -133,7 +133,7 @@ impl ReplicaClient {
             Some(stream) => stream,
             None => connect(self.nodes[&id], RESPONSE_TIMEOUT).map_err(|_| SendError::Unsent)?,
         };
-        // If the exchange fails, the node may already have read the request.
+        // If the exchange fails, the node may have read the request before the failure.
         let response = exchange(&mut stream, request).map_err(|_| SendError::Unknown)?;
         self.connections.insert(id, stream);
         Ok(response)

@@ -27,21 +27,21 @@ use crate::watches::{GIVEN_UP, WatchTrace, watch};
 const KEY_CLIENTS: u64 = 2 * CLIENTS_PER_GROUP;
 /// The number of clients that take locks.
 const LOCK_CLIENTS: u64 = 3;
-/// The number of clients that watch all changes.
+/// The number of clients that watch all changes of keys.
 const WATCHERS: u64 = 2;
-/// The least share of groups of keys for which the checker must reach a decision in time.
+/// The smallest accepted share of groups of keys that the checker decides in time.
 const DECIDED_MIN: f64 = 0.99;
 
-/// The programs and the directory of a run.
+/// The settings of a run: the programs, the directory, and the length of the plan.
 #[derive(Debug, Clone)]
 pub struct RunSetup {
-    /// The replica program.
+    /// The path of the program `replica`, which each node runs.
     pub replica: String,
-    /// The proxy program.
+    /// The path of the program `toxiproxy-server`, which runs the proxies.
     pub toxiproxy: String,
-    /// The checker program.
+    /// The path of the linearizability checker.
     pub linear: String,
-    /// The library that sets replicas' clocks.
+    /// The path of the library that sets the clocks of the nodes.
     pub clock: PathBuf,
     /// The directory for the run's files.
     pub dir: PathBuf,
@@ -49,12 +49,12 @@ pub struct RunSetup {
     pub steps: u64,
 }
 
-/// The numbers of operations, changes and other events in a successful run.
+/// Counts of a successful run, such as the numbers of operations and changes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Report {
     /// The number of operations on keys.
     pub operations: u64,
-    /// The number of operations with unknown results.
+    /// The number of operations whose results are unknown.
     pub unknown: u64,
     /// The number of operations during which a fault began or ended.
     pub struck: u64,
@@ -62,11 +62,11 @@ pub struct Report {
     pub changes: u64,
     /// The number of periods in which a client held a lock.
     pub held: u64,
-    /// The number of revisions that watchers received.
+    /// The number of revisions that the watching clients received.
     pub watched: u64,
     /// The number of steps of the plan.
     pub steps: u64,
-    /// The checker's result.
+    /// The result of the linearizability checker.
     pub linear: CheckCounts,
 }
 
@@ -83,14 +83,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// The clients' histories.
+/// The histories of all clients of a run.
 struct RunHistory {
     operations: Vec<Operation>,
     locks: Vec<LockHistory>,
     watched: Vec<WatchTrace>,
 }
 
-/// The clients of a run.
+/// The threads of the clients that a run starts.
 struct Clients {
     stop: Arc<AtomicBool>,
     last: Arc<AtomicU64>,
@@ -113,7 +113,7 @@ pub fn run(setup: &RunSetup, seed: u64) -> Result<Report> {
     let faults = std::mem::take(&mut nemesis.fault_times);
     std::fs::write(dir.join("faults.txt"), fault_lines(&faults))?;
     let ended = outcome.and_then(|()| finish_run(&mut cluster, clock, seed, &clients.stop));
-    // The clients must end even if the run failed, so they are stopped before an error is returned.
+    // Stops the clients before returning an error, because they must end even if the run has failed.
     clients.stop.store(true, Ordering::Relaxed);
     let mut history = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
     history.operations.extend(ended?.1);
@@ -128,8 +128,8 @@ fn fault_lines(faults: &[(u64, String)]) -> String {
     faults.iter().map(line).collect()
 }
 
-/// Cuts the power of all nodes once more. Then reads all keys, and waits until all nodes have the same state. Returns
-/// the last revision.
+/// Cuts the power of all nodes once more, and starts them again. Then reads all keys, and waits until all nodes have
+/// the same state. Returns the last revision, and the history of the reads.
 fn finish_run(
     cluster: &mut Cluster,
     clock: RunClock,

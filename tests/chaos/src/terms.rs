@@ -1,5 +1,5 @@
-//! Checks the terms that nodes report. A node reports the term that it has stored on disk. The reported term must never
-//! decrease, even after a power loss, because the node may have voted in the higher term.
+//! Checks the terms that nodes report. A node reports the term that it has stored on disk. This term must never
+//! decrease, not even after a power loss: a node that has voted in a term could otherwise vote in it again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ impl HighestTerms {
         *highest_term = term.max(*highest_term);
     }
 
-    /// Fails if a term decreased.
+    /// Fails if the term of any node has decreased.
     pub fn check(&self) -> Result<()> {
         match &self.0.lock().unwrap_or_else(PoisonError::into_inner).1[..] {
             [] => Ok(()),

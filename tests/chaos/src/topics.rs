@@ -1,8 +1,9 @@
 //! Fault tests of a cluster's topics.
 //!
 //! A run starts a cluster of three `dunlin serve` processes, each in its own network namespace. Nodes are killed,
-//! stopped and isolated while publishers publish numbered records and subscribers read them, each through one node.
-//! Then the publishers' responses are compared with what the subscribers received, and never with reports of a node:
+//! stopped and isolated while publishers publish numbered records and subscribers read them, each client through one
+//! node. Afterwards the run compares the responses that publishers received with the events that subscribers received.
+//! It uses no reports of the nodes. It checks that:
 //! - a subscriber receives every record in order, or a gap or an epoch change in its place;
 //! - all subscribers of a topic receive the same record at the same position;
 //! - every subscriber of a durable topic receives every record once, in order of publishing, over all epochs;
@@ -26,7 +27,7 @@ pub fn probe() -> anyhow::Result<()> {
     network::NamespaceNetwork::create(1).map(drop)
 }
 
-/// The topics of a run, and whether each is durable.
+/// The topics of a run: the name of each topic, and whether it is durable.
 const TOPICS: [(&str, bool); 4] =
     [("durable.a", true), ("durable.b", true), ("volatile.a", false), ("volatile.b", false)];
 const NODES: usize = 3;

@@ -1,4 +1,5 @@
-//! Starts the toxiproxy server, and controls it through its HTTP API, with one connection per request.
+//! Starts the toxiproxy server, whose proxies can inject faults into connections. Controls the server through its HTTP
+//! API, with one connection for each request.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +14,14 @@ use crate::process::{PATIENCE, Process};
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running Toxiproxy server, which is killed when the value is dropped.
+/// A running toxiproxy server. Dropping the value kills the server.
 #[derive(Debug)]
 pub struct Toxiproxy {
     _process: Process,
     api: SocketAddr,
 }
 
-/// The direction of bytes through a proxy.
+/// The direction in which bytes pass through a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyDirection {
     /// From the side that opened the connection.
@@ -63,7 +64,7 @@ impl Toxiproxy {
         Ok(listen.parse()?)
     }
 
-    /// Adds a fault, which toxiproxy calls a toxic, with this name to this proxy.
+    /// Adds a toxic, which is toxiproxy's name for a fault, to a proxy.
     pub fn add_toxic(
         &self,
         proxy: &str,
@@ -81,7 +82,7 @@ impl Toxiproxy {
         self.request("DELETE", &format!("/proxies/{proxy}/toxics/{name}"), None).map(drop)
     }
 
-    /// Enables a proxy, or closes its connections and refuses new ones.
+    /// Enables or disables a proxy. A disabled proxy closes its connections and refuses new ones.
     pub fn enable(&self, proxy: &str, enabled: bool) -> Result<()> {
         self.request("POST", &format!("/proxies/{proxy}"), Some(&json!({ "enabled": enabled }))).map(drop)
     }

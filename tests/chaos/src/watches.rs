@@ -1,4 +1,4 @@
-//! Clients that watch all changes. Each request goes to a random node.
+//! Clients that watch all changes of keys. Each client sends each request to a random node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,23 +12,24 @@ use dunlin_replica::seed::SeededRandom;
 use crate::replica_client::request_once;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// The number of consecutive failed requests after which the watcher assumes that every node has compacted
-/// the next change.
+/// How many requests in a row may fail because the next change is not available. After that, the client assumes that
+/// every node has compacted this change.
 const TRIES_MAX: u32 = 40;
 
-/// The value of `until` that ends all watches.
+/// A value of `until` with which all clients stop watching.
 pub const GIVEN_UP: u64 = u64::MAX;
 
-/// The changes that one watcher received, and the compactions that were reported to it.
+/// The changes that one client received, and the ranges of revisions that it could not receive.
 #[derive(Debug, Clone, Default)]
 pub struct WatchTrace {
     /// All changes in order.
     pub changes: Vec<Change>,
-    /// The compacted ranges of revisions, each with its first and last revision.
+    /// The ranges of revisions that the nodes had compacted, each with its first and last revision.
     pub compacted: Vec<(u64, u64)>,
 }
 
-/// Watches up to the revision in `until`, or until the run gives up. `until` is 0 while the last revision is unknown.
+/// Watches changes until it has received the revision in `until`, or until this value is [`GIVEN_UP`]. The value is 0
+/// while the last revision is unknown.
 pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> WatchTrace {
     let (mut seed, mut watched, mut next) = (SeededRandom::new(seed), WatchTrace::default(), 1);
     let mut missed = 0;

@@ -1,8 +1,9 @@
-//! A disk that loses power when the process ends: unsynced writes are only in the process's memory.
+//! A disk that loses power when the process ends. Before a sync, written bytes are only in the process's memory, so
+//! they are lost then.
 //!
-//! Killing the process cuts the power. A command makes syncs slow or fail, makes the disk full, or makes the power fail
-//! during a sync. After a power failure during a sync, only some sectors of the sync are written, and some of these may
-//! be corrupt. Data that were synced before stay intact.
+//! Killing the process therefore cuts the power. Commands make syncs slow, let syncs fail, make the disk full, or cut
+//! the power during a sync. In the last case, only some sectors of the sync are written, and some of these may be
+//! corrupt. Data that were synced before stay intact.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,13 +21,14 @@ const SECTOR: usize = 512;
 /// The disk faults that commands have requested.
 #[derive(Debug, Default)]
 pub struct DiskFaults {
-    /// The duration of every sync, in ms.
+    /// The time that every sync takes, in ms.
     slow_ms: AtomicU64,
-    /// Whether the disk is full.
+    /// Whether writes fail because the disk is full.
     full: AtomicBool,
     /// Whether syncs fail.
     broken: AtomicBool,
-    /// The seed for a power failure during the next sync that writes; 0 for no power failure.
+    /// If not 0, the power fails during the next sync that writes. The number is the seed for the sectors that are
+    /// written.
     tear: AtomicU64,
 }
 
@@ -60,7 +62,7 @@ pub struct PowerLossDisk {
     unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
 }
 
-/// The unsynced writes of a file, in order: offset and bytes.
+/// The unsynced writes of a file, in order. Each one has its offset in the file and its bytes.
 type Writes = Vec<(u64, Vec<u8>)>;
 
 #[derive(Debug)]
@@ -103,8 +105,8 @@ impl Disk for PowerLossDisk {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
-        // Opens the file for writing if possible, even if `write` is `false`: handles of the same file share its
-        // unsynced writes, and a sync through any handle must write all of them.
+        // Opens the file for writing if possible, even if `write` is `false`. All handles of a file share its unsynced
+        // writes, so a sync through any of them must be able to write.
         let file = RealDisk.open(path, true).or_else(|_| RealDisk.open(path, write))?;
         Ok(self.file(path, file))
     }
@@ -198,13 +200,13 @@ impl DiskFile for PowerLossFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // Nothing to sync here: bytes that the process has written to the real file remain when the process ends.
+        // The real file is not synced, because bytes that were written to it remain when only the process ends.
         Ok(())
     }
 }
 
 impl PowerLossFile {
-    /// Writes a random selection of the sectors, some of them with one wrong bit, and ends the process.
+    /// Writes a random selection of the sectors, flips a bit in some of them, and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
         let mut seed = SeededRandom::new(self.faults.tear.load(Ordering::Relaxed));
         let reached = seed.between(0, 100);

@@ -1,5 +1,5 @@
-//! A node of the control state in its own process. The process has raft over TCP, a disk that loses unsynced
-//! data, and a listener for the clients of the chaos tests.
+//! A node that replicates the control state (keys, leases and locks), in a process of its own. It runs raft over TCP,
+//! has a disk that loses unsynced data, and listens for the clients of the chaos tests.
 //!
 //! Raft, its log and the state are the product's code. All other code is written for the tests and is as simple as
 //! possible.

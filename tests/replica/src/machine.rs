@@ -1,4 +1,5 @@
-//! The state machine of raft in a replica. It contains the control state, and the changes for watchers.
+//! The state machine that raft runs in a replica. It contains the control state, and the changes that clients can
+//! watch.
 
 use std::io;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use dunlin_control::{Change, ControlCommand, ControlEffects, ControlState, StateRestorer};
 use dunlin_raft::{FrozenMachine, StateMachine};
 
-/// A replica's state, and its changes since the start of the process or the last snapshot.
+/// A replica's state, and the changes since the process started or last received a snapshot.
 #[derive(Debug, Default)]
 pub struct ReplicaMachine {
     state: ControlState,
@@ -15,7 +16,7 @@ pub struct ReplicaMachine {
 }
 
 impl ReplicaMachine {
-    /// Returns the state with the changes that this node has applied.
+    /// Returns the state, which contains all changes that this node has applied.
     pub fn state(&self) -> &ControlState {
         &self.state
     }

@@ -1,4 +1,4 @@
-//! The messages between the chaos tests' clients and a replica. Each message is preceded by its length.
+//! The messages between a replica and the clients of the chaos tests. The length of each message precedes it.
 
 use std::io::{self, Read, Write};
 
@@ -10,8 +10,9 @@ use serde_json::Value;
 /// The largest size of a message in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// The first byte that a node sends on each connection. A proxy can accept a connection although the node is down. A
-/// client that has not received this byte therefore knows that no node has read its request.
+/// The first byte that a node sends on each connection. A client that has not received this byte knows that no node has
+/// read its request. An accepted connection does not show this, because a proxy also accepts connections while its node
+/// is down.
 pub const GREETING: u8 = b'!';
 
 /// A request of a client to a replica.
@@ -32,11 +33,12 @@ pub enum ReplicaRequest {
 /// A response of a replica.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReplicaResponse {
-    /// The command was applied, or the keys were read.
+    /// The command was applied, or the keys were read, with this result.
     Done(ControlReply),
-    /// The command was refused. All nodes refuse it in the same way.
+    /// The command was refused, for a reason that follows from the state, so that all nodes refuse it.
     Refused(ControlRefusal),
-    /// The node did nothing, because it does not lead. The number is the id of the leader, or 0 if the node knows none.
+    /// The node did nothing, because it is not the leader. The number is the id of the leader, or 0 if the node does
+    /// not know the leader.
     NotLeader(u64),
     /// The node did nothing, for this reason.
     NotDone(String),
@@ -48,7 +50,7 @@ pub enum ReplicaResponse {
     Changes(Option<Vec<Change>>),
 }
 
-/// Creates the reply with the keys of a range.
+/// Creates a reply that contains the keys of a read range.
 pub fn read_reply(found: FoundKeys) -> ControlReply {
     ControlReply::Transaction {
         revision: 0,

@@ -1,4 +1,4 @@
-//! Serves the clients of the chaos tests, one request after another on each connection.
+//! Serves the clients of the chaos tests. On each connection, it handles one request after another.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
@@ -69,7 +69,7 @@ async fn change(command: Vec<u8>, group: &GroupHandle<ReplicaMachine>) -> Replic
     }
     let result = match group.propose(Bytes::from(command)).await {
         Ok(result) => result,
-        // Raft stopped or lost its leader after it received the command.
+        // Raft received the command, and then stopped or lost its leader.
         Err(RaftGroupError::Unknown | RaftGroupError::Stopped(_)) => return ReplicaResponse::Unknown,
         Err(error) => return not_done(error),
     };
@@ -104,12 +104,12 @@ fn status(group: &GroupHandle<ReplicaMachine>) -> serde_json::Value {
     })
 }
 
-/// Returns the system time in seconds since 1970. The test uses this time only to check that it has set the clock.
+/// Returns the system time in seconds since 1970. The chaos tests use it only to check that they have set the clock.
 fn time_of_day_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// A hash of the state's snapshot, equal on all nodes with the same state.
+/// Returns a hash of the state. Nodes with equal states have equal hashes.
 fn digest(replica: &ReplicaMachine) -> u64 {
     let mut hasher = DefaultHasher::new();
     let hash = |block: &[u8]| -> Result<(), std::convert::Infallible> {

@@ -11,7 +11,7 @@ impl SeededRandom {
         SeededRandom((mixed ^ (mixed >> 31)) | 1)
     }
 
-    /// Returns a new seed, for a run whose seed is not given.
+    /// Returns a new seed, for a run to which no seed is given.
     pub fn fresh() -> u64 {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |now| now.as_micros() as u64) ^ u64::from(std::process::id()) << 44

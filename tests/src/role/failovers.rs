@@ -1,7 +1,7 @@
-//! `failovers TRIES`: measures how long three nodes have no leader after the test kills the leader. Prints for each try
-//! the time from the kill to the first acknowledged write. At the end prints the median, 99th percentile and maximum of
-//! these times. Prints the same figures for the durations of the elections, from the candidacy of the new leader until
-//! it leads.
+//! `failovers TRIES`: measures how long a cluster of three nodes has no leader after its leader was killed. For each
+//! try, prints the time from the kill to the first acknowledged write. At the end, prints the median, the 99th
+//! percentile and the maximum of these times. Then prints the same figures for the duration of an election, which
+//! begins when a node becomes a candidate and ends when it leads.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -95,7 +95,7 @@ fn start_member(arguments: Vec<String>) -> Result<Member> {
     Ok(Member { process, arguments })
 }
 
-/// Returns the index of the leader, once all nodes agree on it.
+/// Waits until all nodes agree on the leader. Returns the leader's index.
 fn leader(client: &ClusterClient) -> Result<usize> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {

@@ -29,7 +29,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use super::option;
 
-/// Runs until `end`, or until the parent process has ended.
+/// Runs until it reads `end`, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     let [data_dir, listen] = [0, 1].map(|at| arguments.get(at).cloned().unwrap_or_default());
     let join: String = option(arguments, "join", String::new())?;
@@ -149,17 +149,17 @@ fn respond(line: &str, control: &Control, cluster: &Cluster, node: &Node) -> Str
     }
 }
 
-/// The results of `put` requests: the acknowledged values, and the number of other results.
+/// The results of a test's `put` requests: the acknowledged values, and the number of all other results.
 #[derive(Debug, Default)]
 pub struct PutLedger {
-    /// Acknowledged values, by key.
+    /// For each key, its last acknowledged value.
     pub done: BTreeMap<String, String>,
-    /// The number of writes with an unknown or refused result.
+    /// The number of writes that were refused, or whose results are unknown.
     pub others: usize,
 }
 
 impl PutLedger {
-    /// Adds a response to `put`.
+    /// Adds a line with which a node responded to `put`.
     pub fn add_line(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {

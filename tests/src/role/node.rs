@@ -1,5 +1,6 @@
-//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a
-//! node with listener `tcp`, and with `nats` also listener `nats`. With `data` its topic `t` is durable.
+//! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a single
+//! node with a listener `tcp`. The argument `nats` adds a listener `nats`. With the argument `data`, the node stores
+//! its topic `t` in this directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,14 +30,15 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let node = if data.is_empty() { Node::start(config)? } else { durable(config, Path::new(&data))? };
     let server = Server::start(node.clone(), listeners)?;
     println!("READY pid={} tcp={}", std::process::id(), server.tcp_addresses()[0]);
-    // The process waits for the end of standard input.
+    // Waits for the end of standard input, which means that the parent process has ended.
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     server.stop();
     node.stop();
     Ok(())
 }
 
-/// Opens a node with a durable topic, which keeps few records in memory, so that subscribers read many from disk.
+/// Opens a node with a durable topic. The topic keeps few records in memory, so that subscribers read many records from
+/// disk.
 fn durable(config: Config, dir: &Path) -> Result<Node> {
     let (node, _) = Node::open(config, Arc::new(RealDisk), dir)?;
     let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };

@@ -1,10 +1,10 @@
-//! `read URL NAME=KIND@PATTERN,… …`: subscribes and writes traces.
+//! `read URL NAME=KIND@PATTERN,… …`: subscribes, and prints a trace for each subscription.
 //!
-//! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in the argument stands for a
-//! subscription, which has its own thread. Kinds: `next` waits for each event, `drain` takes many at once, `poll` never
-//! waits, `task` is async, and `slow` pauses often and grants little credit. `registered` is a subscriber for which a
-//! reliable topic's publishers wait. A kind may be written `late-KIND`, for a subscriber that joins after the first
-//! records. Every subscription starts at the oldest retained record.
+//! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in an argument stands for a
+//! subscription, which has its own thread. The kind says how the subscription reads: `next` waits for each event,
+//! `drain` takes many events at once, `poll` never waits, `task` is async, and `slow` pauses often and grants little
+//! credit. A `registered` subscriber is one for which the publishers of a reliable topic wait. `late-KIND` is a
+//! subscriber that joins after the first records. Every subscription starts at the oldest retained record.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::trace::TraceLine;
 
 /// The timeout of a call that waits for an event.
 const CALL_TIMEOUT: Duration = Duration::from_millis(300);
-/// The longest duration of a call: two heartbeats, and time for a busy machine.
+/// The longest time that a call may take: two heartbeats, and some time because the machine may be busy.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// The limit of bytes in transit to a slow subscriber. The limit is small, so that the sockets' buffers hold few
-/// records.
+/// The number of bytes that a slow subscriber allows to be in transit. It is small, so that the buffers of the sockets
+/// hold few records.
 const SLOW_CREDIT: usize = 8 << 10;
 
 /// Subscribes and reads.
@@ -55,7 +55,7 @@ struct Reader {
     seed: SeededRandom,
 }
 
-/// Trace lines that are not written yet.
+/// Writes the trace of one subscription, and joins consecutive records to one line.
 struct TraceWriter {
     name: String,
     lines: Sender<String>,
@@ -159,7 +159,7 @@ impl Reader {
     }
 }
 
-/// Subscribes, and retries while the node is down.
+/// Subscribes. Tries again while the node is down.
 fn subscribe(client: &Client, pattern: &str, options: &SubscribeOptions) -> Result<Subscriber> {
     for _ in 0..20 {
         match client.subscribe(pattern, options.clone()) {
@@ -213,7 +213,7 @@ impl TraceWriter {
     }
 
     fn write(&self, line: &TraceLine) {
-        // Sending fails if the receiver has ended, which is no error.
+        // Ignores the error, which means that the receiver has ended.
         let _ = self.lines.send(format!("{} {line}", self.name));
     }
 }

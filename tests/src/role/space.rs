@@ -37,7 +37,7 @@ pub const EDGE: f32 = 100.0;
 pub const WALK: RandomWalk = RandomWalk { speed_max: 60.0, turn: 9.0 };
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the setup of all regions in the tests' world.
+/// Returns the settings that all regions of the tests' world have.
 pub fn setup(standby: bool) -> RegionSetup<3> {
     let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
     let mut setup = RegionSetup::new(RegionId(0), world, 2.0);
@@ -49,7 +49,7 @@ pub fn setup(standby: bool) -> RegionSetup<3> {
     setup
 }
 
-/// Returns the entity with this id, with a position and velocity that depend on `seed`.
+/// Returns the entity with this id. Its position and velocity follow from `seed`.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
     let context = TickContext { tick: 0, seconds: 0.0, world, seed };
@@ -58,7 +58,8 @@ pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, position) }
 }
 
-/// Returns a partition in which the regions, numbered from 1, have equal stretches of the space-filling curve.
+/// Returns a partition of the world into regions, numbered from 1, which have equally long stretches of the
+/// space-filling curve.
 pub fn partition(regions: u32) -> Partition {
     Partition::even(3, &(1..=regions).map(RegionId).collect::<Vec<_>>())
 }
@@ -74,7 +75,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         ports.split(',').filter(|port| !port.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
     let others = (1..=count).filter(|other| *other != number);
     let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // This process connects only to processes with lower numbers; the others connect to it.
+    // This process connects to the processes with lower numbers. The processes with higher numbers connect to this one.
     let port = |other: u32| ports.get(other as usize - 1).copied().unwrap_or(0);
     let config = SpaceConfig {
         world: option(arguments, "world", "tests".to_owned())?,
@@ -191,7 +192,7 @@ fn spawn(space: &Process, count: u64, seed: u64, region: RegionId) -> Result<()>
     Ok(())
 }
 
-/// Takes over a region from its owner.
+/// Takes over a region that another process owned.
 fn take_over(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
     let was_taken = space.call(move |runner| {
         let peers: Vec<_> =

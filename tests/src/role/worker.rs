@@ -1,6 +1,6 @@
-//! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker that needs `work` ms for each task, and
-//! prints `did TASK TOKEN` after each task. If a task has the payload that `die` states, the worker kills itself. A
-//! line `drain` on standard input drains the worker, which then prints its counts.
+//! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker that takes `work` ms for each task, and
+//! then prints `did TASK TOKEN`. If a task's payload is the text of `die`, the worker kills itself. When it reads a
+//! line `drain` from standard input, it drains, and prints its counts at the end.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dunlin_client::{Client, ClientOptions, TaskUsage, WorkerOptions};
 
 use super::option;
 
-/// Runs until drained, or until the parent process has ended.
+/// Runs until the worker is drained, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     let slots: u32 = option(arguments, "slots", 4)?;
     let work_duration = Duration::from_millis(option(arguments, "work", 0)?);

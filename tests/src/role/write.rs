@@ -1,8 +1,8 @@
 //! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline] [batch=N]
 //! [pause=US]`: publishes numbered records, and writes its ledger to standard output.
 //!
-//! Runs until stopped, or until `count` records are published. Then publishes a last record, and repeats this record
-//! until it is acknowledged. Without `count`, failed records are not retried; their numbers count as attempted.
+//! Runs until the test stops it, or until `count` records are published. Then publishes one last record, and repeats it
+//! until it is acknowledged. Without `count`, a failed record is not published again, but counts as attempted.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use super::{option, stop_flag};
 use crate::content::{BYTES_MIN, TestPayload};
 use crate::seed::SeededRandom;
 
-/// The longest duration of a call: two heartbeats, and time for a busy machine.
+/// The longest time that a call may take: two heartbeats, and some time because the machine may be busy.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
 struct Writer {
@@ -59,7 +59,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     writer.finish()
 }
 
-/// Writes the line immediately, so that the ledger of a killed writer is complete.
+/// Writes a line at once, so that the ledger is complete even if this process is killed.
 fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -69,7 +69,7 @@ fn print_line(line: &str) -> Result<()> {
 impl Writer {
     fn content(&self, n: u64, last: bool) -> Vec<u8> {
         let content = TestPayload { writer: self.writer, n, last };
-        // The size depends only on the record's number, so a repeated record has the same contents.
+        // The size follows from the record's number, so a repeated record has the same content as before.
         content.encode(BYTES_MIN + (SeededRandom::new(n).draw() % 500) as usize)
     }
 
@@ -125,7 +125,7 @@ impl Writer {
         bail!("the last record was not accepted")
     }
 
-    /// Makes a call, and reports an error in the ledger if it took too long.
+    /// Makes a call. If the call takes too long, reports this as an error in the ledger.
     fn run_timed<T>(&mut self, call: impl FnOnce(&mut Publisher) -> T) -> Result<T> {
         let start = Instant::now();
         let outcome = call(&mut self.publisher);
@@ -138,8 +138,8 @@ impl Writer {
 
 fn print_outcome(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // The receipt of a duplicate has the position at which the last record was first appended. The positions of the
-        // other records are unknown.
+        // If the records are duplicates, the receipt has only the position of the last one, from the time when it was
+        // first appended.
         Ok(receipt) if receipt.duplicate => print_line(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

@@ -1,4 +1,5 @@
-//! Tests of idle handles while the node is killed and restarted: each call succeeds or fails within a short time.
+//! Tests of handles that are idle while the node is killed and restarted. Each later call must succeed or fail within a
+//! short time.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,10 @@ use dunlin_system_tests::port;
 
 use crate::processes::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 
-/// The additional time that a busy machine may need.
+/// Time added to each limit, because the machine may be busy.
 const EXTRA_TIME: Duration = Duration::from_secs(30);
 
-/// Panics if the call takes longer than two heartbeats and [`EXTRA_TIME`].
+/// Makes a call. Panics if the call takes longer than two heartbeats and [`EXTRA_TIME`].
 fn assert_quick<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let outcome = call();
@@ -21,7 +22,7 @@ fn assert_quick<T>(what: &str, call: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Repeats a call until it succeeds; each failing call must fail soon.
+/// Repeats a call until it succeeds. Panics if a failing call takes too long.
 fn retry<T, E: std::fmt::Display>(what: &str, mut call: impl FnMut() -> Result<T, E>) -> T {
     let mut errors = Vec::new();
     for _ in 0..10 {
@@ -55,7 +56,7 @@ fn earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
 }
 
-/// Kills the node and restarts it, with some idle time before and after the restart.
+/// Kills the node and restarts it. All handles are idle for a while before and after the restart.
 fn restart(node: Node) -> Node {
     let address = node.address;
     node.kill();
@@ -84,7 +85,7 @@ fn idle_handles_reconnect_when_used_after_a_node_restart() {
                 Err(error) => panic!("the responder ended: {error}"),
             };
             if let Some(reply) = reply {
-                // The reply may fail, because the requester has no connection.
+                // Ignores an error, because the requester may have no connection.
                 let _ = responder.reply(&reply, b"answer");
             }
         }
@@ -109,7 +110,7 @@ fn idle_handles_reconnect_when_used_after_a_node_restart() {
     node.assert_no_errors();
 }
 
-/// Uses every handle while the node is down; each call must fail soon.
+/// Makes a call with every handle while the node is down. Each call must fail soon.
 fn assert_all_fail_soon(
     client: &Client,
     subscriber: &mut Subscriber,
@@ -140,7 +141,8 @@ fn calls_to_a_dead_node_fail_within_two_heartbeats() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    // The responder never replies, so the requester creates its inbox and its publisher, and then waits.
+    // This subscriber never replies. The request makes the requester create its inbox and its publisher before the node
+    // is killed.
     let _listener = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
     assert!(matches!(unanswered, Err(RequestError::TimedOut(_))), "{unanswered:?}");
@@ -169,7 +171,7 @@ fn calls_to_a_frozen_node_fail_in_time_and_succeed_later() {
     while events.last().is_none_or(|last: &String| last != "end") {
         events.push(next(&mut subscriber));
     }
-    // Records without a response may have arrived, each once and in order.
+    // The records `x` and `y` got no response. The node may have appended them, but each one at most once and in order.
     assert!(matches!(events.join(" ").as_str(), "end" | "x end" | "y end" | "x y end"), "{events:?}");
     retry("topics", || clients[3].topics(""));
     node.assert_no_errors();
@@ -181,7 +183,8 @@ fn idle_subscriber_behind_the_retention_gets_an_exact_gap() {
     let (reader_client, writer_client) = (connect(&node), connect(&node));
     let mut subscriber = reader_client.subscribe("t", earliest()).unwrap();
     let mut publisher = writer_client.publisher("t").unwrap();
-    // Together, the records are much larger than the credit of 1 MiB, the sockets' buffers and 64 KiB of retention.
+    // The records together are much larger than everything that can hold them: the credit of 1 MiB, the sockets'
+    // buffers, and the retention of 64 KiB.
     let filler = [b'.'; 1_000];
     for n in 0..20_000u32 {
         publisher.send([&n.to_le_bytes()[..], &filler].concat().as_slice()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests a backup of tasks in several shards, which is restored to a new cluster.
+//! Tests a backup of tasks that are spread over several shards. The backup is restored to a new cluster.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::cluster_under_test::{ClusterUnderTest, start_with};
 
 const SHARDS: u8 = 2;
 const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// The stages of the test's tasks. Each tenant has one task of each stage, in this order.
+/// The stages in which the tasks of the test are. Each tenant has one task in each of these stages, in this order.
 const STAGES: [TaskStage; 7] = [
     TaskStage::Completed,
     TaskStage::Dead,
@@ -54,7 +54,7 @@ fn attach(client: &Client, kinds: &[&str]) -> Attachment {
     client.tasks().attach(options).expect("a worker")
 }
 
-/// Takes three tasks of each tenant: completes one, fails one without a retry, and keeps one running.
+/// Receives three tasks of each tenant. Completes one of them, fails one without a retry, and keeps one running.
 fn run_tasks(worker: &Attachment) {
     let deadline = Instant::now() + PATIENCE;
     let mut received = 0;
@@ -72,7 +72,7 @@ fn run_tasks(worker: &Attachment) {
     assert!(worker.flush(PATIENCE));
 }
 
-/// Returns the values of a task that must be the same after the cluster was restored.
+/// Returns the values of a task that must be the same before the backup and after the restore.
 fn restored_values(view: &TaskView) -> String {
     let TaskView { task, tenant, kind, payload, priority, attempts, after, .. } = view;
     let outcome = view.outcome.as_ref().map(|outcome| (&outcome.bytes, outcome.failure));
@@ -91,7 +91,7 @@ fn wait_for_completion(tasks: &Tasks, id: u64) {
     }
 }
 
-/// The cluster's status from a node.
+/// Returns the status of the cluster, as the node with this listener reports it.
 fn fetch_cluster(listener: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(listener).expect("the port is open");
     let request = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n");
@@ -102,7 +102,7 @@ fn fetch_cluster(listener: &str) -> serde_json::Value {
     serde_json::from_str(&response[start..=end]).expect("JSON")
 }
 
-/// Waits until the node leads all shards.
+/// Waits until the node with this listener leads all shards.
 fn wait_for_own_leadership(listener: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -151,8 +151,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let tasks = client.tasks();
     let after = views(&tasks, &ids);
     for ((before, after), stage) in before.iter().zip(&after).zip(STAGES.iter().cycle()) {
-        // If the cluster already counts the worker as dead, the task waits for another worker, and the
-        // attempt does not count.
+        // If the cluster already counts the worker as dead, the running task waits for another worker, and its attempt
+        // does not count.
         let is_lost = *stage == TaskStage::Running && after.stage == TaskStage::Ready && after.lost == 1;
         if !is_lost {
             assert_eq!((after.stage, restored_values(after)), (*stage, restored_values(before)));
@@ -163,8 +163,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
 
-    // The new cluster runs the remaining tasks. A task that a worker held runs again after the end of this worker's
-    // lease.
+    // The new cluster runs the remaining tasks. A task that was running at the time of the backup runs again, after the
+    // lease of its worker has ended.
     let worker = attach(&client, &["held", "waits", "done", "dead"]);
     let mut done = 0;
     let deadline = Instant::now() + PATIENCE;
@@ -189,8 +189,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     }
 }
 
-/// A restored cluster must serve clients only after it has a leader, and after its revision is above the revisions of
-/// the old cluster. The cluster must elect the leader without waiting for an election timeout.
+/// A restored cluster must not serve clients before it has a leader and a revision above all revisions of the old
+/// cluster. It must elect the leader at once, without an election timeout.
 #[test]
 fn restored_cluster_has_a_leader_before_it_serves_clients() {
     let cluster = ClusterUnderTest::with(&[Vec::new()]);
@@ -202,7 +202,7 @@ fn restored_cluster_has_a_leader_before_it_serves_clients() {
     let dir = cluster.dir.path().join("restored");
     let address = port::free().to_string();
     restore(&file, &dir, &address).expect("the backup is restored");
-    // With this heartbeat, an election timeout is longer than 10 s.
+    // With this heartbeat interval, an election timeout would be longer than 10 s.
     let node =
         start_with(&dir, &address, None, &["heartbeat=10000".to_owned()]).expect("the new cluster starts");
     let read = node.connect().kv().stale().get("a").expect("the state is there").expect("the key is there");

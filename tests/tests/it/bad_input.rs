@@ -1,4 +1,4 @@
-//! Tests of hostile clients at a node that also serves a correct publisher and subscriber.
+//! Tests of hostile clients. The same node also serves a publisher and a subscriber that behave correctly.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -59,7 +59,7 @@ fn open_publisher(publisher: u32, subject: &str) -> Vec<u8> {
     }))
 }
 
-/// Encodes a PUBLISH of one small record.
+/// Encodes a PUBLISH message with one small record.
 fn publish(publisher: u32, producer_seq: u64) -> Vec<u8> {
     let (meta, payload) = (RecordMeta::default(), b"hostile");
     let encoded = meta.measure(payload.len()).unwrap();
@@ -80,11 +80,10 @@ fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
     MessageHeader { len, kind, flags }.to_bytes().to_vec()
 }
 
-/// Returns the last error that the node sent before it closed the connection.
+/// Reads until the node closes the connection. Returns the last error that the node sent.
 fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut received = Vec::new();
-    // If the node closes with unread bytes, the connection is reset, and reading fails after the data that the node
-    // sent.
+    // Reading may fail at the end: if the node has not read all bytes, the connection is reset when the node closes it.
     let _ = stream.read_to_end(&mut received);
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
@@ -98,7 +97,7 @@ fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     code
 }
 
-/// Sends each kind of invalid message, and checks the error that the node returns.
+/// Sends one invalid message of each kind. Checks the error with which the node responds.
 fn check_error_codes(node: SocketAddr) {
     let garbage = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
     let future_version = Preamble { version_min: 200, version_max: 201 }.to_bytes().to_vec();
@@ -129,7 +128,8 @@ fn check_error_codes(node: SocketAddr) {
     }
 }
 
-/// Sends random bytes: at the start, after the preamble, after the greeting and inside of messages.
+/// Sends random bytes in different places: at the start, after the preamble, after the greeting, and inside of
+/// messages.
 fn send_noise(node: SocketAddr, seed: &mut SeededRandom) {
     for _ in 0..300 {
         let mut bytes: Vec<u8> = (0..seed.between(1, 3_000)).map(|_| seed.draw() as u8).collect();
@@ -145,7 +145,7 @@ fn send_noise(node: SocketAddr, seed: &mut SeededRandom) {
             }
         };
         let mut stream = connect(node);
-        // The node may have closed the connection.
+        // Ignores the error, because the node may already have closed the connection.
         let _ = stream.write_all(&start).and_then(|()| stream.write_all(&bytes));
         if seed.between(0, 1) == 1 {
             let _ = stream.shutdown(Shutdown::Write);
@@ -153,7 +153,7 @@ fn send_noise(node: SocketAddr, seed: &mut SeededRandom) {
     }
 }
 
-/// Sends valid messages that are cut off at a random byte, and drops the connections.
+/// Sends valid messages that end at a random byte, and then drops the connection. Repeats this many times.
 fn send_truncated(node: SocketAddr, seed: &mut SeededRandom) {
     let messages =
         [greeting(), subscribe(1, "t"), subscribe(2, ">"), encode(FromClient::Ping(Ping { token: 1 }))]
@@ -165,20 +165,19 @@ fn send_truncated(node: SocketAddr, seed: &mut SeededRandom) {
     }
 }
 
-/// Opens and drops connections. Every third connection sends a greeting first.
+/// Opens many connections and drops them. Every third connection sends a greeting first.
 fn open_and_close(node: SocketAddr, connections: u64) {
     for number in 0..connections {
         let mut stream = connect(node);
         if number % 3 == 0 {
             let _ = stream.write_all(&greeting());
         }
-        // If the node has already replied, the connection has unread bytes, and dropping the stream resets the
-        // connection.
+        // If the node has already sent a response, dropping the stream with unread bytes resets the connection.
         drop(stream);
     }
 }
 
-/// Opens clients that read nothing. Three clients subscribe to the topic, one sends PINGs, and one publishes.
+/// Opens clients that read nothing: three subscribe to the topic, one sends PING messages, and one publishes.
 fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     let open = |requests: Vec<u8>| {
         let mut stream = connect(node);
@@ -191,8 +190,8 @@ fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     let mut pinging = open(Vec::new());
     let pings: Vec<u8> = (0..2_000).flat_map(|token| encode(FromClient::Ping(Ping { token }))).collect();
     send_until_unread(&mut pinging, || pings.clone());
-    // One response acknowledges consecutive records of a publisher. The records of two publishers alternate, so that
-    // the node has to send many responses.
+    // The node acknowledges consecutive records of one publisher with a single response. The records of two publishers
+    // alternate here, so that the node has to send many responses.
     let mut publishing = open([open_publisher(1, "hostile"), open_publisher(2, "hostile")].concat());
     let mut numbers = 1..;
     send_until_unread(&mut publishing, || {
@@ -203,7 +202,8 @@ fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     streams
 }
 
-/// Sends requests until the node reads no more of them. This must happen, because the client reads no response.
+/// Sends requests until the node stops reading them. The node must stop at some time, because the client reads no
+/// responses.
 fn send_until_unread(stream: &mut TcpStream, mut next: impl FnMut() -> Vec<u8>) {
     let mut sent = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Tests of clusters whose nodes are killed, added, removed, emptied, ended one after another, and restored from a
+//! Tests of clusters whose nodes are killed, added, removed, emptied, shut down one after another, and restored from a
 //! backup.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ fn acknowledged_writes_survive_the_death_of_the_leader() {
 fn nodes_join_leave_and_rejoin_with_new_numbers() {
     let mut cluster = ClusterUnderTest::of(1);
     cluster.put(0, "first", "1");
-    // A node can join with this token only once.
+    // Only one node can join with this token.
     let token = cluster.token(false);
     let join_address = cluster.members[0].address.clone();
     let join = |name: &str, address: &str| {
@@ -61,7 +61,8 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     cluster.join("3").expect("the node joins");
     cluster.wait_for_voters(3);
     assert_eq!(cluster.members[2].number, 3);
-    // A removed node ends with an error that says what to do. When the node is restarted, it ends with the same error.
+    // A removed node ends with an error that tells the operator what to do. If it is restarted, it ends with the same
+    // error.
     cluster.client().remove(3).expect("the node is removed");
     let error = cluster.members[2].process.read_until("ended");
     assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
@@ -72,7 +73,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
     assert!(cluster.client().remove(3).is_err(), "node 3 is no member");
     assert!(cluster.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
-    // An emptied node joins as a new one.
+    // After its directory was emptied, the node joins as a new one.
     std::fs::remove_dir_all(&dir).expect("the directory is emptied");
     cluster.join_at("3", &address).expect("the node joins");
     cluster.wait_for_voters(3);
@@ -91,7 +92,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     let numbers: Vec<u64> = cluster.members.iter().map(|member| member.number).collect();
     assert_eq!(numbers, [1, 3, 4], "the lost one is not missed");
     cluster.put(2, "key", "new");
-    // Keep a copy of the directory as it was before the node's last start.
+    // Copies the node's directory. The copy becomes stale when the node starts once more.
     let stopped = cluster.kill(2);
     let copy = cluster.dir.path().join("copy");
     copy_dir(&stopped.dir, &copy);
@@ -106,7 +107,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     assert_eq!(cluster.get(0, "key"), "new");
 }
 
-/// Starts a node that the cluster refuses, and returns its error.
+/// Starts a node that the cluster must refuse. Returns the error with which the node ends.
 fn refused(dir: &Path, address: &str) -> String {
     match start(dir, address, None) {
         Err(error) => error,
@@ -123,7 +124,7 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         copy_dir(&cluster.members[2].dir, &copy);
         for _ in 0..2 {
             let error = refused(&copy, &port::free().to_string());
-            // The text differs if the running node does not respond in time, as on a busy machine.
+            // If the machine is busy and the running node does not respond in time, the text is another one.
             let runs = ["node 3 runs already", "node 3 seems to run"].iter().any(|runs| error.contains(runs));
             assert!(runs && error.contains("is a copy"), "{error}");
         }
@@ -136,8 +137,8 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         cluster.wait_for_voters(3);
     }
     assert_eq!(cluster.get(2, "key"), "meanwhile");
-    // If two copies of a node's directory exist, the copy that starts first counts as the node, and the cluster refuses
-    // the other.
+    // If a node's directory was copied while the node was down, the copy that starts first becomes the node. The
+    // cluster refuses the other one.
     let stopped = cluster.kill(2);
     let copy = cluster.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
@@ -189,18 +190,19 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 fn node_of_another_cluster_is_refused_with_advice() {
     let (one, mut other) = (ClusterUnderTest::of(1), ClusterUnderTest::of(1));
     let token = one.token(true);
-    // A node joins the other cluster with a token of the first cluster.
+    // A new node tries to join the other cluster, with a token of the first cluster.
     let join_address = other.members[0].address.clone();
     let dir = one.dir.path().join("2");
     let refused =
         start(&dir, &port::free().to_string(), Some((&join_address, &token))).err().expect("refused");
     assert!(refused.contains("belongs to another cluster than the token"), "{refused}");
-    // A node of the other cluster starts with a directory of the first cluster.
+    // A node of the other cluster tries to join the first cluster, with its own directory and a token of the first
+    // cluster.
     let node = other.kill(0);
     let join_address = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&join_address, &token))).err().expect("refused");
     assert!(refused.contains("but the join token is for another cluster"), "{refused}");
-    // A start at the address of a running node fails.
+    // A node tries to start at the address of a running node.
     other.restart(&node);
     let used_address = &one.members[0].address;
     let refused = start(&dir, used_address, Some((&join_address, &token))).err().expect("refused");
@@ -225,7 +227,7 @@ fn tasks_epoch(client: &Client) -> u32 {
     }
 }
 
-/// The positions and append times of the last task events.
+/// Returns the positions and append times of the last `count` task events.
 fn task_events(client: &Client, count: usize) -> Vec<(Position, u64)> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut events = client.subscribe("$tasks.>", options).expect("the subscription is accepted");
@@ -317,16 +319,16 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     cluster.join("2").expect("the node joins");
     cluster.wait_for_voters(2);
     assert_eq!(cluster.get(1, "key"), "alone");
-    // If a member's directory is opened without a cluster listener, the node refuses control requests, and does not
-    // found a cluster.
+    // If the directory of a member is opened without a cluster listener, the node refuses control requests, and does
+    // not found a cluster of its own.
     let node = cluster.kill(1);
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// The cluster must refuse a removal that would leave the cluster without a majority. If the dead node's disk were
-/// lost, the cluster could never recover.
+/// The cluster must refuse to remove a node if too few of the remaining nodes run. If the dead node's disk were lost
+/// after such a removal, the cluster could never recover.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -340,7 +342,7 @@ fn removal_that_leaves_no_majority_is_refused() {
     cluster.put(0, "key", "two-of-two-live");
 }
 
-/// The JSON response of a node's HTTP listener.
+/// Returns the JSON with which the HTTP listener of a node responds to a request.
 fn fetch(node: &ClusterNode, path: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(node.listener("http")).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", node.listener("http"))
@@ -350,7 +352,7 @@ fn fetch(node: &ClusterNode, path: &str) -> serde_json::Value {
     serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// Without a majority no lease ends, and a killed leader must not count as alive.
+/// Without a majority, no lease ends. The nodes must notice in another way that the killed leader is dead.
 #[test]
 fn node_without_a_majority_does_not_name_the_dead_leader() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -374,7 +376,7 @@ fn node_without_a_majority_does_not_name_the_dead_leader() {
     });
 }
 
-/// A founder that has lost its data directory must not found another cluster at the same address.
+/// If the founder of a cluster has lost its data directory, it must not found another cluster at the same address.
 #[test]
 fn cluster_founder_without_its_data_directory_does_not_start() {
     let mut cluster = ClusterUnderTest::of(2);
@@ -399,8 +401,8 @@ fn key_writes_continue_while_leaders_end_one_after_another() {
         cluster.members[at].process.write_line("end");
         let mut stopping = cluster.members.remove(at);
         stopping.process.read_until("ended in order");
-        // A stopping node ends only after another node leads, so no election delays the clients. On a busy machine the
-        // third node may learn of the new leader late.
+        // A node that shuts down ends only after another node leads, so no client waits for an election. On a busy
+        // machine, the third node may learn of the new leader late.
         let survey = ClusterClient::open(&cluster.members[0].dir).unwrap().survey();
         let mut statuses = survey.iter().filter_map(|node| node.status.as_ref().ok());
         assert!(statuses.any(|status| status.leader == Some(status.node)), "{survey:?}");

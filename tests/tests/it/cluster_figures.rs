@@ -1,4 +1,4 @@
-//! Tests that every node reports the same counts of a topic as the topic's owner.
+//! Tests that every node reports the same counts of a topic as the node that owns the topic.
 
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{
@@ -28,7 +28,8 @@ fn fetch_json(member: &ClusterNode, path: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"))
 }
 
-/// Returns the topic's appended records, retained records, bytes and subscriptions, as the HTTP listener reports them.
+/// Returns how many records the topic has appended, how many records and bytes it retains, and how many subscriptions
+/// it has, as the member's HTTP listener reports them.
 fn topic_counts(member: &ClusterNode) -> [Value; 4] {
     let listed = &fetch_json(member, "/v1/topics?pattern=x")["topics"][0];
     let subscriptions = fetch_json(member, "/v1/subscriptions");
@@ -98,7 +99,7 @@ fn topics_of_an_absent_owner_are_listed_without_figures() {
     assert!(client.describe_topic("x").expect("the topic exists").logs.is_empty());
 }
 
-/// Starts a watch through gRPC and returns its status code.
+/// Starts a watch of keys through gRPC. Returns the status code with which the watch ends.
 fn watch_by_grpc(member: &ClusterNode, start_revision: u64) -> Option<Code> {
     let address = format!("http://{}", member.listener("grpc"));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -1,5 +1,5 @@
-//! Tests of leaders with a full disk, of leaders that are stopped or ended, and of leaders that replicate megabytes:
-//! what happens to clients that write.
+//! Tests of clients that write while something happens to the leader: its disk is full, it is stopped or shut down, or
+//! it replicates megabytes.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::cluster_under_test::{ClusterNode, ClusterUnderTest, start, start_with};
 
-/// A small file system in memory.
+/// A mounted file system of limited size, whose data are in memory.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -60,7 +60,7 @@ fn readyz(member: &ClusterNode) -> String {
     response
 }
 
-/// A leader with a full disk must not stay ready and refuse all writes.
+/// A leader whose disk is full must not report that it is ready, and must give the leadership away.
 #[test]
 fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     let Some(small) = SmallDisk::of(192 << 20) else {
@@ -97,7 +97,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     });
     let response = readyz(&cluster.members[0]);
     assert!(response.starts_with("HTTP/1.1 503") && response.contains("no room for "), "{response}");
-    // Writes through every node must succeed.
+    // Writes must succeed through every node.
     for at in 0..3 {
         cluster.put(at, "key", &format!("at-{at}"));
     }
@@ -107,7 +107,7 @@ fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     assert_eq!(cluster.get(0, "key"), "at-2");
 }
 
-/// If a leader ends in order, writers must not receive `COMMAND_UNKNOWN`.
+/// If a leader is shut down in order, no write may fail with `COMMAND_UNKNOWN`.
 #[test]
 fn stopping_node_leaves_no_write_with_unknown_outcome() {
     let listeners: Vec<String> = (0..3).map(|_| port::free().to_string()).collect();
@@ -126,7 +126,7 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
                     loop {
                         match kv.put(format!("of-{writer}"), count.to_string()) {
                             Ok(_) => break,
-                            // On a busy machine a running node may lose the leadership.
+                            // On a busy machine, a running node may lose the leadership. The write is then repeated.
                             Err(KvError::Unknown(reason)) if reason.starts_with("the leader changed") => {}
                             Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                             Err(error) => panic!("writer {writer}, put {count}: {error}"),
@@ -153,13 +153,13 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
 }
 
-/// Returns two CPU times in ns: that of a node's threads named `name`, and that of the threads whose longer names begin
-/// with `name`.
+/// Returns two sums of CPU times in ns: of a node's threads whose name is `name`, and of those whose names are longer
+/// and begin with `name`.
 fn cpu_ns(member: &ClusterNode, name: &str) -> (u64, u64) {
     let (mut own_ns, mut other_ns) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
     for task in tasks.map(|task| task.expect("the thread can be listed").path()) {
-        // A thread may end while its files are read.
+        // If a thread ends while its files are read, it counts as 0.
         let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
         let (comm, ns) = (read("comm"), read("schedstat"));
         let ns: u64 = ns.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
@@ -172,7 +172,7 @@ fn cpu_ns(member: &ClusterNode, name: &str) -> (u64, u64) {
     (own_ns, other_ns)
 }
 
-/// Heartbeats must not wait for the thread that copies and encrypts megabytes.
+/// Another thread copies and encrypts megabytes for replication. Heartbeats must not wait for that thread.
 #[test]
 fn large_transactions_change_neither_leader_nor_term() {
     let listen = [0, 1, 2].map(|_| port::free());
@@ -205,13 +205,13 @@ fn large_transactions_change_neither_leader_nor_term() {
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
     let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
-    // Writes more bytes than the log may hold. The node then takes a snapshot and deletes the oldest changes while it
-    // replicates.
+    // Writes more bytes than the log may hold. While the node replicates, it therefore also takes a snapshot and
+    // deletes the oldest entries of the log.
     for number in 0..12 {
         loop {
             match client.kv().transact(&large) {
                 Ok(_) => break,
-                // On a busy machine the write may time out.
+                // On a busy machine, the write may time out. It is then repeated.
                 Err(KvError::Unknown(_)) => {}
                 Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                 Err(error) => panic!("transaction {number}: {error}"),
@@ -227,7 +227,7 @@ fn large_transactions_change_neither_leader_nor_term() {
     );
 }
 
-/// A leader must accept writes although responses of its followers take longer than 30 ms.
+/// A leader must accept writes even if its followers take longer than 30 ms to respond.
 #[test]
 fn links_with_100_ms_of_delay_do_not_stop_writes() {
     let listen = [0, 1, 2].map(|_| port::free());
@@ -253,10 +253,10 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
     }
 }
 
-/// A write that was sent to a frozen leader must fail or succeed long before the connection's timeout.
+/// A write that was sent to a frozen leader must get a result long before the timeout of the connection.
 #[test]
 fn write_to_a_frozen_leader_goes_to_the_next_leader() {
-    // This timeout is longer than the test, so only a new leader or term can end the wait.
+    // This timeout of connections is longer than the test. Only a new leader or term can end the wait.
     let node_options = vec!["silent=600000".to_owned()];
     let mut cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
     for round in 0..3 {

@@ -1,4 +1,5 @@
-//! Tests of topics in a cluster of processes: clients of any node can publish to any topic and read any topic.
+//! Tests of topics in a cluster whose nodes are processes. A client of any node can publish to any topic and read any
+//! topic.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +20,7 @@ pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// Reads up to record `last`. Returns the numbers of the records, and the other events.
+/// Reads until record `last` has arrived. Returns the numbers of the received records, and the received notices.
 pub fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {
@@ -66,13 +67,13 @@ impl Nats {
         line.trim_end().to_owned()
     }
 
-    /// Waits until the node has handled all messages sent so far.
+    /// Waits until the node has handled all messages that were sent so far.
     fn flush(&mut self) {
         self.send("PING\r\n");
         while self.read_line() != "PONG" {}
     }
 
-    /// Returns the next message's subject, reply subject and payload.
+    /// Returns the subject, the reply subject and the payload of the next message.
     fn read_message(&mut self) -> (String, String, String) {
         loop {
             let line = self.read_line();
@@ -89,7 +90,7 @@ impl Nats {
     }
 }
 
-/// The response of the HTTP listener.
+/// Sends a request to a node's HTTP listener, and returns the response.
 pub fn http(member: &ClusterNode, method: &str, path: &str, body: &str) -> String {
     let host = member.listener("http");
     let mut stream = TcpStream::connect(&host).expect("the port is open");
@@ -143,7 +144,8 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
-    // Each topic is created by a different node. Records are published before and after the topic's subscribers start.
+    // Each topic is created through another node. Some records are published before the topic's subscribers start, and
+    // others after that.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
         publish(&clients[maker], topic, [0]);
         let mut readers: Vec<Subscriber> =
@@ -159,7 +161,7 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
             assert!(!notices.iter().any(is_loss_notice), "{topic}: {notices:?}");
         }
     }
-    // Subscribes to topics that do not exist yet, through Dunlin's own listener and through NATS.
+    // Subscribes to topics that do not exist yet, with Dunlin's own protocol and with NATS.
     let mut made_reader = clients[2].subscribe("made.>", from(Start::Latest)).unwrap();
     let mut nats: Vec<Nats> = cluster.members.iter().map(Nats::connect).collect();
     for nats in &mut nats {
@@ -191,7 +193,7 @@ pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
     (number("owner").expect("an owner") as u64, number("owner.epoch").unwrap_or(0))
 }
 
-/// Moves a topic to a member, and waits until all nodes know the new owner.
+/// Moves a topic to a member. Waits until all nodes know that this member is the owner.
 fn move_topic(cluster: &ClusterUnderTest, clients: &[Client], topic: &str, to: usize) {
     let number = cluster.members[to].number;
     let epoch = clients[(to + 1) % clients.len()].move_topic(topic, number).expect("the topic moves");
@@ -271,8 +273,8 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     }
     let (_, before) = owner(&clients[1], "t");
     let dead = cluster.kill(0);
-    // The outcome of records without a response is unknown; refused records have an error. The publisher
-    // continues in either case.
+    // A record may be refused, or its response may be lost so that its outcome is unknown. In both cases the publisher
+    // goes on with the next number.
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut number = 501;
     until("the topic has another owner", || match publisher.publish(number.to_string().as_bytes()) {
@@ -292,7 +294,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
         );
         assert_eq!(epoch_changes(&notices), [(before, None)], "{notices:?}");
     }
-    // A node that restarts without records serves the topic too.
+    // A node that was restarted and has no records can serve the topic too.
     cluster.restart(&dead);
     cluster.wait_for_voters(3);
     let restarted = cluster.members.last().expect("the node is back").connect();
@@ -325,7 +327,7 @@ fn former_owner_relays_records_to_the_new_owner_after_a_freeze() {
     });
     publish(&clients[2], "t", 200..=300);
     cluster.members[0].process.resume();
-    // Records that the former owner accepts after it continues must reach all subscribers.
+    // The former owner continues and still accepts records. All subscribers must receive these records.
     let mut late = clients[0].publisher("t").unwrap();
     until("who was deposed hands on", || late.publish(b"400").is_ok());
     for reader in &mut readers {
@@ -337,7 +339,8 @@ fn former_owner_relays_records_to_the_new_owner_after_a_freeze() {
     assert_ne!(owner(&clients[0], "t").0, stopped);
 }
 
-/// Clients must receive the last records of a stopping owner exactly once, even if they move to another node.
+/// When an owner is shut down, each of its last records must reach the subscribers exactly once, even if they move to
+/// another node.
 #[test]
 fn stopping_owner_delivers_each_durable_record_once() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -347,7 +350,7 @@ fn stopping_owner_delivers_each_durable_record_once() {
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
     let published = Arc::new(AtomicU64::new(0));
     let published_count = Arc::clone(&published);
-    // The client publishes until the node is gone.
+    // This client publishes until its node is gone.
     std::thread::spawn(move || {
         let mut publisher = owner.publisher("kept").unwrap();
         let is_published = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
@@ -393,7 +396,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     assert!(refused.starts_with("-ERR") && refused.contains("waits for its owner"), "{refused}");
     let response = http(&cluster.members[0], "POST", "/v1/topics/kept", "0");
     assert!(response.contains("503") && response.contains("OWNER_AWAY"), "{response}");
-    // A subscriber that starts while the owner is down receives records when the owner is back.
+    // A subscriber starts while the owner is down. It receives records as soon as the owner is back.
     let mut waiting_reader = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
     cluster.restart(&dead);
     until("the topic accepts records again", || publisher.publish(b"1000").is_ok());
@@ -415,7 +418,8 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
 fn any_node_relays_requests_and_names_the_owner_of_a_group() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
-    // The responder is a NATS client of one node. The requesters use NATS and Dunlin's own protocol at the other nodes.
+    // The responder is a NATS client of one node. The requesters are clients of the other nodes, with NATS and with
+    // Dunlin's own protocol.
     let mut responder_nats = Nats::connect(&cluster.members[2]);
     responder_nats.send("SUB double 1\r\n");
     responder_nats.flush();
@@ -447,7 +451,7 @@ fn any_node_relays_requests_and_names_the_owner_of_a_group() {
     publish(&clients[0], "double", []);
     requester_nats.send("PUB double 4\r\ndone\r\n");
     responder_thread.join().expect("the thread ends");
-    // The owner of a topic serves the topic's share groups.
+    // A share group works at the owner of its topic.
     let (number, _) = owner(&clients[0], "double");
     for (member, client) in cluster.members.iter().zip(&clients) {
         let joined = client.join(Group { topic: "double", name: "g" }, GroupOptions::default());

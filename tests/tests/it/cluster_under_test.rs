@@ -1,4 +1,4 @@
-//! A cluster of node processes for tests.
+//! A cluster for tests, each of whose nodes is a process.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 use super::processes::role;
 
-/// The interval of status queries, each of which opens a connection to every node.
+/// The interval between two status queries. It is not shorter, because each query opens a connection to every node.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A node of a [`ClusterUnderTest`].
+/// A node of a [`ClusterUnderTest`], and its process.
 pub struct ClusterNode {
     pub process: Process,
     pub number: u64,
     pub dir: PathBuf,
     pub address: String,
-    /// The JSON in the node's line `READY`.
+    /// The JSON that the node printed in its line `READY`.
     ready: String,
 }
 
@@ -49,7 +49,7 @@ pub struct ClusterUnderTest {
     pub members: Vec<ClusterNode>,
 }
 
-/// Starts a node. Returns the error if it does not become ready.
+/// Starts a node. If the node does not become ready, returns the error with which it ended.
 pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<ClusterNode, String> {
     start_with(dir, address, join, &[])
 }
@@ -67,7 +67,7 @@ pub fn start_with(
     start_process(dir, address, join, options)
 }
 
-/// Starts a node with an existing directory.
+/// Starts a node with a directory that already contains a node's data.
 pub fn start_existing(dir: &Path, address: &str) -> Result<ClusterNode, String> {
     start_process(dir, address, None, &[])
 }
@@ -115,7 +115,7 @@ impl ClusterUnderTest {
         cluster
     }
 
-    /// Starts a cluster with these options for each node.
+    /// Starts a cluster with one node for each entry of `options`, which contains the arguments for that node.
     pub fn with(options: &[Vec<String>]) -> ClusterUnderTest {
         let dir = tempfile::tempdir().expect("a directory");
         let address = || port::free().to_string();
@@ -151,7 +151,7 @@ impl ClusterUnderTest {
         let token = loop {
             match self.client().token(Some(Duration::from_secs(600)), reusable) {
                 Ok(token) => break token,
-                // The cluster may have no leader at this moment.
+                // At this moment, the cluster may have no leader. The request is then repeated.
                 Err(error) => assert!(Instant::now() < deadline, "no token: {error}"),
             }
         };
@@ -180,7 +180,7 @@ impl ClusterUnderTest {
         }
     }
 
-    /// Waits until all nodes are ready, and `count` are voters.
+    /// Waits until all nodes are ready and exactly `count` nodes are voters.
     pub fn wait_for_voters(&self, count: usize) {
         self.wait_until(&format!("{count} vote"), |statuses| {
             statuses.len() >= count
@@ -188,7 +188,7 @@ impl ClusterUnderTest {
         });
     }
 
-    /// The index of the leader.
+    /// Returns the index of the leader in `members`.
     pub fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -213,13 +213,13 @@ impl ClusterUnderTest {
         member
     }
 
-    /// Restarts a node with its directory.
+    /// Restarts a killed node with its directory.
     pub fn restart(&mut self, member: &ClusterNode) {
         let member = start(&member.dir, &member.address, None).expect("the node starts again");
         self.members.push(member);
     }
 
-    /// Repeats a write at one node until it is acknowledged.
+    /// Writes a key through the node with index `at`. Repeats the write until it is acknowledged.
     pub fn put(&mut self, at: usize, key: &str, value: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {

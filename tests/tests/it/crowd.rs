@@ -1,4 +1,4 @@
-//! Tests of thousands of clients whose connections are cut at the same time.
+//! Tests of thousands of clients that lose their connections at the same time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::tier;
 
 /// The time within which all clients must be connected again.
 const BACK_MAX: Duration = Duration::from_secs(10);
-/// The arguments of a node whose heartbeat is as long as in production.
+/// The arguments of a node whose heartbeat interval is as long as in production.
 const NODE: [&str; 1] = ["heartbeat=1000"];
 
 struct Crowd {
@@ -23,7 +23,7 @@ struct Crowd {
     clients: u64,
 }
 
-/// The counts of the crowd since the last query.
+/// The counts that the crowd's process has reported since the previous query.
 #[derive(Debug, PartialEq, Eq)]
 struct CrowdCounts {
     epochs: u64,
@@ -63,7 +63,7 @@ fn publish(publisher: &mut Publisher, n: u64) {
     publisher.publish(TestPayload { writer: 1, n, last: false }.encode(100).as_slice()).unwrap();
 }
 
-/// Waits until the node has exactly `readers` subscriptions of the topic.
+/// Waits until the node reports exactly `readers` subscriptions of the topic.
 fn wait_for_readers(client: &Client, readers: u64) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {

@@ -1,4 +1,4 @@
-//! Tests that kill the node with SIGKILL while subscribers and a publisher run.
+//! Tests that kill a node with SIGKILL while subscribers read and a publisher publishes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use dunlin_system_tests::seed::SeededRandom;
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
 
-/// The sums of the counts over all tries.
+/// The counts of all tries, added up.
 #[derive(Default)]
 struct Total {
     tries: u64,
@@ -58,12 +58,13 @@ fn kill_nodes(tries: u64) {
         counts.disconnects,
     );
     assert!(tries == 0 || counts.epochs > 0, "no epoch changed: the test tests nothing");
-    // Whether a subscriber falls so far behind that it misses records is random.
+    // A subscriber gets a gap only if it falls far enough behind, which depends on chance. After ten tries, there must
+    // be a gap.
     assert!(tries < 10 || counts.gaps > 0, "no gap happened: the test tests nothing");
 }
 
 /// Runs one try: starts a writer and subscribers of all kinds except `registered`, and kills the node one to three
-/// times.
+/// times in the meantime.
 fn kill_and_restart(seed: u64, total: &mut Total) {
     let mut random = SeededRandom::new(seed);
     let address = port::free();

@@ -1,7 +1,8 @@
-//! Tests of the delivery guarantees under faults, with separate processes.
+//! Tests of the guarantees of delivery when processes or connections fail. Nodes, publishers and subscribers are
+//! separate processes.
 //!
-//! `cargo test` runs each test a few times. `cargo xtask chaos` runs each test many times; environment variables set
-//! how often (module `tier`).
+//! `cargo test` runs each test a few times. `cargo xtask chaos` runs each test many times; environment variables state
+//! the number of runs (module `tier`).
 
 mod alone;
 mod backup;

@@ -1,5 +1,4 @@
-//! Tests of the unmodified async-nats client with the NATS listener. The cases are the same as in module
-//! `nats_clients`.
+//! Tests of the NATS listener with the unmodified client async-nats. They test the same cases as module `nats_clients`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,8 +10,8 @@ use futures_util::{StreamExt, future};
 use crate::nats_node::NatsNode;
 use crate::tls_node::TlsNode;
 
-/// Runs a test with a client whose tasks run only on this thread, so that the client reads nothing while the thread is
-/// busy.
+/// Runs a test with a client whose tasks all run on this thread. While the thread is busy, the client therefore reads
+/// nothing.
 fn with_client<F: Future<Output = ()>>(run: impl FnOnce(NatsNode, Client) -> F) {
     let node = NatsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -139,7 +138,7 @@ fn nats_client_that_asks_for_sequences_gets_exact_gaps() {
     const COUNT: u64 = 40_000;
     with_client(|node, client| async move {
         let mut subscriber = subscribe(&client, "$DUNLIN.seq.gaps").await;
-        // This thread publishes without reading.
+        // While this thread publishes, the client reads nothing.
         node.publish("gaps", COUNT);
         let (mut next_seq, mut gaps) = (1, 0);
         while next_seq <= COUNT {

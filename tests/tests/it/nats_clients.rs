@@ -1,6 +1,7 @@
-//! Tests of unmodified NATS client libraries with the NATS listener. Programs in `tests/clients` use the libraries.
+//! Tests of the NATS listener with unmodified NATS client libraries, which programs in `tests/clients` use.
 //!
-//! `cargo xtask nats-clients` installs the libraries and runs these tests; a missing library fails there.
+//! `cargo xtask nats-clients` installs the libraries and runs these tests. In such a run, a missing library is a
+//! failure.
 
 use std::path::PathBuf;
 
@@ -100,7 +101,7 @@ fn check_client(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     assert!(client.wait().success(), "{}", client.errors());
 }
 
-/// Runs all cases with TLS, except those that restart the node.
+/// Runs all cases over TLS, except those that restart the node.
 fn check_client_over_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     let node = TlsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();

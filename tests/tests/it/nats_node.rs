@@ -1,4 +1,4 @@
-//! A node with a NATS listener that can be killed and restarted at the same address.
+//! A node with a NATS listener, which tests can kill and restart at the same address.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use dunlin_system_tests::port;
 
 use crate::processes::Node;
 
-/// A node with a NATS listener at a fixed address, which can be killed and restarted.
+/// A node with a NATS listener at a fixed address, which tests can kill and restart.
 pub struct NatsNode {
     node: Option<Node>,
     tcp: SocketAddr,
@@ -16,7 +16,7 @@ pub struct NatsNode {
 }
 
 impl NatsNode {
-    /// Starts a node with 64 KiB of retention for each topic.
+    /// Starts a node that retains 64 KiB of each topic.
     pub fn start() -> NatsNode {
         let mut node = NatsNode { node: None, tcp: port::free(), nats: port::free() };
         node.node = Some(node.start_node());
@@ -27,7 +27,7 @@ impl NatsNode {
         Node::start_with(self.tcp, &[&format!("nats={}", self.nats)])
     }
 
-    /// Kills the node with SIGKILL and starts another node at the same addresses.
+    /// Kills the node with SIGKILL, and starts another node at the same addresses.
     pub fn restart(&mut self) {
         if let Some(node) = self.node.take() {
             node.kill();

@@ -1,4 +1,4 @@
-//! A node, writers and readers as processes, with their output.
+//! The processes of a test, and their output: a node, writers (which publish) and readers (which subscribe).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::TraceLine;
 
-/// The heartbeat of a node in tests in which clients must notice that the node has stopped. Other nodes have a long
-/// heartbeat, because a busy machine delays heartbeats.
+/// The heartbeat interval in tests in which clients must notice that the node has stopped. Other tests use a long
+/// interval, because heartbeats come late on a busy machine.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
-/// [`HEARTBEAT`] as an argument of the role `node`.
+/// [`HEARTBEAT`] as an argument of the role `node` (`tests/src/role/node.rs`).
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
 
 pub fn role(name: &str, arguments: &[&str]) -> Process {
@@ -41,7 +41,7 @@ impl Node {
         Node { process, address }
     }
 
-    /// Starts a node on any free port, for tests that do not restart the node.
+    /// Starts a node at any free port. For tests that do not restart the node.
     pub fn start_anywhere(arguments: &[&str]) -> Node {
         Node::start_with(([127, 0, 0, 1], 0).into(), arguments)
     }
@@ -50,7 +50,7 @@ impl Node {
         url(self.address)
     }
 
-    /// Kills the node with SIGKILL. Checks that the node was still running and wrote no errors.
+    /// Kills the node with SIGKILL. First checks that the node is still running and has written no errors.
     pub fn kill(mut self) {
         let status = self.process.exit_status();
         assert_eq!(status, None, "the node ended by itself:\n{}", self.process.errors());
@@ -58,8 +58,8 @@ impl Node {
         self.assert_no_errors();
     }
 
-    /// Checks that the node's standard error is empty. A node writes there when a thread panics, when a listener's
-    /// thread stalls, and when the node ends with an error.
+    /// Checks that the node's standard error is empty. A node writes to standard error when a thread panics, when a
+    /// listener's thread is blocked for long, or when the node ends with an error.
     pub fn assert_no_errors(&self) {
         let errors = self.process.errors();
         assert!(errors.is_empty(), "the node wrote errors:\n{errors}");
@@ -92,14 +92,14 @@ impl Writer {
         self.ledger
     }
 
-    /// Adds the writer's output so far to the ledger.
+    /// Reads the output that the writer has printed so far, and adds it to the ledger.
     pub fn catch_up(&mut self) {
         for line in self.process.lines_so_far() {
             self.add_line(&line);
         }
     }
 
-    /// Waits until the ledger meets a condition.
+    /// Waits until `condition` returns `true` for the ledger.
     pub fn wait_until(&mut self, condition: impl Fn(&Ledger) -> bool) {
         while !condition(&self.ledger) {
             let line = self.process.line_within(PATIENCE).expect("the writer goes on");
@@ -120,7 +120,7 @@ impl Writer {
     }
 
     /// Waits until the writer's last record is acknowledged and the writer's process has ended. Checks that the writer
-    /// succeeded and that none of its calls hung. Returns the ledger.
+    /// succeeded, and that none of its calls took too long. Returns the ledger.
     pub fn wait_for_end(mut self) -> Ledger {
         self.wait_until(|ledger| ledger.last.is_some());
         for line in self.process.finish(PATIENCE) {
@@ -140,14 +140,14 @@ impl Writer {
     }
 }
 
-/// A process that runs subscribers. The test reads the trace that each subscriber prints.
+/// A process that runs subscribers. Each subscriber prints a trace, which the test reads.
 pub struct SubscriberProcess {
     pub process: Process,
     traces: BTreeMap<String, Vec<TraceLine>>,
 }
 
 impl SubscriberProcess {
-    /// Starts the subscribers and waits for their subscriptions.
+    /// Starts the subscribers. Waits until all of them have subscribed.
     pub fn start(url: &str, clients: &[&str]) -> SubscriberProcess {
         let process = role("readers", &[&["read", url], clients].concat());
         let names = clients.iter().flat_map(|client| client.split(','));
@@ -176,7 +176,7 @@ impl SubscriberProcess {
     }
 }
 
-/// Audits all traces. Subscribers whose names begin with `late` start after the first record.
+/// Audits all traces against the ledger. A subscriber whose name begins with `late` started after the first record.
 pub fn audit_all(
     traces: &BTreeMap<String, Vec<TraceLine>>,
     ledger: &Ledger,

@@ -1,8 +1,8 @@
-//! Tests every guarantee with every listener. The table in `docs/listeners.md` is made from the results.
+//! Tests every guarantee of delivery with every listener. A table in `docs/listeners.md` shows the results.
 //!
-//! A new listener implements [`listener::Listener`] and is added to [`LISTENERS`]; a new guarantee is a row of
-//! [`checks::PROMISES`]. A listener declares which guarantees it does not offer, and the table shows these
-//! declarations.
+//! To test a new listener, implement [`listener::Listener`] for it and add it to [`LISTENERS`]. To test a new
+//! guarantee, add an entry to [`checks::PROMISES`]. A listener declares which guarantees it does not offer, and the
+//! table shows these declarations.
 
 mod checks;
 mod grpc;
@@ -29,13 +29,12 @@ const LISTENERS: &[&dyn Listener] = &[
     &grpc::Grpc,
 ];
 
-/// Tests all guarantees of the listener. Fails with a list of the broken ones.
+/// Tests all guarantees with this listener. Fails with a list of the guarantees that do not hold.
 fn check_guarantees(listener: &dyn Listener) {
     check_all(listener, NodeUnderTest::start);
 }
 
-/// Runs the checks with authentication and permissions, so that each subscription is filtered and each publish
-/// is checked.
+/// Tests all guarantees at a node with users, where each subscription is filtered and each publish is checked.
 fn check_guarantees_with_users(listener: &dyn Listener) {
     check_all(listener, NodeUnderTest::start_with_users);
 }
@@ -123,7 +122,8 @@ fn nats_keeps_every_documented_guarantee_with_permissions() {
     check_guarantees_with_users(&nats::NumberedSubscription);
 }
 
-/// Compares the table of `docs/listeners.md` with the tested guarantees. `DUNLIN_WRITE=1` writes the table.
+/// Checks that the table in `docs/listeners.md` agrees with the tested guarantees. If `DUNLIN_WRITE=1` is set, writes
+/// the table instead.
 #[test]
 fn listener_table_in_the_docs_equals_the_tested_guarantees() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/listeners.md");

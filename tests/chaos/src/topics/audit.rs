@@ -1,4 +1,4 @@
-//! Compares the events that subscribers received with the publishers' ledgers.
+//! Compares the events that subscribers received with the ledgers in which the publishers recorded their calls.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use dunlin_client::topic::Position;
 use super::publisher::PublishedBatches;
 use super::reader::{ReaderEvent, SubscriberTrace};
 
-/// The numbers of events that the subscribers of a successful run received.
+/// How many events the subscribers of a successful run received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// Number of records received.
@@ -19,11 +19,11 @@ pub struct ReadCounts {
     pub epochs: u64,
 }
 
-/// The ends of epochs that were reported to one subscriber. The key is the epoch.
+/// The ends of epochs that were reported to one subscriber, by epoch.
 type EndedEpochs = BTreeMap<u32, EpochEnd>;
 
-/// The end of an epoch, as reported to one subscriber: the last record received, the position at which the next epoch
-/// begins, and whether no record is missing in between.
+/// The end of an epoch, as the node reported it to one subscriber: the last record that the subscriber received, the
+/// position at which the next epoch begins, and whether no record is missing in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EpochEnd {
     last: u64,
@@ -31,7 +31,7 @@ struct EpochEnd {
     is_complete: bool,
 }
 
-/// Compares all subscribers of a topic with its publisher.
+/// Compares the events of all subscribers of a topic with the ledger of the topic's publisher.
 pub fn check_topic(
     is_durable: bool,
     ledger: &PublishedBatches,
@@ -66,12 +66,12 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
 
 type ReaderHistory = (BTreeMap<Position, u64>, EndedEpochs, Vec<(u32, u64, u64)>);
 
-/// Checks that every record follows the previous one, or that the missing records were reported.
+/// Checks that every record directly follows the previous one, or that the records in between were reported as missing.
 fn check_sequence(trace: &SubscriberTrace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
     for event in &trace.events {
-        // The positions of the first and the last record that the event covers.
+        // The first and the last position that the event covers.
         let (start, end) = match event {
             ReaderEvent::Record(position, number) => {
                 records.insert(*position, *number);
@@ -109,7 +109,7 @@ fn check_sequence(trace: &SubscriberTrace) -> Result<ReaderHistory> {
     Ok((records, ended, gaps))
 }
 
-/// Checks that a durable topic has every record once and in order, over all epochs.
+/// Checks that a subscriber of a durable topic received every record once and in order, over all epochs.
 fn check_durable_order(
     records: &BTreeMap<Position, u64>,
     gaps: &[(u32, u64, u64)],
@@ -125,7 +125,7 @@ fn check_durable_order(
     Ok(())
 }
 
-/// Checks that every acknowledged record was received at its acknowledged position, or that the loss of the record was
+/// Checks for every acknowledged record that it was received at its acknowledged position, or that its loss was
 /// reported.
 fn check_acknowledged(
     ledger: &PublishedBatches,
@@ -143,8 +143,8 @@ fn check_acknowledged(
                 };
                 let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_complete;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
-                // Whether the epoch lies between an ended epoch and the subscriber's next epoch. The subscriber then
-                // received no record of this epoch.
+                // Whether the subscriber skipped the epoch: the epoch is later than one that ended, and earlier than
+                // the one that the subscriber received next.
                 let is_between = |(old, end): (&u32, &EpochEnd)| {
                     (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_complete
                 };

@@ -1,5 +1,5 @@
-//! Makes the network of a run. Each node has a network namespace with two links: one to the other nodes, and one to
-//! clients.
+//! Creates the network of a run. Each node has its own network namespace. A namespace has two links: one to the other
+//! nodes, and one to the clients.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub struct NamespaceNetwork {
 }
 
 impl NamespaceNetwork {
-    /// Makes the network for `nodes` nodes. Fails if the user lacks the permission.
+    /// Creates the network for `nodes` nodes. Fails if the user may not create network namespaces.
     pub fn create(nodes: usize) -> Result<NamespaceNetwork> {
         let mut seed = SeededRandom::new(SeededRandom::fresh());
         let (name, subnet) = (format!("dl{:06x}", seed.draw() & 0xff_ffff), seed.between(60, 250) as u8);
@@ -60,12 +60,12 @@ impl NamespaceNetwork {
         self.address(Side::Nodes, node + 1)
     }
 
-    /// Returns the command words that run a program in a node's namespace.
+    /// Returns the beginning of a command line, which runs a program in a node's namespace.
     pub fn command_in(&self, node: usize) -> Vec<String> {
         ["ip", "netns", "exec", &self.namespace(node + 1)].map(str::to_owned).to_vec()
     }
 
-    /// Cuts a node off from the other nodes, or reconnects it if `cut` is `false`.
+    /// If `cut` is set, cuts a node off from the other nodes; otherwise reconnects it.
     pub fn cut(&self, node: usize, cut: bool) -> Result<()> {
         ip(&["link", "set", &self.link_name(Side::Nodes, node + 1), if cut { "down" } else { "up" }])
     }
@@ -90,7 +90,7 @@ impl NamespaceNetwork {
 
 impl Drop for NamespaceNetwork {
     fn drop(&mut self) {
-        // Removing a namespace or a link fails if it does not exist, which is no error.
+        // Errors are ignored, because a namespace or link may not exist.
         for node in 1..=self.nodes {
             let _ = ip(&["netns", "del", &self.namespace(node)]);
         }

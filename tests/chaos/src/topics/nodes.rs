@@ -11,9 +11,10 @@ use super::network::NamespaceNetwork;
 use super::plan::Fault;
 use crate::process::{PATIENCE, Process};
 
-/// The port of every node for clients. All nodes can use the same port, because each has its own namespace.
+/// The port at which every node listens for clients. All nodes can use the same port, because each one has its own
+/// network namespace.
 const CLIENTS_PORT: u16 = 4220;
-/// The port of every node for other nodes.
+/// The port at which every node listens for other nodes.
 const NODES_PORT: u16 = 6222;
 /// The interval between two queries of the nodes' status.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -23,7 +24,7 @@ pub struct Nodes {
     program: String,
     dir: PathBuf,
     running: Vec<Option<Process>>,
-    /// The network. This field is the last one, so that the network is dropped after the nodes.
+    /// The network of the nodes. This field is the last one, so that the network is dropped after the processes.
     network: NamespaceNetwork,
 }
 
@@ -76,7 +77,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Injects a fault. Returns a description that names the affected nodes.
+    /// Injects a fault. Returns a description of the fault that names the affected nodes.
     pub fn inject(&mut self, fault: Fault) -> Result<String> {
         Ok(match fault {
             Fault::Kill(node) => self.kill(node)?,
@@ -104,7 +105,7 @@ impl Nodes {
         Ok(format!("node {} is killed", node + 1))
     }
 
-    /// Ends all faults, and checks that no node has ended by itself.
+    /// Ends all faults and starts killed nodes again. Fails if a node has ended by itself.
     pub fn heal(&mut self) -> Result<()> {
         for node in 0..NODES {
             self.network.cut(node, false)?;
@@ -132,7 +133,7 @@ impl Nodes {
     fn leader(&self) -> Option<usize> {
         let statuses = self.statuses();
         let leaders = statuses.iter().filter(|status| status.leader == Some(status.node));
-        // Node ids count from 1 in the order in which the nodes joined.
+        // The ids of nodes count from 1, in the order in which the nodes joined. Indexes count from 0.
         leaders.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
@@ -152,7 +153,7 @@ impl Nodes {
         }
     }
 
-    /// The nodes' standard error, to examine a failed run.
+    /// The standard error of all nodes, which helps to examine a failed run.
     pub fn errors(&self) -> Vec<String> {
         self.running.iter().map(|process| process.as_ref().map(Process::errors).unwrap_or_default()).collect()
     }

@@ -1,4 +1,4 @@
-//! The faults of a run and their times, which all follow from the seed.
+//! The plan of a run: which faults happen to the nodes, and when. The whole plan follows from the seed.
 
 use dunlin_replica::seed::SeededRandom;
 
@@ -19,7 +19,7 @@ pub enum Fault {
     Isolate(usize),
 }
 
-/// A fault, with its duration and the pause after it.
+/// A step of the plan: a fault, its duration, and the pause after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// The fault to inject.
@@ -30,8 +30,8 @@ pub struct Step {
     pub rest_ms: u64,
 }
 
-/// Makes a plan. In at least one step a node is down for longer than its lease, so that the node's volatile topics get
-/// another owner.
+/// Makes a plan. One of its steps lasts longer than a node's lease, so that the volatile topics of the node that is
+/// down get another owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
     let mut seed = SeededRandom::new(seed);
     let long_step = seed.between(0, steps.max(1) - 1);

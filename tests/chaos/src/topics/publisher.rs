@@ -1,7 +1,7 @@
-//! The publishers of a run. Each publishes to one topic through one node. Each record contains its number. The
-//! publisher of a durable topic repeats a record under its own number until the node acknowledges the record, so the
-//! topic appends it once. The publisher of a volatile topic does not repeat a record whose response was lost, because a
-//! new owner does not recognize repeated records.
+//! The publishers of a run. Each publisher publishes to one topic through one node. Each record contains its number.
+//! The publisher of a durable topic repeats a record under the same producer number until the node acknowledges it, so
+//! the topic appends it once. The publisher of a volatile topic does not repeat a record whose response was lost,
+//! because a new owner does not recognize repeated records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::nemesis::PATIENCE;
 /// The pause before a refused record is published again.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-/// A batch of records that was published with one call.
+/// One call that published a batch of records, and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishCall {
     /// The number of the first record.
@@ -27,11 +27,11 @@ pub struct PublishCall {
     pub last: u64,
     /// The time of the call, in ns.
     pub call: u64,
-    /// The time of the response in ns, and the position of the last record; `None` if the result is unknown.
+    /// The time of the response in ns, and the position of the batch's last record; `None` if the result is unknown.
     pub response: Option<(u64, Position)>,
 }
 
-/// All batches that one publisher published.
+/// The ledger of one publisher: all batches that it published.
 #[derive(Debug, Clone, Default)]
 pub struct PublishedBatches {
     /// The batches, in order.
@@ -81,7 +81,7 @@ impl Writer {
         )?;
         let mut config =
             TopicConfig { durable: is_durable.then(DurableOptions::default), ..TopicConfig::default() };
-        // The retention is large enough for every subscriber.
+        // The topic retains so much that no subscriber misses a record.
         config.retention.bytes = 64 << 20;
         client.create_topic(topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
         let identity = is_durable.then_some(ProducerIdentity { producer: seed | 1, epoch: 1 });
@@ -100,7 +100,7 @@ impl Writer {
         })
     }
 
-    /// Publishes until stopped, and then until a last record is acknowledged.
+    /// Publishes until `stop` is set. Then continues until one more batch is acknowledged, which is the last one.
     pub fn run(mut self, stop: &AtomicBool) -> Result<PublishedBatches> {
         let mut deadline = None;
         loop {
@@ -116,7 +116,7 @@ impl Writer {
         }
     }
 
-    /// Publishes the next records. Returns whether the publisher knows the outcome.
+    /// Publishes the next batch of records. Returns whether the batch was acknowledged.
     fn publish(&mut self) -> Result<bool> {
         let (first, last) = (self.next, self.next + self.seed.between(0, 7));
         let payloads: Vec<Vec<u8>> =
@@ -158,8 +158,8 @@ impl Writer {
         }
     }
 
-    /// Waits until all records are acknowledged or refused, so that numbers stay in order. Returns `None` if records
-    /// were refused, or if the outcome of records is still unknown after [`PATIENCE`].
+    /// Waits until all sent records are acknowledged or refused, so that later records cannot overtake them. Returns
+    /// `None` if records were refused, or if their outcome is still unknown after [`PATIENCE`].
     fn wait_for_outcome(&mut self) -> Option<Receipt> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

@@ -1,4 +1,5 @@
-//! The subscribers of a run. Each reads one topic through one node, and keeps a trace of the events that it receives.
+//! The subscribers of a run. Each subscriber reads one topic through one node, and keeps a trace of the events that it
+//! receives.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -24,14 +25,14 @@ pub enum ReaderEvent {
     Record(Position, u64),
     /// A gap: the epoch, and the first and last missing sequence number.
     Gap(u32, u64, u64),
-    /// The end of an epoch: its number, the last record received, the last record known, and where the next
-    /// epoch begins.
+    /// The end of an epoch: the epoch that ended, the last sequence number that the subscriber received in it, the last
+    /// one that is known to have existed, and the position at which the next epoch begins.
     Epoch(u32, u64, Option<u64>, Position),
     /// An error that must never happen.
     Wrong(String),
 }
 
-/// All events that one subscriber received.
+/// The trace of one subscriber: all events that it received.
 #[derive(Debug, Clone)]
 pub struct SubscriberTrace {
     /// The name of the topic that the subscriber reads.
@@ -42,10 +43,11 @@ pub struct SubscriberTrace {
     pub events: Vec<ReaderEvent>,
 }
 
-/// The position at which each topic ended, once all records are published.
+/// For each topic, the position of its last record. The value is set when all records are published.
 pub type TopicEnds = OnceLock<BTreeMap<&'static str, Position>>;
 
-/// Reads up to the topic's end, or until the run ends.
+/// Reads until the subscriber has received the topic's last record, or until `stop` is set. Returns the subscriber's
+/// trace.
 pub fn read(
     topic: &'static str,
     node: usize,
@@ -116,7 +118,7 @@ fn record_event(topic: &str, event: &Event<'_>, events: &mut Vec<ReaderEvent>, a
             ReaderEvent::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
         }
         Event::Notice(Notice::Lagging(_)) => return,
-        // The subscriber requested all records, so none may be skipped.
+        // The subscriber has asked for all records, so the node must not skip any.
         Event::Notice(Notice::Advance { through, .. }) if *through > *at => {
             ReaderEvent::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
         }

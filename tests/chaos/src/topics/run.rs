@@ -21,15 +21,15 @@ use super::{NODES, TOPICS};
 use crate::history::RunClock;
 use crate::nemesis::PATIENCE;
 
-/// The number of batches that must be acknowledged before the first fault, and after the last.
+/// How many batches must be acknowledged before the first fault, and again after the last one.
 const PROGRESS: u64 = 40;
-/// The interval at which a run checks how many batches are acknowledged, and whether the subscribers have ended.
+/// The interval at which a run checks the number of acknowledged batches, and whether the subscribers have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The program and the directory of a run.
+/// The settings of a run: the program, the directory, and the length of the plan.
 #[derive(Debug, Clone)]
 pub struct TopicsSetup {
-    /// The binary `dunlin`.
+    /// The path of the program `dunlin`.
     pub program: String,
     /// The directory for the run's files.
     pub dir: PathBuf,
@@ -37,7 +37,7 @@ pub struct TopicsSetup {
     pub steps: u64,
 }
 
-/// The numbers of steps, batches and events in a successful run.
+/// Counts of a successful run: of its steps, batches and events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TopicsReport {
     steps: usize,
@@ -60,7 +60,7 @@ impl fmt::Display for TopicsReport {
     }
 }
 
-/// The publishers and subscribers.
+/// The threads of a run's publishers and subscribers.
 struct Clients {
     stop: Arc<AtomicBool>,
     abort: Arc<AtomicBool>,
@@ -128,7 +128,7 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Waits until enough batches are acknowledged.
+    /// Waits until [`PROGRESS`] more batches are acknowledged. `when` describes the present step for an error's text.
     fn wait_for_progress(&self, when: &str) -> Result<()> {
         let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
         while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
@@ -140,7 +140,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Stops all clients. Returns the clients' histories if the run succeeded.
+    /// Stops all clients. If `outcome` is no error, returns the publishers' ledgers and the subscribers' traces.
     fn finish(mut self, outcome: Result<()>) -> Result<(Vec<PublishedBatches>, Vec<SubscriberTrace>)> {
         let panicked = |_| anyhow!("a client thread panicked");
         self.stop.store(true, Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Clients {
             .map(|writer| writer.join().map_err(panicked)?.context("a publisher thread failed"))
             .collect();
         if let Ok(ledgers) = &ledgers {
-            // Setting the value cannot fail, because it is set only here.
+            // Succeeds, because the value is set only here.
             let _ = self.ends.set(topic_ends(ledgers));
         }
         let deadline = Instant::now() + PATIENCE;

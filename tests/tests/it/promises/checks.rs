@@ -1,4 +1,4 @@
-//! The checks of the guarantees. Each check uses a new node.
+//! The checks of the guarantees. Each check starts its own node.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dunlin::topic::{Draft, Payload, Publish, RecordMeta, Retention, TopicConfig}
 use super::listener::{ListenerSubscriber, Message, SubscriberEvent, SubscriptionOptions};
 use super::trial::{GuaranteeTest, PATIENCE, number, numbered, publish_numbers, publish_padded};
 
-/// A guarantee in the words of the table in `docs/listeners.md`, and its test.
+/// A guarantee, described in the words of the table in `docs/listeners.md`, and the function that checks it.
 pub struct Promise {
     pub name: &'static str,
     pub description: &'static str,
@@ -89,7 +89,7 @@ fn order(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
     reader.numbers(1..=20_000)?;
-    // One more record shows that no record before it was repeated or left unread.
+    // If an earlier record were delivered twice or late, it would arrive before this last one.
     publish_numbers(&mut publisher, 20_001..=20_001)?;
     reader.numbers(20_001..=20_001)
 }
@@ -145,17 +145,18 @@ fn wildcards(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     subjects.insert(reader.record()?.subject);
     subjects.insert(reader.record()?.subject);
     ensure!(subjects.iter().eq(["news.a.uk", "news.b.uk"]), "{subjects:?}");
-    // The subscription receives this record next, so it has received no record of a topic that does not match.
+    // This record must arrive next. The subscription has then received no record of a topic that does not match its
+    // pattern.
     trial.publisher("news.a.uk")?.publish("last")?;
     let last = reader.record()?;
     ensure!(last.payload == b"last", "{last:?}");
     Ok(())
 }
 
-/// Payloads so large that few records fill both sockets' buffers.
+/// The size of a payload of which a few fill the buffers of both sockets.
 const LARGE_BYTES: usize = 1_000;
 
-/// Publishes far more than the retention and the sockets hold, and then reads everything. The listener must report
+/// Publishes far more than the topic retains and the sockets hold, and only then reads. The listener must report
 /// exactly the missing records, or close the connection with a reason before it delivers a later record.
 fn gap(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const RECORDS: u64 = 30_000;
@@ -205,10 +206,10 @@ fn lagging(trial: &mut GuaranteeTest<'_>) -> Result<()> {
 
 fn slow_reader(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
-    /// The number of records: five times as many as the topic retains.
+    /// The number of records, which is five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
-    /// The number of records that are published together. They take at most an eighth of the retention, so a subscriber
-    /// that has read everything before never lags: it lags only with half of the retention unread.
+    /// How many records are published at once. They take at most an eighth of the retention. A subscriber counts as
+    /// lagging only when half of the retention is unread, so one that reads after each publish never lags.
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
@@ -221,7 +222,8 @@ fn slow_reader(trial: &mut GuaranteeTest<'_>) -> Result<()> {
         reader.numbers(first..=first + AT_ONCE - 1)?;
     }
     let growth = trial.node.node.budget().used().saturating_sub(before);
-    // The node retains up to 16 MiB for readers that cannot receive gaps. All other memory may grow by at most 9 MiB.
+    // For subscribers that cannot receive gaps, the node retains up to 16 MiB. Apart from this, its memory may grow by
+    // at most 9 MiB.
     ensure!(growth < (16 << 20) + (9 << 20), "the node grew by {growth} bytes for readers that do not read");
     drop(idle);
     Ok(())
@@ -286,11 +288,11 @@ fn restart_while_idle(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     reader.numbers(1..=3)?;
     trial.node.restart()?;
     trial.create("t", TopicConfig::default())?;
-    // Waits as long as clients wait before they reconnect.
+    // Waits for as long as a client may pause before it connects again.
     std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
-    // The client must receive a new epoch, a closed connection, or a record of the new node; no event at all is an
-    // error.
+    // The client must learn of the restart, through a new epoch or a closed connection. Records may arrive before that.
+    // If no event arrives at all, the check fails.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
             Ok(SubscriberEvent::Nothing) => bail!("neither an event nor an error arrived"),
@@ -314,7 +316,7 @@ fn groups(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;
     while (seen.len() as u64) < LAST {
         if seen.len() as u64 == RECORDS && !is_last_published {
-            // The second delivery of a record, if there is one, arrives before this last record.
+            // If a record were delivered twice, the second delivery would arrive before this last record.
             is_last_published = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());

@@ -1,5 +1,5 @@
-//! Tests of the gRPC listener use the generated client of `dunlin.v1`. Each client connection has its own runtime,
-//! which makes progress only during a blocking call.
+//! Tests of the gRPC listener use the generated client of `dunlin.v1`. Each connection of a client has its own runtime,
+//! which runs only while the test waits in a call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ impl Listener for Grpc {
     }
 }
 
-/// A connection, and its runtime.
+/// A connection of a client, and the runtime on which it runs.
 struct Connection {
     address: SocketAddr,
     runtime: Runtime,
@@ -59,7 +59,7 @@ impl Connection {
     }
 }
 
-/// The generated client, which sends its credentials with each call.
+/// The generated client, with a function that adds the credentials to each call.
 type Calls = DunlinClient<InterceptedService<Channel, fn(Request<()>) -> Result<Request<()>, Status>>>;
 
 async fn connect(address: SocketAddr) -> Result<Calls> {
@@ -132,9 +132,9 @@ impl ListenerClient for Caller {
         let request =
             v1::SubscribeRequest { subjects: vec![subject.to_owned()], ..v1::SubscribeRequest::default() };
         let mut requests = runtime.block_on(client.subscribe(request))?.into_inner();
-        // The first message contains the position at which the subscription has begun.
+        // Waits for the first message, which contains the position at which the subscription has begun.
         runtime.block_on(requests.message())?;
-        // The task ends with the node, at the end of the test.
+        // The thread ends when the node ends, which is at the end of the test.
         thread::spawn(move || {
             runtime.block_on(async {
                 while let Some(response) = requests.message().await? {
@@ -178,19 +178,19 @@ impl ListenerClient for Caller {
     }
 }
 
-/// A subscription that is opened again after its connection was cut.
+/// A subscription. If its connection is cut, it subscribes again on a new one.
 struct GrpcReader {
     connection: Connection,
     request: v1::SubscribeRequest,
     stream: Option<Streaming<v1::SubscribeResponse>>,
-    /// The last received position of each log.
+    /// For each log, the position that was received last.
     at: BTreeMap<(String, u32), v1::LogPosition>,
     /// Events that were received and not returned yet.
     pending: VecDeque<SubscriberEvent>,
 }
 
 impl GrpcReader {
-    /// Opens the stream and reads the first positions.
+    /// Opens the stream, and reads the positions at which it begins.
     fn open(&mut self) -> Result<()> {
         if !self.at.is_empty() {
             let logs = self.at.values().cloned().collect();
@@ -291,7 +291,7 @@ impl ListenerSubscriber for GrpcReader {
     }
 }
 
-/// A member of a share group, which acknowledges its records.
+/// A member of a share group. It acknowledges the records that it receives.
 struct GrpcMember {
     connection: Connection,
     requests: mpsc::UnboundedSender<v1::JoinGroupRequest>,
@@ -336,7 +336,8 @@ fn next_message<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether the stream ended because the connection or the node ended. A refusal, in contrast, has error details.
+/// Whether a stream ended because its connection or its node ended. The status of a refusal differs from this one: it
+/// has error details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }
@@ -355,7 +356,7 @@ fn to_received(record: v1::Record) -> ReceivedRecord {
     }
 }
 
-/// The stream of messages that the client sends.
+/// The stream of the messages that a client sends.
 struct ToSend<T>(mpsc::UnboundedReceiver<T>);
 
 impl<T> futures_util::Stream for ToSend<T> {

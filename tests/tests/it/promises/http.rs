@@ -1,4 +1,4 @@
-//! Tests of listener `http`, with a minimal client for server-sent events.
+//! Tests of the HTTP listener, with a minimal client that receives server-sent events.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use super::listener::{
 };
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
-/// The HTTP listener, with records as server-sent events.
+/// The HTTP listener. Subscribers receive records as server-sent events.
 pub struct Http;
 
 impl Listener for Http {
@@ -60,7 +60,7 @@ impl ListenerClient for Client {
             head.push_str(&format!("dunlin-header-{name}: {value}\r\n"));
         }
         let request = [head.as_bytes(), b"\r\n", message.payload].concat();
-        // Sending may fail, because the node may refuse the request before it has read all of it.
+        // The error is examined later: the node may refuse the request before it has read all of it.
         let sent = stream.write_all(&request);
         let mut response = String::new();
         BufReader::new(stream).read_to_string(&mut response)?;
@@ -91,7 +91,7 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream of events that is opened again after a cut, as `EventSource` does in browsers.
+/// A stream of events. If it is cut, it is opened again, as `EventSource` does in browsers.
 struct Events {
     address: SocketAddr,
     path: String,
@@ -127,7 +127,7 @@ impl Events {
         Ok(())
     }
 
-    /// Parses one event of the stream: its id and its data.
+    /// Parses one event of the stream, and adds it to the received events.
     fn add_event(&mut self, block: &str) -> Result<()> {
         let (mut event, mut data) = ("message", String::new());
         for line in block.lines() {
@@ -179,7 +179,7 @@ impl ListenerSubscriber for Events {
             match stream.read_block(remaining) {
                 Ok(Some(block)) => self.add_event(&block)?,
                 Ok(None) => {}
-                // After the cut, the client reconnects with the last id.
+                // The connection was cut. The next round connects again, with the id of the last event.
                 Err(_) => self.stream = None,
             }
         }
@@ -206,7 +206,7 @@ impl Stream {
         }
     }
 
-    /// Reads one chunk of the response (chunked transfer encoding), and appends it to `partial`.
+    /// Reads one chunk of the response, which has chunked transfer encoding, and appends it to `partial`.
     fn read_chunk(&mut self) -> std::io::Result<()> {
         self.reader.get_ref().set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();

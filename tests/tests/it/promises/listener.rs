@@ -9,24 +9,25 @@ use super::trial::NodeUnderTest;
 
 /// A listener under test.
 pub trait Listener: Sync {
-    /// The name in `docs/listeners.md`.
+    /// The name of the listener in the table of `docs/listeners.md`.
     fn name(&self) -> &'static str;
 
-    /// Returns the listener's TCP address; `None` if it has none. Tests that cut connections put a proxy between the
+    /// Returns the listener's TCP address; `None` if it has none. A test that cuts connections puts a proxy between the
     /// client and this address.
     fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
-    /// The reason why a guarantee does not apply to this listener, for the table; `None` if the guarantee applies.
+    /// If this listener does not offer the guarantee, returns the reason, which the table shows. Otherwise returns
+    /// `None`.
     fn not_offered(&self, _promise: &str) -> Option<&'static str> {
         None
     }
 
-    /// A remark on a guarantee for the table; `None` for no remark.
+    /// Returns a remark on the guarantee, which the table shows; `None` for no remark.
     fn remark(&self, _promise: &str) -> Option<&'static str> {
         None
     }
 
-    /// Creates a client that connects to `address`; `None` for a listener without a TCP address.
+    /// Creates a client that connects to `address`. `address` is `None` if the listener has no TCP address.
     fn connect_client(
         &self,
         node: &NodeUnderTest,
@@ -34,19 +35,20 @@ pub trait Listener: Sync {
     ) -> Result<Box<dyn ListenerClient>>;
 }
 
-/// A client of a listener. The default methods are for features that a listener does not offer.
+/// A client that connects through a listener. The default methods fail, for features that the listener does not offer.
 pub trait ListenerClient {
-    /// Publishes and waits for the response. Returns the sequence number if the listener reports it.
+    /// Publishes a message and waits for the response. Returns the record's sequence number if the listener reports it.
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>>;
 
     fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>>;
 
-    /// The first reply to a request.
+    /// Sends a request, and returns the payload of the first reply.
     fn request(&mut self, _subject: &str, _payload: &[u8]) -> Result<Vec<u8>> {
         anyhow::bail!("this listener has no requests")
     }
 
-    /// Replies to every request with its payload in upper case, until the client is dropped.
+    /// Responds to every request on this subject until the client is dropped. The reply is the request's payload in
+    /// upper case.
     fn respond(&mut self, _subject: &str) -> Result<()> {
         anyhow::bail!("this listener has no requests")
     }
@@ -69,13 +71,13 @@ pub struct Message<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SubscriptionOptions<'a> {
     pub subject: &'a str,
-    /// Whether to start at the oldest retained record instead of at the newest.
+    /// Whether to start at the oldest retained record. Otherwise the subscription starts after the newest record.
     pub from_earliest: bool,
     /// Whether to receive the state of a state topic first, and then its changes.
     pub with_state: bool,
 }
 
-/// A subscriber, which reads from the connection only during a call.
+/// A subscriber. It reads from its connection only during a call.
 pub trait ListenerSubscriber {
     /// Returns the next event, or [`SubscriberEvent::Nothing`] if none arrives within `patience`. Fails with the error
     /// that the listener reported.
@@ -86,15 +88,15 @@ pub trait ListenerSubscriber {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubscriberEvent {
     Record(ReceivedRecord),
-    /// A gap: the numbers of the first and the last missing record.
+    /// A gap: the sequence numbers of the first and the last missing record.
     Gap(u64, u64),
-    /// The node warned that records may be missed.
+    /// The node warned the subscriber that it may soon miss records.
     Lagging,
     /// The topic has begun a new epoch.
     NewEpoch,
-    /// A state, which replaces all records up to this number.
+    /// A state that replaces all records up to this sequence number.
     State(u64),
-    /// The listener closes the connection for this reason.
+    /// The listener closed the connection, for this reason.
     Disconnected(String),
     /// No event arrived in time.
     Nothing,

@@ -1,5 +1,5 @@
-//! Tests of the NATS listener, with and without sequence numbers. The client of the tests reads the socket only during
-//! calls.
+//! Tests of the NATS listener, with plain subscriptions and with subscriptions that receive sequence numbers. The
+//! tests' client reads its socket only during calls.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ use super::listener::{
 };
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
-/// A NATS subscription whose messages carry no sequence numbers.
+/// The NATS listener, used with NATS subscription whose messages carry no sequence numbers.
 pub struct PlainSubscription;
-/// A NATS subscription whose messages carry sequence numbers, because its subject begins with `$DUNLIN.seq.`. Every NATS
-/// client can subscribe in this way.
+/// The NATS listener, used with subscriptions whose subjects begin with `$DUNLIN.seq.`. Their messages carry sequence
+/// numbers. Every NATS client can subscribe in this way.
 pub struct NumberedSubscription;
 
 const NUMBERED: &str = "$DUNLIN.seq.";
@@ -128,7 +128,7 @@ impl ListenerClient for Program {
         let mut link = Link::open(self.address)?;
         link.write_line(&format!("SUB {subject} 1"))?;
         link.flush()?;
-        // The thread ends with the node, at the end of the test.
+        // The thread ends when the node ends, which is at the end of the test.
         thread::spawn(move || -> Result<()> {
             loop {
                 if let NodeMessage::Message(message) = link.read_message()? {
@@ -160,7 +160,7 @@ enum NodeMessage {
 struct Delivered {
     subject: String,
     reply: String,
-    /// A status such as `410 Gap`; empty in a published message.
+    /// The message's status, such as `410 Gap`; empty if the message is a record.
     status: String,
     headers: Vec<(String, String)>,
     payload: Vec<u8>,
@@ -205,7 +205,7 @@ impl Link {
         Ok(self.stream.write_all(&out)?)
     }
 
-    /// Waits until the node has handled all messages. Fails with the node's error.
+    /// Waits until the node has handled all messages. Fails if the node has sent an error.
     fn flush(&mut self) -> Result<()> {
         self.write_line("PING")?;
         loop {
@@ -284,7 +284,8 @@ impl ListenerSubscriber for Link {
             Ok(NodeMessage::Message(message)) => to_received(message),
             Ok(NodeMessage::Error(reason)) => Ok(SubscriberEvent::Disconnected(reason)),
             Ok(NodeMessage::Pong) => bail!("an unexpected PONG"),
-            // If a client has read nothing for long, the node may close its connection in the middle of a message.
+            // The node may close the connection of a client that has read nothing for long. The connection may then end
+            // in the middle of a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
                 Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
                     Ok(SubscriberEvent::Disconnected("the connection ended within a message".to_owned()))

@@ -1,5 +1,5 @@
-//! Tests of Dunlin's own clients, in process and over Dunlin's own protocol. The clients implement the same traits as
-//! the clients of other listeners.
+//! Tests of the guarantees with Dunlin's own clients: in the node's process, over TCP and over a Unix socket. The tests
+//! use these clients through the same traits as the clients of other listeners.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use super::listener::{
 };
 use super::trial::{NodeUnderTest, TOKEN};
 
-/// The node in this process, without a listener.
+/// The node itself, used inside its process without a listener.
 pub struct InProcessNode;
-/// The TCP listener of Dunlin's own protocol.
+/// The TCP listener, which speaks Dunlin's own protocol.
 pub struct Tcp;
-/// The Unix socket of Dunlin's own protocol.
+/// The Unix socket, which speaks Dunlin's own protocol.
 pub struct UnixSocket;
 
 impl Listener for InProcessNode {
@@ -92,7 +92,7 @@ struct LocalClient {
     responders: Vec<dunlin::Responder>,
 }
 
-/// A client over a connection.
+/// A client that uses the node through a connection.
 pub struct RemoteClient {
     client: Client,
     responders: Vec<ResponderThread>,
@@ -138,7 +138,7 @@ impl ListenerClient for LocalClient {
     fn respond(&mut self, subject: &str) -> Result<()> {
         let responder = self.node.respond(subject, |mut request| {
             let reply_payload = request.record().payload().to_ascii_uppercase();
-            // Replying fails if the requester is gone, which is no error.
+            // Ignores the error, which means that the requester is gone.
             let _ = request.reply(&reply_payload[..]);
         })?;
         self.responders.push(responder);
@@ -186,7 +186,7 @@ impl ListenerClient for RemoteClient {
                 let reply = request.frame.reply().map(str::to_owned);
                 let reply_payload = request.payload().to_ascii_uppercase();
                 if let Some(reply) = reply {
-                    // Replying fails if the requester is gone, which is no error.
+                    // Ignores the error, which means that the requester is gone.
                     let _ = responder.reply(&reply, &reply_payload[..]);
                 }
             }
@@ -204,7 +204,7 @@ impl Drop for ResponderThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The thread has reported its own panic.
+            // Ignores a panic of the thread, because the panic has already printed its message.
             let _ = thread.join();
         }
     }
@@ -257,7 +257,7 @@ fn headers<'a>(headers: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<(Strin
     headers.map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned())).collect()
 }
 
-/// Converts a notice to an event; `None` for notices that the checks ignore.
+/// Converts a notice to a subscriber's event; `None` for a notice that the checks ignore.
 fn to_received(notice: Notice) -> Option<SubscriberEvent> {
     match notice {
         Notice::Gap(gap) => Some(SubscriberEvent::Gap(gap.first, gap.last)),

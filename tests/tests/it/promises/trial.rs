@@ -1,4 +1,4 @@
-//! A node with all listeners, which can be restarted at the same addresses.
+//! A node with all listeners, which the tests of the guarantees use. It can be restarted at the same addresses.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -19,10 +19,10 @@ use super::listener::{
     Listener, ListenerClient, ListenerSubscriber, ReceivedRecord, SubscriberEvent, SubscriptionOptions,
 };
 
-/// The longest wait for an expected event.
+/// The longest time that a test waits for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The clients' token, and its entry in the users file. A node without users ignores the token.
+/// The token with which clients log in, and its entry in the users file. A node without users ignores the token.
 pub static TOKEN: LazyLock<(String, String)> =
     LazyLock::new(|| dunlin_server::access::new_token().expect("the system has random numbers"));
 
@@ -31,7 +31,7 @@ pub struct NodeUnderTest {
     pub node: Node,
     server: Option<Server>,
     config: ServerConfig,
-    /// The directory of the socket and the users file.
+    /// The directory that contains the Unix socket and the users file.
     directory: Arc<TempDir>,
 }
 
@@ -80,12 +80,12 @@ impl NodeUnderTest {
         Ok(NodeUnderTest { node, server: Some(server), config, directory })
     }
 
-    /// Ends the node without a goodbye to its clients, and starts an empty node at the same addresses.
+    /// Ends the node without a farewell message to its clients, and starts an empty node at the same addresses.
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();
-        // An epoch is a start time in steps of 100 ms. Without this pause, the new node could have the epoch of the old
-        // one.
+        // An epoch is a start time in steps of 100 ms. Without this pause, the new node's epoch could be the same as
+        // the old node's.
         thread::sleep(Duration::from_millis(250));
         *self = NodeUnderTest::with(self.config.clone(), Arc::clone(&self.directory))?;
         Ok(())
@@ -112,7 +112,7 @@ impl NodeUnderTest {
     }
 }
 
-/// The test of one guarantee with one listener.
+/// A check of one guarantee: the listener to check, and the node.
 pub struct GuaranteeTest<'a> {
     pub listener: &'a dyn Listener,
     pub node: NodeUnderTest,
@@ -124,7 +124,7 @@ impl GuaranteeTest<'_> {
         Ok(())
     }
 
-    /// Creates a topic that retains 64 KiB, which is less than the tests publish.
+    /// Creates a topic that retains only 64 KiB, so that the tests publish more than it retains.
     pub fn create_short(&self, topic: &str) -> Result<()> {
         let retention = Retention { bytes: 64 << 10, ..Retention::default() };
         self.create(topic, TopicConfig { retention, ..TopicConfig::default() })
@@ -140,7 +140,8 @@ impl GuaranteeTest<'_> {
         self.listener.connect_client(&self.node, self.listener.address(&self.node))
     }
 
-    /// Returns a client whose connection the proxy can cut, and the proxy; `None` for clients without a connection.
+    /// Returns a client and the proxy through which it connects, and which can cut its connection. Returns `None` for
+    /// clients without a connection.
     pub fn client_with_proxy(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
         let Some(address) = self.listener.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
@@ -151,19 +152,19 @@ impl GuaranteeTest<'_> {
         self.client()?.subscribe(&SubscriptionOptions { subject, ..SubscriptionOptions::default() })
     }
 
-    /// Returns a publisher in the node's process. The records that this publisher published are compared with the
-    /// records that clients receive.
+    /// Returns a publisher inside the node's process. Tests compare the records that it publishes with the records that
+    /// clients receive.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
         Ok(self.node.node.publisher(subject)?)
     }
 }
 
-/// Publishes numbers in payloads of 100 bytes. Returns the last sequence number.
+/// Publishes one record of 100 bytes for each of the numbers. Returns the sequence number of the last record.
 pub fn publish_numbers(publisher: &mut Publisher, numbers: RangeInclusive<u64>) -> Result<u64> {
     publish_padded(publisher, numbers, 100)
 }
 
-/// Publishes the numbers in payloads of this size.
+/// Publishes one record of `bytes` bytes for each of the numbers. Returns the sequence number of the last record.
 pub fn publish_padded(publisher: &mut Publisher, numbers: RangeInclusive<u64>, bytes: usize) -> Result<u64> {
     for number in numbers {
         publisher.send(&padded(number, bytes)[..])?;
@@ -186,7 +187,7 @@ pub fn number(record: &ReceivedRecord) -> Result<u64> {
 }
 
 impl dyn ListenerSubscriber + '_ {
-    /// Returns the next record. Any other event is an error.
+    /// Returns the next record. Fails if another event arrives first.
     pub fn record(&mut self) -> Result<ReceivedRecord> {
         match self.next(PATIENCE)? {
             SubscriberEvent::Record(record) => Ok(record),
@@ -194,7 +195,7 @@ impl dyn ListenerSubscriber + '_ {
         }
     }
 
-    /// Reads exactly the records with these numbers, in order.
+    /// Reads records, and checks that they are exactly the ones with these numbers, in order.
     pub fn numbers(&mut self, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
         for expected in numbers {
             let record = self.record()?;

@@ -1,5 +1,6 @@
-//! Tests of listener `ws`. The sub-protocol with binary messages is tested with Dunlin's own client, through a bridge
-//! from TCP to WebSockets. The sub-protocol with JSON is tested with a minimal client.
+//! Tests of the WebSocket listener (`ws`). Its sub-protocol with binary messages is tested with Dunlin's own client,
+//! which connects over TCP to a bridge that translates to WebSocket. Its sub-protocol with JSON messages is tested with
+//! a minimal client.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -24,9 +25,9 @@ use super::listener::{
 use super::rust::RemoteClient;
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
-/// The WebSocket listener with Dunlin's own protocol in binary messages.
+/// The WebSocket listener, used with Dunlin's own protocol in binary messages.
 pub struct BinaryWebSocket;
-/// The WebSocket listener with JSON messages.
+/// The WebSocket listener, used with JSON messages.
 pub struct JsonWebSocket;
 
 impl Listener for BinaryWebSocket {
@@ -100,7 +101,8 @@ fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // While the node is down, the bridge closes new connections, as if there were no bridge.
+            // While the node is down, the bridge closes each new connection, so the client notices that the node is
+            // down.
             let Ok((_connection, node)) = open(node, "dunlin.v1") else { continue };
             let streams = client.try_clone().and_then(|client| Ok((client, node.try_clone()?)));
             let Ok((client_to_write, node_to_read)) = streams else { continue };
@@ -112,7 +114,8 @@ fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Sends the client's bytes in masked frames of any size, some in fragments.
+/// Sends the client's bytes to the node in masked WebSocket frames of different sizes. Some messages are divided into
+/// fragments.
 fn forward_to_node(mut client: TcpStream, mut node: TcpStream) {
     let mut bytes = vec![0; 40_000];
     let mut is_fragment = false;
@@ -135,7 +138,7 @@ fn forward_to_node(mut client: TcpStream, mut node: TcpStream) {
     let _ = node.shutdown(Shutdown::Both);
 }
 
-/// Forwards the node's bytes to the client.
+/// Forwards the bytes in the node's WebSocket frames to the client.
 fn forward_to_client(node: TcpStream, mut client: TcpStream) {
     let mut frames = FrameSocket::new(node);
     while let Ok(Some(frame)) = frames.read(Some(1 << 20)) {
@@ -237,7 +240,7 @@ impl ListenerClient for Client {
     }
 }
 
-/// A subscription that is opened again after its connection was lost.
+/// A subscription. If its connection is lost, it subscribes again on a new one.
 struct WsReader {
     address: SocketAddr,
     request: Value,
@@ -299,7 +302,7 @@ impl ListenerSubscriber for WsReader {
                 continue;
             };
             match connection.receive(remaining) {
-                // The node sends a reason and closes the connection, and is available again soon.
+                // The node has sent an error, and closes the connection. The next round connects again.
                 Ok(Some(message)) if message["op"] == "error" => self.connection = None,
                 Ok(Some(message)) => self.add_event(&message)?,
                 Ok(None) => {}

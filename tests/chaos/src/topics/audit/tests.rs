@@ -9,8 +9,8 @@ fn trace(events: Vec<ReaderEvent>) -> SubscriberTrace {
     SubscriberTrace { topic: "t", node: 0, events }
 }
 
-/// Returns a ledger of batches. Each batch is given by its first and last number, and the acknowledged position of its
-/// last record.
+/// Returns a ledger of batches. Each batch is given by the numbers of its first and last record, and by the
+/// acknowledged position of the last record.
 fn ledger(batches: &[(u64, u64, Option<Position>)]) -> PublishedBatches {
     let published = batches.iter().map(|&(first, last, position)| PublishCall {
         first,
