@@ -1,5 +1,5 @@
-//! `cases`: runs the programs of `tests/cases`, each of which reproduces one reported fault. Exit code 0
-//! means that the fault is fixed.
+//! `cases`: runs the programs of `tests/cases`. Each program tries to reproduce one fault that was reported. Its exit
+//! code is 0 if the fault is fixed.
 
 use std::process::Command;
 
@@ -7,14 +7,14 @@ use anyhow::Result;
 
 use crate::{clients, process, python, workspace};
 
-/// The option of the case tests: the directories whose programs run.
+/// The option of the command: which programs to run.
 #[derive(clap::Args, Default)]
 pub struct Options {
     /// Directories of tests/cases to run [default: all]
     names: Vec<String>,
 }
 
-/// Runs the programs one after another. A program that cannot be run counts as failed.
+/// Runs the selected programs one after another. A program that cannot be run counts as failed.
 pub fn run(options: &Options) -> Result<()> {
     let dunlin = workspace::build_dunlin()?;
     let python = python::prepare()?;
@@ -26,7 +26,7 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut cases)
 }
 
-/// Runs the programs in all directories of `tests/cases`.
+/// Runs the programs of all directories in `tests/cases`.
 pub fn run_all() -> Result<()> {
     run(&Options::default())
 }

@@ -1,4 +1,4 @@
-//! Finds the workspace packages that differ from a revision.
+//! Finds the packages of the workspace that have changed since a revision.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{process, workspace};
 
-/// Returns the packages with changed, added or removed files since a revision, including uncommitted changes.
+/// Returns the packages with files that were changed, added or removed since a revision. Uncommitted changes count too.
 pub fn packages(since: Option<&str>) -> Result<Vec<String>> {
     let base = match since {
         Some(revision) => revision.to_owned(),

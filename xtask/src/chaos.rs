@@ -1,6 +1,6 @@
-//! `chaos`: runs crash tests of the log on disk, the system tests with many seeds, and fault tests of the control state
-//! of several nodes. The arguments `control`, `topics` and `space` each run one part; `mutants` and `space-mutants`
-//! check that the parts find known bugs.
+//! `chaos`: runs crash tests of the log on disk, the system tests with many seeds, and fault tests of a cluster's
+//! control state. The arguments `control`, `topics` and `space` run only the fault tests of the control state, of
+//! topics, or of worlds. `mutants` and `space-mutants` check that these fault tests find known bugs.
 //!
 //! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats the random
 //! decisions of a run, but not the machine's timing, so a rare failure may need several runs.
@@ -14,18 +14,19 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 
-/// The number of seeds to try on each mutant. At least one of these seeds must find the mutant's bug.
+/// How many seeds are tried on each mutant. At least one of them must find the mutant's bug.
 const MUTANT_SEEDS: u64 = 15;
-/// The number of seeds for each kind of handover test.
+/// How many seeds each kind of handover test runs.
 const SPACE_SEEDS: u64 = 1_000;
 
-/// The options of the chaos tests: the number, duration and seeds of runs.
+/// The options of the chaos tests, such as how often they run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Number of times to run each test that kills or stops processes
     #[arg(long, default_value_t = 100)]
     tries: u64,
-    /// Minimum duration of each test that kills or stops processes, in minutes; it runs with new seeds until then
+    /// Minimum duration of each test that kills or stops processes, in minutes; the test repeats with new seeds until
+    /// then
     #[arg(long, default_value_t = 0)]
     minutes: u64,
     /// Seed of one run, to repeat its random decisions
@@ -49,7 +50,7 @@ pub struct Options {
     filter: Option<String>,
 }
 
-/// Runs the tests in the test configuration, with assertions and overflow checks.
+/// Runs the selected tests. They are built with assertions and overflow checks.
 pub fn run(options: &Options) -> Result<()> {
     match options.filter.as_deref() {
         Some("control") => run_control(options),
@@ -77,7 +78,7 @@ fn run_control(options: &Options) -> Result<()> {
     control::run(first, seeds)
 }
 
-/// Returns the first seed, and the number of seeds.
+/// Returns the first seed to run, and the number of seeds.
 fn seed_range(options: &Options) -> (u64, u64) {
     let (first, seeds) = options.seed.map_or((1, options.tries), |seed| (seed, 1));
     (first, options.seeds.unwrap_or(seeds))
@@ -88,8 +89,8 @@ fn run_tests(options: &Options) -> Result<()> {
         crash_logs(options)?;
     }
     let mut command = cargo(&["test", "-p", "dunlin-system-tests", "--test", "it", "--"]);
-    // Tests in modules `long` are skipped, because they repeat for a fixed time. Here each test runs as often as the
-    // options say.
+    // Skips the tests in modules named `long`, which run the other tests more often. Here each test runs as often as
+    // the options say.
     command.args(["--nocapture", "--test-threads=1", "--skip=long::"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
     command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
@@ -100,7 +101,8 @@ fn run_tests(options: &Options) -> Result<()> {
     process::run(&mut command)
 }
 
-/// Tests the log on a simulated disk that loses writes, tears them and flips bits. Each seed is one run.
+/// Tests the log on disk with a simulated disk, which loses writes, tears writes and flips bits. Each run has its own
+/// seed.
 fn crash_logs(options: &Options) -> Result<()> {
     let mut command = cargo(&["test", "-p", "dunlin-journal", "--test", "it", "crash"]);
     match options.seed {

@@ -1,6 +1,6 @@
 //! `charts`: draws charts from the stored benchmark runs in `bench-runs/`.
 //!
-//! All values of a chart come from one run: the newest run that has all these values. Text and lines follow the
+//! All values of a chart come from the newest run that has all of them. Text and lines have colours that suit the
 //! reader's colour scheme.
 
 mod fanout;
@@ -19,14 +19,14 @@ use stored::BenchRun;
 const FOLDER: &str = "docs/pictures";
 /// The width of a chart in pixels.
 const WIDTH: u32 = 820;
-/// The colour of text and lines, if the reader's colour scheme is unknown.
+/// The colour of text and lines for readers whose colour scheme is unknown.
 const INK: RGBColor = RGBColor(0x76, 0x7d, 0x87);
-/// The colour of Dunlin's values.
+/// The colour of the values that belong to Dunlin.
 const DUNLIN: RGBColor = RGBColor(0x3b, 0x82, 0xf6);
 const FONT: &str = "sans-serif";
 const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>";
 
-/// A function that draws a chart from a run. It returns `None` if the run lacks values of the chart.
+/// A function that draws a chart of a run's values. Returns `None` if the run lacks one of the values.
 type Draw = fn(&BenchRun) -> Option<Result<String>>;
 
 pub fn run() -> Result<()> {
@@ -57,7 +57,7 @@ fn text_style(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-/// Returns the line that is drawn below a chart. The line names the run from which the chart's values come.
+/// Returns the line below a chart, which names the run from which the values come.
 fn source_note(run: &BenchRun) -> String {
     format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
 }

@@ -1,4 +1,4 @@
-//! `check`: checks format, lints, tidiness and licences, and runs the unit tests of changed crates. `fix` makes
+//! `check`: checks the format, lints, tidiness and licences, and runs the unit tests of changed crates. `fix`: makes
 //! automatic corrections.
 
 use std::process::Command;
@@ -43,12 +43,12 @@ pub fn format() -> Result<()> {
     process::run(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
-/// Checks for warnings of the compiler and of clippy, including tests and examples.
+/// Checks that the compiler and clippy have no warnings, including for tests and examples.
 pub fn lints() -> Result<()> {
     process::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-/// Checks that every dependency is used, and that its licence and source follow deny.toml.
+/// Checks that every dependency is used, and that deny.toml allows its licence and source.
 pub fn dependencies() -> Result<()> {
     process::run(Command::new(SHEAR.path()?).current_dir(workspace::root()))?;
     let mut deny = Command::new(DENY.path()?);
@@ -56,8 +56,8 @@ pub fn dependencies() -> Result<()> {
     process::run(deny.current_dir(workspace::root()))
 }
 
-/// Makes all automatic corrections: writes the generated files again, corrects lints, and then formats the source,
-/// because the corrected lines may need formatting.
+/// Makes all automatic corrections: writes generated files again, corrects lints, and formats the source. Formatting is
+/// last, because corrected lines may need it.
 pub fn fix() -> Result<()> {
     let generated = ["test", "-p", "xtask", "--test", "generated"];
     process::run(cargo(&generated).env("DUNLIN_UPDATE_GENERATED", "1"))?;

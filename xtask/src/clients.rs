@@ -1,7 +1,7 @@
-//! `cargo xtask clients`: runs gRPC clients of other projects with a node.
+//! `cargo xtask clients`: tests the gRPC listener of a node with gRPC clients of other projects.
 //!
-//! Their packages are installed once into `target/clients/`, from PyPI, npm and the Go module proxy. If a
-//! client cannot be installed, the command fails.
+//! The clients' packages are installed once into `target/clients/`, from PyPI, npm and the Go module proxy. If a client
+//! cannot be installed, the command fails.
 
 mod grpc;
 mod node;
@@ -22,16 +22,16 @@ pub struct Options {
     name: Option<String>,
 }
 
-/// A client: its name, the function that prepares the client, and the function that tests it.
+/// A client: its name, and the functions that install and test it.
 struct Client {
     name: &'static str,
-    /// The programs that must be in PATH.
+    /// The names of the programs that must be in a directory of PATH.
     needs: &'static [&'static str],
     install: fn(&ClientPaths) -> Result<()>,
     run: fn(&ClientPaths, &str) -> Result<()>,
 }
 
-/// The directories of the clients' sources, of their installations, and of the node's proto files.
+/// The directories of the clients' sources, of the installed clients, and of the node's proto files.
 struct ClientPaths {
     sources: PathBuf,
     installed: PathBuf,
@@ -77,7 +77,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Returns the directory of the program `grpcurl`. Builds the program if it is missing.
+/// Returns the directory that contains the program `grpcurl`. Builds the program first if it is missing.
 pub fn grpcurl() -> Result<PathBuf> {
     let paths = ClientPaths::prepare()?;
     let client = grpc::CLIENTS
@@ -92,7 +92,7 @@ pub fn run_all() -> Result<()> {
     run(&Options { name: None })
 }
 
-/// Tests the client that belongs to the steps of CI. This client needs no compiler.
+/// Tests the one client that is a part of the CI steps. It needs no compiler.
 pub fn run_one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }
@@ -108,7 +108,8 @@ fn prepare(client: &Client, paths: &ClientPaths) -> Result<()> {
     (client.install)(paths)
 }
 
-/// Whether the outputs made from these files are up to date: [`write_stamp`] stores the files' contents in `stamp`.
+/// Whether the files `inputs` are unchanged since [`write_stamp`] stored their contents in `stamp`. The outputs that
+/// were made from them are then up to date.
 fn is_up_to_date(stamp: &Path, inputs: &[PathBuf]) -> bool {
     std::fs::read(stamp).is_ok_and(|known| read_all(inputs).is_ok_and(|now| now == known))
 }

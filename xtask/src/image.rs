@@ -1,7 +1,8 @@
-//! `image`: builds the static binary of `deploy/Containerfile` without a container. Tests the binary as an unprivileged
-//! user in an empty root directory: the node resolves a name and ends in order.
+//! `image`: builds the static binary of `deploy/Containerfile` without a container. Then tests the binary as an
+//! unprivileged user in an otherwise empty root directory: the node must resolve a name, and must shut down in order.
 //!
-//! Needs root for `chroot`. `cargo xtask test` does not run the command, because it builds all code for another target.
+//! The command needs root for `chroot`. It is no part of `cargo xtask test`, because it builds all code for another
+//! target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,9 +14,9 @@ use anyhow::{Context, Result, ensure};
 use crate::process::{self, cargo};
 use crate::{sizes, workspace};
 
-/// The user id in the Containerfile.
+/// The id of the user that the Containerfile sets.
 const USER: u32 = 65532;
-/// The node's data directory, relative to the root directory.
+/// The node's data directory, as a path from the root directory of the container.
 const DATA: &str = "var/lib/dunlin";
 
 pub fn run() -> Result<()> {
@@ -52,8 +53,8 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join(host).join("release/dunlin"))
 }
 
-/// Creates the root directory of the container: the contents of the image, and the file `/etc/hosts`, which a
-/// container runtime would add.
+/// Creates a root directory like that of the container. It has the contents of the image and the file `/etc/hosts`,
+/// which a container runtime would add.
 fn create_root(root: &Path, binary: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;
@@ -63,7 +64,7 @@ fn create_root(root: &Path, binary: &Path) -> Result<()> {
     fs::write(root.join("etc/hosts"), "127.0.0.1 dunlin.test\n")?;
     fs::copy(binary, root.join("dunlin"))?;
     std::os::unix::fs::chown(root.join(DATA), Some(USER), Some(USER))?;
-    // The node runs as another user, which must be able to enter the directory.
+    // The node runs as another user, so other users must be able to enter the directory.
     fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     Ok(())
 }
@@ -74,8 +75,8 @@ fn chroot_command(root: &Path) -> Command {
     command
 }
 
-/// Connects to the node by its host name, publishes a record to a durable topic, reads the record back, and ends the
-/// node.
+/// Tests the running node: connects to it by its host name, publishes a record to a durable topic, reads the record
+/// back, and ends the node.
 fn try_node(root: &Path, mut node: ContainerProcess) -> Result<()> {
     let mut ready = String::new();
     BufReader::new(node.0.stdout.take().context("standard output is not piped")?).read_line(&mut ready)?;

@@ -1,8 +1,8 @@
-//! `cargo xtask nats-clients`: tests NATS client libraries with the NATS listener, and runs nats.go's own
-//! tests with Dunlin in place of nats-server.
+//! `cargo xtask nats-clients`: tests the NATS listener with NATS client libraries, and runs nats.go's own tests with a
+//! Dunlin node in place of nats-server.
 //!
-//! The libraries are installed into `target/nats-clients`, at the versions pinned in `tests/clients`. If a
-//! library cannot be installed, the command fails.
+//! The libraries are installed into `target/nats-clients`, in the versions that `tests/clients` pins. If a library
+//! cannot be installed, the command fails.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,20 +17,20 @@ const NATS_PY: &str = "nats-py==2.16.0";
 
 type Install = fn(&Path, &Path) -> Result<()>;
 
-/// Each library, how it is installed, and the programs that the installation needs.
+/// For each library: its name, the function that installs it, and the programs that the installation needs.
 const LIBRARIES: &[(&str, Install, &str)] = &[
     ("nats_py", nats_py, "python3 with venv, and PyPI"),
     ("nats_js", nats_js, "node and npm, and its registry"),
     ("nats_go", nats_go, "go, and its module proxy"),
 ];
 
-/// Tests every library with all cases, the README's NATS programs, and all of nats.go's own tests.
+/// Tests every library with all cases, runs the README's programs that use NATS, and runs all of nats.go's own tests.
 pub fn run() -> Result<()> {
     run_with(LIBRARIES, "test(nats_clients::) | test(readme::)")?;
     suite(&["-nodes", "1"])
 }
 
-/// Tests one library, and runs some of nats.go's own tests.
+/// Tests the one library that is a part of the CI steps, and runs some of nats.go's own tests.
 pub fn run_one() -> Result<()> {
     run_with(&LIBRARIES[..1], "test(nats_py_)")?;
     suite(&["-nodes", "1", "-smoke"])

@@ -1,7 +1,8 @@
-//! `otel`: lints the program with the feature `otel`, and tests its exporter with a collector.
+//! `otel`: lints the program with the feature `otel`, which exports traces to OpenTelemetry, and tests the export with
+//! a collector.
 //!
-//! `cargo xtask test` does not run the command, because another set of features needs a second build of common
-//! libraries.
+//! The command is no part of `cargo xtask test`: the feature changes the features of common libraries, which have to be
+//! built a second time.
 
 use anyhow::Result;
 

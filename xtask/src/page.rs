@@ -1,8 +1,8 @@
 //! `cargo xtask page`: tests every page of the dashboard in a browser, with real nodes
 //! (`web/dashboard/tests`).
 //!
-//! The command needs Node.js with npm, and Debian's Chromium. As root, it installs a missing Chromium.
-//! Without the browser or the registry, the command fails.
+//! The command needs Node.js with npm, and Debian's Chromium. If Chromium is missing and the user is root, the command
+//! installs it. Without Chromium or npm's registry, the command fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::{dashboard, data, process, python, workspace};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// Options of the browser tests.
+/// The options of the command, such as the case to run.
 #[derive(Debug, Default, clap::Args)]
 pub struct Options {
     /// Case to run, a file in web/dashboard/tests/cases [default: all]
@@ -70,12 +70,12 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut tests)
 }
 
-/// Runs the case that belongs to the steps of CI.
+/// Runs the one case that is a part of the CI steps.
 pub fn run_one() -> Result<()> {
     run(&Options { only: Some("overview".to_owned()), ..Options::default() })
 }
 
-/// Runs every case, and compares the committed dashboard with its source.
+/// Runs every case, and checks that the committed dashboard was built from its source.
 pub fn run_all() -> Result<()> {
     dashboard::run(&dashboard::Options::default())?;
     run(&Options::default())
@@ -85,7 +85,7 @@ pub fn folder() -> PathBuf {
     workspace::root().join("web/dashboard")
 }
 
-/// Installs the packages of package-lock.json, unless they are present.
+/// Installs the packages that package-lock.json lists, unless they are already installed.
 pub fn install() -> Result<()> {
     let (lock, installed) =
         (folder().join("package-lock.json"), folder().join("node_modules/.package-lock.json"));
@@ -104,7 +104,7 @@ fn chromium() -> Result<PathBuf> {
     if browser.exists() {
         return Ok(browser);
     }
-    // The installation works only as root on Debian. If it fails, the error names the missing program.
+    // This works only for root on Debian. If it fails, the error names the missing program.
     for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
         let mut apt = Command::new("apt-get");
         process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))

@@ -1,9 +1,10 @@
-//! `cargo xtask peers`: builds the programs of other systems into `peers/build/`, for `dunlin bench peers`.
+//! `cargo xtask peers`: builds programs of other systems into `peers/build/`. `dunlin bench peers` measures them beside
+//! Dunlin.
 //!
 //! A program that is newer than its source is not built again. libzmq and Redis come from Debian's packages.
-//! nats-server, nats.go, asynq, etcd and its client come from the Go module proxy, pinned in each module's `go.mod` and
-//! `go.sum`. Celery and HyperQueue come from PyPI. krABMaga, rstar and kiddo come from crates.io, pinned in
-//! `peers/space`. The product links none of them.
+//! nats-server, nats.go, asynq, etcd and etcd's client come from the Go module proxy; the `go.mod` and `go.sum` of each
+//! module pin their versions. Celery and HyperQueue come from PyPI. krABMaga, rstar and kiddo come from crates.io;
+//! `peers/space` pins their versions. The product itself uses none of these programs and libraries.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +46,7 @@ fn build_libzmq(peers: &Path, build: &Path) -> Result<()> {
     process::run(compile.args(["-lzmq", "-lpthread"])).context("cannot compile the libzmq peer")
 }
 
-/// Whether the compiler finds libzmq's header, which may be in one of several directories.
+/// Whether the compiler finds the header of libzmq, which may be in different directories.
 fn has_zmq_header() -> bool {
     let mut probe = Command::new("cc");
     probe.args(["-E", "-include", "zmq.h", "-x", "c", "/dev/null"]);
@@ -56,8 +57,8 @@ fn install_libzmq() -> Result<()> {
     install("libzmq3-dev", "install libzmq's headers by hand (Debian: libzmq3-dev)")
 }
 
-/// Makes Redis available. In Debian, `redis-server` is a link to `redis-check-rdb`, which is in the package
-/// `redis-tools`. This function installs only `redis-tools`, because the package of the server would start a service.
+/// Makes the program `redis-server` available. In Debian, it is a link to `redis-check-rdb`, which is in the package
+/// `redis-tools`. This function installs only that package, because the package `redis-server` would start a service.
 fn link_redis(build: &Path) -> Result<()> {
     let (server, tool) = (build.join("redis-server"), Path::new("/usr/bin/redis-check-rdb"));
     if server.exists() {
@@ -86,7 +87,7 @@ fn install(package: &str, advice: &'static str) -> Result<()> {
     apt(&["install", "--quiet", "--yes", "--no-install-recommends", package])
 }
 
-/// Builds a program of a Go module: a pinned dependency, or the module's own program.
+/// Builds one program with a Go module. The program is a pinned dependency of the module, or the module's own.
 fn build_go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     let program = build.join(name);
     let mut sources = vec![module.join("go.mod")];
@@ -105,7 +106,7 @@ fn build_go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()
     process::run(&mut compile).with_context(|| format!("cannot build {name} from the Go module proxy"))
 }
 
-/// Installs Celery and HyperQueue in a virtual environment, with the programs that use them.
+/// Installs Celery and HyperQueue in a virtual environment, and adds the programs that use them.
 fn install_python(module: &Path, build: &Path) -> Result<()> {
     let (pins, environment) = (module.join("requirements.txt"), build.join("tasks_python"));
     for program in ["celery_load.py", "hyperqueue_load.py"] {
@@ -124,7 +125,7 @@ fn install_python(module: &Path, build: &Path) -> Result<()> {
     std::fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))
 }
 
-/// Builds a Rust program with its own lock file.
+/// Builds a Rust program that has a lock file of its own.
 fn build_rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     let program = build.join(name);
     let sources =
@@ -142,7 +143,7 @@ fn build_rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     std::fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display())).map(drop)
 }
 
-/// Whether a program was built after the last change of its source.
+/// Whether a program was built after its source was last changed.
 fn is_newer(program: &Path, source: &Path) -> bool {
     let written = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
     written(program).zip(written(source)).is_some_and(|(program, source)| program >= source)

@@ -1,7 +1,7 @@
 //! `pictures`: draws the README's pictures from the output of real commands.
 //!
-//! Each picture is a scene: commands that run one after another in a shell. CLICOLOR_FORCE enables their colours, and
-//! long series of similar lines are shortened. The output is otherwise unchanged.
+//! Each picture shows commands that run one after another in a shell, and their output. The variable CLICOLOR_FORCE
+//! makes the commands print colours. Long series of similar lines are shortened; the output is otherwise unchanged.
 
 mod scene;
 
@@ -61,7 +61,7 @@ const SCENES: &[Picture] = &[
     },
 ];
 
-/// The colours that replace the standard terminal colours, so that the text is readable.
+/// Readable colours, which replace the standard colours of a terminal.
 const COLOURS: [(&str, &str); 7] = [
     ("fill: #000000", "fill: #1e2127"),
     ("fill: #AAAAAA", "fill: #d0d4dc"),
@@ -72,7 +72,7 @@ const COLOURS: [(&str, &str); 7] = [
     ("opacity: 0.4", "opacity: 0.6"),
 ];
 
-/// Runs every scene and writes its picture.
+/// Runs the commands of every picture, and writes the picture's file.
 pub fn run() -> Result<()> {
     data::run()?;
     let dunlin = workspace::build_dunlin()?;

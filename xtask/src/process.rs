@@ -1,5 +1,5 @@
-//! Runs programs, and turns failures into errors with the command line.
-//! Programs have no standard input, so that no program waits for a terminal in CI.
+//! Runs programs. If a program fails, the error contains its command line. The programs have no standard input, so that
+//! none of them waits for a terminal in CI.
 
 use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};
@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Returns the command of cargo in the repository's root: the cargo that started this process, or the one in PATH.
+/// Returns a command that runs cargo in the repository's root. Uses the cargo that started this process, or else the
+/// one in PATH.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
@@ -16,8 +17,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Removes cargo's environment variables about the running package. Some build scripts, such as ring's, depend on them,
-/// and would otherwise run again after each manual call of cargo.
+/// Removes the environment variables in which cargo describes the package that is running. Some build scripts, such as
+/// ring's, depend on these variables, and would run again after each call of cargo by hand.
 pub fn remove_package_variables(command: &mut Command) {
     let is_package_variable = |name: &str| {
         let has_prefix = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
@@ -30,7 +31,7 @@ pub fn remove_package_variables(command: &mut Command) {
     }
 }
 
-/// Runs a command and shows its output. Fails if the command fails.
+/// Runs a command and shows its output. Fails if the command's exit code is not 0.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = command_line(command);
     println!("$ {line}");
@@ -41,7 +42,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns its output, whether or not it succeeds.
+/// Runs a command and returns its output, even if its exit code is not 0.
 pub fn output(command: &mut Command) -> Result<Output> {
     let line = command_line(command);
     command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))
@@ -59,7 +60,7 @@ pub fn text(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("the output of `{line}` is not valid UTF-8"))
 }
 
-/// Returns the command line as a user would type it, with long arguments shortened.
+/// Returns the command line as a user would type it. Long arguments are shortened.
 fn command_line(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str());

@@ -1,8 +1,8 @@
-//! `python`: builds the Python package's wheel. As a step of `test`, it tests the package in the tree, with
-//! the extension from the workspace's build; with `--all`, it also tests the wheel.
+//! `python`: builds the wheel of the Python package. `cargo xtask test` uses this module too: it tests the package in
+//! the tree, with the extension module from the workspace's build. With `--all`, it also tests the wheel.
 //!
-//! `target/python` has the virtual environment with pinned tools, the release build, and the wheel. Files that exist
-//! are not made again.
+//! `target/python` contains a virtual environment with tools at pinned versions, the release build, and the wheel.
+//! Existing files are not made again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 use crate::workspace;
 
-/// Tools for building and testing the wheel.
+/// The tools that build and test the wheel, each with its pinned version.
 const TOOLS: [&str; 6] = [
     "maturin==1.16.0",
     "pytest==9.2.0",
@@ -22,12 +22,12 @@ const TOOLS: [&str; 6] = [
     "nats-py==2.16.0",
     "websockets==17.4",
 ];
-/// The oldest supported Python, as in `pyproject.toml`.
+/// The oldest Python version that the package supports, as `pyproject.toml` states it.
 const OLDEST: (u32, u32) = (3, 11);
-/// The manifest of the package's crate.
+/// The path of the manifest of the package's Rust crate.
 const MANIFEST: &str = "clients/python/Cargo.toml";
 
-/// Options of the build of the Python package.
+/// The option of the command: whether to test the package too.
 #[derive(clap::Args)]
 pub struct Options {
     /// Check the package's types and run its tests, too
@@ -46,12 +46,12 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Checks the package's types and runs its tests, with the extension from the workspace's build.
+/// Checks the package's types and runs its tests. Uses the extension module from the workspace's build.
 pub fn test() -> Result<()> {
     try_package(&prepare()?)
 }
 
-/// Checks the package's types and runs its tests, with the installed wheel.
+/// Checks the package's types and runs its tests. Uses the wheel, which is installed for this.
 pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
     let tools = Tools::prepare()?;
@@ -77,12 +77,13 @@ fn try_package(python: &Path) -> Result<()> {
     process::run(module("pytest").args(["-p", "no:cacheprovider"]).env("DUNLIN_BINARY", dunlin.get_program()))
 }
 
-/// Returns a Python interpreter that finds the package in the tree, with the extension from the workspace's build.
+/// Returns the path of a Python interpreter that imports the package from the tree, with the extension module from the
+/// workspace's build.
 pub fn prepare() -> Result<PathBuf> {
     workspace::build()?;
     let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
     let extension = package().join("python/dunlin/_dunlin.abi3.so");
-    // The file is replaced and not overwritten, because running programs may still use the old one.
+    // Replaces the file instead of overwriting it, because running programs may still use the old one.
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;
@@ -94,7 +95,7 @@ pub fn prepare() -> Result<PathBuf> {
     Ok(tools.program)
 }
 
-/// Returns the directory of the package's examples.
+/// Returns the directory that contains the package's examples.
 pub fn examples() -> PathBuf {
     package().join("examples")
 }
@@ -119,14 +120,14 @@ fn build() -> Result<PathBuf> {
     Ok(wheel.path())
 }
 
-/// The virtual environment with the tools.
+/// The virtual environment that contains the tools.
 struct Tools {
     folder: PathBuf,
     program: PathBuf,
 }
 
 impl Tools {
-    /// Creates the environment, unless it exists with exactly these tools.
+    /// Creates the virtual environment, unless it already exists with exactly these tools.
     fn prepare() -> Result<Tools> {
         let folder = workspace::target_directory()?.join("python");
         let environment = folder.join("environment");
@@ -159,7 +160,7 @@ impl Tools {
         command
     }
 
-    /// Makes a command use a separate target directory, so that other builds stay valid.
+    /// Makes a command build into a target directory of its own, so that it does not invalidate other builds.
     fn with_build_environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("PYO3_PYTHON", &self.program)
     }

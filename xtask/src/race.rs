@@ -1,10 +1,11 @@
 //! `race`: tests the lock-free code of `dunlin-topic`.
 //!
-//! 1. The model: the crate's modules under loom, with every interleaving and every stale value.
-//! 2. `--mutate`: the model with each named memory ordering weakened in turn. Each run must fail with a race; otherwise
-//!    the ordering is not needed, or the model does not check it.
-//! 3. The tests of `dunlin-topic` under the address and thread sanitizers, with the nightly toolchain.
-//!    Missing tools are reported without failing; without sanitizers, valgrind runs the quick tests.
+//! 1. The models: loom runs the crate's modules with every interleaving of threads and every stale value that a thread
+//!    may read.
+//! 2. With `--mutate`: the models run with one named memory ordering weakened, for each ordering in turn. Each run must
+//!    fail with a race. Otherwise this ordering is not needed, or no model checks it.
+//! 3. The tests of `dunlin-topic` under the address and thread sanitizers, with the nightly toolchain. Missing tools
+//!    are reported, but are no failure. If no sanitizer is installed, the quick tests run under valgrind.
 //!
 //! Each part has its own target directory, because the compiler flags differ.
 
@@ -20,10 +21,10 @@ use crate::process::{self, cargo};
 use crate::workspace;
 
 const SYNC: &str = "crates/topic/src/sync.rs";
-/// The message of loom when an access is not ordered by the required synchronisation.
+/// The text with which loom reports a race: an access that no synchronisation orders after an earlier one.
 const RACE: &str = "Causality violation";
 
-/// The option of the race tests: whether to check only that the models detect weaker memory orderings.
+/// The option of the command: whether to check only that the models detect weaker memory orderings.
 #[derive(clap::Args)]
 pub struct Options {
     /// Only check that the models detect weaker memory orderings: weaken each in turn and expect a failure
@@ -31,7 +32,7 @@ pub struct Options {
     mutate: bool,
 }
 
-/// Runs the parts in order, until one fails.
+/// Runs the models, then the sanitizers. Stops at the first failure.
 pub fn run(options: &Options) -> Result<()> {
     if options.mutate {
         return check_mutants();
@@ -40,7 +41,7 @@ pub fn run(options: &Options) -> Result<()> {
     sanitizer::run()
 }
 
-/// Runs the checks that belong to `cargo xtask test`.
+/// Runs the quick checks that are a part of `cargo xtask test`.
 pub fn quick() -> Result<()> {
     check_models()?;
     check_mutants()
@@ -82,13 +83,14 @@ fn check_mutants() -> Result<()> {
     Ok(())
 }
 
-/// Returns the labels of all uses of `ordering!` in a source.
+/// Returns the names of all memory orderings in a source, which are the arguments of `ordering!`.
 fn labels(source: &str) -> Vec<&str> {
     let constants = source.split("ordering! {").skip(1);
     constants.filter_map(|body| body.split_once('}')?.0.split('"').nth(1)).collect()
 }
 
-/// Builds the tests of `dunlin-topic` under loom. Returns the path of the program.
+/// Builds the tests of `dunlin-topic` under loom, with the ordering `weakened` made weaker if it is given. Returns the
+/// path of the test program.
 fn build_models(weakened: Option<&str>) -> Result<PathBuf> {
     let mut command = cargo(&["rustc", "--quiet", "-p", "dunlin-topic", "--lib", "--profile", "test"]);
     command.args(["--message-format", "json-render-diagnostics"]);
@@ -105,7 +107,8 @@ fn build_models(weakened: Option<&str>) -> Result<PathBuf> {
 }
 
 struct Outcome {
-    /// Whether all models ran and passed. If a model fails, the program may end early.
+    /// Whether all models ran and passed. The counts do not show this, because the program may end early when a model
+    /// fails.
     succeeded: bool,
     passed: usize,
     failed: usize,

@@ -1,7 +1,7 @@
-//! `cargo xtask run-test`: runs the program of one test and watches its processes.
-//! `cargo xtask test` makes this command the runner of cargo-nextest, so that every test runs in its own
-//! process group. At the time limit nextest sends SIGTERM. The command then prints the stacks of all threads
-//! of the group and kills the group. A test that leaves processes behind fails.
+//! `cargo xtask run-test`: runs the program of one test in its own process group, and watches the processes of the
+//! group. `cargo xtask test` makes cargo-nextest start every test through this command. If a test exceeds its time
+//! limit, nextest sends SIGTERM; the command then prints the stacks of all threads of the group, and kills the group. A
+//! test that leaves processes behind fails.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,9 +15,9 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How long the processes that a test started may take to end after the test.
+/// How long the processes that a test has started may continue after the test has ended.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
-/// Maximum number of stack frames printed for each thread.
+/// Maximum number of stack frames to print for each thread.
 const FRAMES_MAX: u32 = 40;
 
 /// The program to run, and its arguments.
@@ -28,10 +28,10 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// Runs the program to its end. Returns its exit code.
+/// Runs the program until it ends. Returns its exit code.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let (program, arguments) = options.command.split_first().context("the test program is missing")?;
-    // Install the handlers before the test starts, so that no signal is missed.
+    // Installs the handlers before the test starts, so that no signal is missed.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP])?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -59,8 +59,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Waits until all processes of the group have ended, and kills the remaining ones. Returns whether all ended by
-/// themselves.
+/// Waits for the processes of the group to end, and kills those that do not end in time. Returns whether all of them
+/// ended by themselves.
 fn all_ended(group: Pid) -> bool {
     let start = Instant::now();
     while start.elapsed() < LEFT_OVER_GRACE {
@@ -88,7 +88,8 @@ fn members(group: Pid) -> Vec<Process> {
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     ids.filter_map(|id| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // `id (name) state parent group …`; it is parsed from the end, because the name may contain any characters.
+        // The line is `id (name) state parent group …`. It is split at the last `)`, because the name may contain any
+        // characters.
         let (before_name, after) = stat.rsplit_once(')')?;
         let name = before_name.split_once('(')?.1.to_owned();
         let mut fields = after.split_whitespace();
@@ -106,7 +107,7 @@ fn print_stacks(group: Pid) {
         let mut gdb = Command::new("gdb");
         gdb.args(["--batch", "--nx", "-iex", "set debuginfod enabled off", "-p", &process.id.to_string()]);
         gdb.args(["-ex", &format!("thread apply all backtrace {FRAMES_MAX}")]);
-        // gdb runs in a process group of its own, so that it is not among the inspected processes.
+        // gdb gets a process group of its own, so that it is not among the processes that are inspected.
         match gdb.process_group(0).stdin(Stdio::null()).stderr(Stdio::null()).output() {
             Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
             Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! `sizes`: prints the sizes of the built programs, and fails if `dunlin` is too large.
+//! `sizes`: prints the sizes of the built programs. Fails if `dunlin` is larger than allowed.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-/// The largest allowed size of the program `dunlin`, bytes.
+/// The largest allowed size of the program `dunlin`, in bytes.
 const DUNLIN_MAX: u64 = 40_000_000;
 
-/// The options of the measurement of program sizes.
+/// The options of the command, such as the profile of the programs.
 #[derive(clap::Args)]
 pub struct Options {
     /// Cargo profile of the programs
@@ -22,7 +22,8 @@ pub struct Options {
     install: bool,
 }
 
-/// Prints the size of each program that is built, or installs `dunlin` and prints its size.
+/// Prints the size of each program that has been built. With the option to install, installs `dunlin` first and prints
+/// only its size.
 pub fn run(options: &Options) -> Result<()> {
     if options.install {
         return install();
@@ -51,7 +52,7 @@ fn install() -> Result<()> {
     print(&root.join("bin").join(workspace::PROGRAMS[0]))
 }
 
-/// Prints the size of one program, and fails if it is `dunlin` and too large.
+/// Prints the size of one program. Fails if the program is `dunlin` and larger than allowed.
 pub fn print(file: &Path) -> Result<()> {
     let bytes = fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
     println!("{:>7.1} MB  {}", bytes as f64 / 1e6, file.display());

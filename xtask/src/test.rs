@@ -1,9 +1,9 @@
-//! `test`: runs the steps of CI, everything (`--all`), or one part or test by name. `docs/testing.md`
-//! explains its use.
+//! `test`: runs the steps of CI, all parts (`--all`), or one part, step or test by name. `docs/testing.md` explains how
+//! to use the command.
 //!
-//! Each step is a row of [`DEFAULT`]. Fast steps come first, and the first failure ends the run. All steps use the
-//! result of the step `build` and fetch their other inputs, so that the list passes on a fresh clone. A failed test
-//! fails the run, even if it passes when it is repeated ([`nextest`]).
+//! The steps of CI are the rows of [`DEFAULT`]. Fast steps come first, and the first failure ends the run. The steps
+//! use the programs that the step `build` has built, and fetch everything else that they need. They therefore pass in a
+//! fresh clone. A failed test fails the run, even if it passes when it is repeated ([`nextest`]).
 
 mod busy;
 mod history;
@@ -20,7 +20,7 @@ use crate::{chaos, check, clients, demo, nats_clients, page, python, tidy, works
 use history::History;
 use nextest::TestSelection;
 
-/// The options of a test run: the steps, parts or tests to run.
+/// The options of a test run, such as the steps, parts or tests to run.
 #[derive(clap::Args)]
 pub struct Options {
     /// Name of a part or step (see --list), or text in the names of the tests to run, including long tests
@@ -52,7 +52,7 @@ pub struct Step {
     run: fn() -> Result<()>,
 }
 
-/// The steps of CI, which include one run of each kind of test.
+/// The steps of CI. They include at least one run of each kind of test.
 const DEFAULT: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "format", run: check::format },
@@ -70,7 +70,7 @@ const DEFAULT: &[Step] = &[
     Step { name: "benchmarks", run: bench_smoke },
 ];
 
-/// Builds everything for all later steps.
+/// Builds everything that the later steps need.
 fn build() -> Result<()> {
     process::run(&mut cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples"]))?;
     workspace::build()
@@ -88,7 +88,8 @@ fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
 }
 
-/// Runs every measurement of the benchmark suite `spot`, and fails if one fails. The measured speeds are not checked.
+/// Runs every measurement of the benchmark suite `spot`. Fails if a measurement cannot be made; the measured speeds are
+/// not checked.
 fn bench_smoke() -> Result<()> {
     bench("spot")
 }
@@ -98,7 +99,7 @@ fn bench(suite: &str) -> Result<()> {
     process::run(workspace::build_dunlin()?.args(["bench", suite, "--quick", "--keep"]).arg(&directory))
 }
 
-/// Runs the requested steps or parts, and prints `N passed, M failed`.
+/// Runs the requested steps, parts or tests, and prints `N passed, M failed`.
 pub fn run(options: &Options) -> Result<()> {
     let history = History::read()?;
     if options.list {
@@ -128,7 +129,7 @@ pub fn run(options: &Options) -> Result<()> {
     })
 }
 
-/// Runs every part, even if one fails.
+/// Runs every part, even after one has failed.
 fn run_all(history: &History, options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for part in parts::ALL {
@@ -243,7 +244,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
-        // A part that has only one step may have the name of this step. The name then selects the part and the step.
+        // A part with a single step may have the same name as that step, because the name then selects the same tests.
         for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
             assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
         }

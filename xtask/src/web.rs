@@ -1,6 +1,7 @@
-//! `web`: tests the client for browsers with a real node.
+//! `web`: tests the client for browsers (`web/client`) with a real node.
 //!
-//! The tools come from npm's registry, at the versions of the lock file. Without npm or the registry the command fails.
+//! The tools come from npm's registry, in the versions that the lock file states. Without npm or the registry, the
+//! command fails.
 
 use std::process::Command;
 

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::process;
 
-/// The directories with one folder for each crate of the product.
+/// The folders that contain the crates of the product. Each crate has a folder of its own in them.
 pub const PRODUCT_FOLDERS: [&str; 2] = ["crates", "clients"];
 
-/// Returns the repository's root, which contains this crate's directory.
+/// Returns the repository's root directory.
 pub fn root() -> PathBuf {
     let manifest_directory =
         std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
@@ -20,30 +20,31 @@ pub fn root() -> PathBuf {
     root
 }
 
-/// Builds every program and library of the workspace in the test configuration.
-/// One build of all packages, including examples, gives each dependency the union of the required features.
-/// Each dependency is therefore built once.
+/// Builds all programs, libraries and examples of the workspace in the test configuration. In a single build, each
+/// dependency has all features that any of the packages requires, so it is built only once.
 pub fn build() -> Result<()> {
     process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
 }
 
-/// The programs of the product: the node, and the program for `bench`, `report`, `demo` and `scale`.
+/// The programs of the product: `dunlin`, and `dunlin-bench`, which contains the commands `bench`, `report`, `demo` and
+/// `scale`.
 pub const PROGRAMS: [&str; 2] = ["dunlin", "dunlin-bench"];
 
-/// Builds the product's program for tests, with `dunlin-bench` beside it. Returns its command.
+/// Builds the program `dunlin` in the test configuration, with `dunlin-bench` beside it. Returns a command that runs
+/// `dunlin`.
 pub fn build_dunlin() -> Result<Command> {
     build()?;
     Ok(Command::new(target_directory()?.join("debug/dunlin")))
 }
 
-/// Builds the release program, for measurements. Returns its command.
+/// Builds the programs for measurements, in the release configuration. Returns a command that runs `dunlin`.
 pub fn build_release() -> Result<Command> {
     let packages = ["-p", "dunlin-cli", "-p", "dunlin-bench-cli"];
     process::run(process::cargo(&["build", "--release"]).args(packages))?;
     Ok(Command::new(target_directory()?.join("release").join(PROGRAMS[0])))
 }
 
-/// Returns cargo's target directory, as set by the environment or a configuration file, or its default.
+/// Returns cargo's target directory. The environment or a configuration file may set it.
 pub fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
@@ -54,15 +55,15 @@ pub fn target_directory() -> Result<PathBuf> {
 /// A package of the workspace.
 pub struct Package {
     pub name: String,
-    /// The path from the repository's root, with `/`.
+    /// The path of the package's folder from the repository's root, with `/`.
     pub folder: String,
     pub description: String,
-    /// The names of the packages on which it depends, except those needed only for tests.
+    /// The names of the packages on which it depends. Packages that only its tests need are left out.
     pub dependencies: Vec<String>,
 }
 
 impl Package {
-    /// Returns the name of the package's folder in `crates/` or `clients/`, if it belongs to the product.
+    /// If the package belongs to the product, returns the name of its folder in `crates/` or `clients/`.
     pub fn product_crate(&self) -> Option<&str> {
         PRODUCT_FOLDERS.iter().find_map(|root| self.folder.strip_prefix(root)?.strip_prefix('/'))
     }

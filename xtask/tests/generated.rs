@@ -1,21 +1,21 @@
-//! Checks that two generated parts of the repository are current: the Rust code of the protobuf files, and
-//! `docs/renames.md`. Users need no protobuf compiler, because the Rust code is committed.
+//! Checks that two generated parts of the repository are current: the Rust code that is generated from the protobuf
+//! files, and the page `docs/renames.md`. The Rust code is committed so that users need no protobuf compiler.
 //!
-//! `cargo xtask fix` generates both.
+//! `cargo xtask fix` generates both parts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
 
-/// If this variable is set, the tests write the code instead of comparing it.
+/// If this environment variable is set, the tests write the generated files instead of comparing them.
 const UPDATE: &str = "DUNLIN_UPDATE_GENERATED";
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Compares each file of `generated` with the file of the same name in `committed`.
+/// Checks that each file of `generated` equals the file with the same name in `committed`.
 fn compare(generated: &Path, committed: &Path) {
     for entry in fs::read_dir(generated).expect("the folder of the new code") {
         let new = entry.expect("an entry of the folder").path();
@@ -47,7 +47,7 @@ fn generated_server_code_matches_its_protobuf_files() {
     let out = tempfile::tempdir().expect("a folder");
     fs::write(out.path().join("descriptors.bin"), descriptors.encode_to_vec()).expect("room on the disk");
     tonic_prost_build::configure()
-        // The tests use the client code.
+        // Client code is generated too, because tests use it.
         .build_client(true)
         .build_transport(false)
         .bytes(".")
@@ -70,8 +70,8 @@ fn generated_benchmark_code_matches_its_protobuf_file() {
     compare(out.path(), &folder.join("src/grpc/generated"));
 }
 
-/// The tables of `docs/renames.md`: heading, kinds of rows in `docs/renames.tsv`, and the areas of these rows. An empty
-/// list of areas means all areas.
+/// The tables of `docs/renames.md`. For each table: its heading, the kinds of rows of `docs/renames.tsv` that it
+/// contains, and the areas to which these rows must belong. An empty list of areas means all areas.
 const RENAMES: [(&str, &[&str], &[&str]); 4] = [
     ("Command line", &["option", "output"], &[]),
     (

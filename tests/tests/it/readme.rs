@@ -1,7 +1,7 @@
-//! Runs the subscriptions that README.md shows, with code that is extracted from that page.
+//! Runs the example programs of README.md, which subscribe to a topic. The tests extract the programs from that page.
 //!
-//! The programs in Rust and for `curl` always run. Those in Go and Node.js run in `cargo xtask nats-clients`, the one
-//! in Python in `clients/python/tests/test_examples.py`.
+//! The tests always run the Rust program and the `curl` command. They run the Go and Node.js programs only in `cargo
+//! xtask nats-clients`. The Python program runs in `clients/python/tests/test_examples.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,10 +14,10 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 const SUBJECT: &str = "orders.eu";
 const PAYLOAD: &str = "{\"qty\":5}";
-/// The test publishes records until the program prints one. This is the pause between two of the records.
+/// The pause between two records that a test publishes, until the program prints one of them.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A node configured like that of `dunlin dev`, but at other ports.
+/// A node that is configured like the node of `dunlin dev`, but listens at other ports.
 struct Dev {
     server: Server,
     publisher: Publisher,
@@ -32,7 +32,7 @@ impl Dev {
         Dev { server, publisher: node.publisher(SUBJECT).expect("the topic is created") }
     }
 
-    /// Returns the page's text with the addresses of this node.
+    /// Returns the text with the addresses of `dunlin dev` replaced by the addresses of this node.
     fn with_node_addresses(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (protocol, port) in [(Protocol::Tcp, 4220), (Protocol::Nats, 4222), (Protocol::Http, 8222)] {
@@ -43,7 +43,8 @@ impl Dev {
         text
     }
 
-    /// Publishes records until the program prints one, because the test cannot see when the program has subscribed.
+    /// Publishes a record again and again until the program prints a line with it. One record is not enough, because
+    /// the test cannot see when the program has subscribed.
     fn wait_for_output(&mut self, mut program: Process, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -61,7 +62,7 @@ impl Dev {
     }
 }
 
-/// Returns the README's program in this language.
+/// Returns the README's example program in this language.
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
@@ -95,7 +96,7 @@ fn rust_subscribes_as_the_readme_shows_it() {
 #[test]
 fn curl_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
-    // `exec` replaces the shell, so that the program ends with the test.
+    // `exec` replaces the shell by the command, so that killing the process ends the command.
     let command = format!("exec {}", node.with_node_addresses(&snippet("sh")));
     node.wait_for_output(process("sh", &["-c", &command]), &format!("data: {PAYLOAD}"));
 }
@@ -121,13 +122,13 @@ fn nats_go_subscribes_as_the_readme_shows_it() {
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
 fn nats_js_subscribes_as_the_readme_shows_it() {
     let mut node = Dev::start();
-    // The file is in the library's directory, where Node.js finds the library.
+    // The program's file must be beside the installed library, because Node.js searches for the library there.
     let program = test_dir("js").join("readme.mjs");
     std::fs::write(&program, node.with_node_addresses(&snippet("js"))).expect("the file can be written");
     node.wait_for_output(process("node", &[&program.display().to_string()]), &expected_line());
 }
 
-/// Returns a directory beside the libraries that `cargo xtask nats-clients` installs.
+/// Returns a directory for a test's program, beside the libraries that `cargo xtask nats-clients` installs.
 fn test_dir(name: &str) -> PathBuf {
     let libraries = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     let folder = Path::new(&libraries).join(name);

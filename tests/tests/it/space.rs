@@ -1,5 +1,5 @@
-//! Tests of regions in separate processes: no entity is lost or duplicated. In lock-step, the entities' bytes equal
-//! those of a single process.
+//! Tests of a world whose regions are in separate processes. No entity may be lost or duplicated. If the processes run
+//! in lock-step, the bytes of the entities must equal those of a world in a single process.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ impl World {
         self.processes.push(process);
     }
 
-    /// Sends a command to all processes, then waits for the response of each.
+    /// Sends a command to all processes, and then waits until each process has responded. Returns the responses.
     fn send_to_all(&mut self, command: &str, response: &str) -> Vec<String> {
         self.processes.iter_mut().for_each(|process| process.write_line(command));
         self.processes.iter_mut().map(|process| process.read_until(response)).collect()
@@ -55,7 +55,7 @@ impl World {
         all
     }
 
-    /// Polls until the counts are as expected.
+    /// Waits until `condition` returns `true` for the counts of the processes.
     fn wait_until(&mut self, what: &str, condition: impl Fn(&[[u64; 3]]) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -68,8 +68,8 @@ impl World {
         }
     }
 
-    /// Returns for each process the number of entities that it handed over, the number of entities that it took over,
-    /// and its number of ticks.
+    /// Returns three counts for each process: the entities that it handed over to others, the entities that it received
+    /// from others, and its ticks.
     fn counts(&mut self) -> Vec<[u64; 3]> {
         let numbers = |text: String| {
             let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -97,7 +97,7 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
     ledger.iter().map(|(id, ..)| id.0).collect()
 }
 
-/// Returns the entities of a world with one region in one process, after `ticks` ticks.
+/// Runs a world with one region in one process for `ticks` ticks. Returns its entities.
 fn single_process_ledger(ticks: u64) -> Ledger {
     let mut lockstep = Lockstep::new(&setup(false), &WALK, 1);
     (0..ENTITIES).for_each(|id| lockstep.spawn(&entity(id, SEED)).unwrap());
@@ -139,7 +139,7 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
         counts.iter().all(|counts| counts[0] > 10 && counts[1] > 10)
     });
     world.send_to_all("hold", "held");
-    // The second call ensures that entities that were handed over in the last ticks have arrived.
+    // The second `hold` waits until those entities have arrived that were handed over in the last ticks.
     world.send_to_all("hold", "held");
     let (after, counts) = (world.ledger(), world.counts());
     assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());
@@ -147,8 +147,7 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     assert_eq!(sum(0), sum(1), "{counts:?}");
 }
 
-/// Starts three processes, each of which is the standby of the next process's region, and runs the processes up to a
-/// tick.
+/// Starts three processes, and runs them up to a tick. Each process is the standby for the region of the next process.
 fn start_with_standbys(tick: u64) -> World {
     let mut world = World::of(3, &["standby=true"]);
     world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
@@ -169,7 +168,7 @@ fn start_with_standbys(tick: u64) -> World {
     world
 }
 
-/// Kills the second process. The first process must take over the region of the second, and no entity may be lost.
+/// Kills the second process. The first process must take over its region, and no entity may be lost.
 fn continue_without_second(mut world: World) {
     world.processes.remove(1).kill();
     world.processes[0].write_line("take 2 2");
@@ -197,7 +196,8 @@ fn standby_continues_the_region_of_a_killed_process() {
 fn process_killed_while_regions_move_loses_no_entity() {
     for pause in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(2)] {
         let mut world = start_with_standbys(20);
-        // A sixth of the world moves from the first process to the second, and a quarter from the second to the third.
+        // Moves a sixth of the world from the first process to the second, and a quarter of the world from the second
+        // process to the third.
         world.processes.iter_mut().for_each(|process| process.write_line("cut 0 2 5"));
         sleep(pause);
         continue_without_second(world);
@@ -213,7 +213,7 @@ fn process_of_another_world_is_refused_with_both_names() {
     world.processes[1].write_line("refusals");
     let refusal = world.processes[1].read_until("refused");
     assert!(refusal.contains("\"elsewhere\"") && refusal.contains("\"tests\""), "{refusal}");
-    // The first process still carries out commands.
+    // This shows that the first process still carries out commands.
     world.processes[0].write_line("spawn 10 1");
     world.processes[0].read_until("spawned");
     world.processes[0].write_line("run 5");

@@ -1,4 +1,4 @@
-//! Tests of SIGSTOP: a stopped process keeps its connections and sends nothing.
+//! Tests in which a process is stopped with SIGSTOP. A stopped process keeps its connections, but sends nothing.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use dunlin_system_tests::seed::SeededRandom;
 use crate::processes::{Node, SHORT_HEARTBEAT, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
 
-/// Creates a topic that retains 64 KiB, and whose publisher waits for registered subscribers. The publisher therefore
-/// never outruns the registered subscribers, and only the other subscribers can miss records.
+/// Creates a reliable topic that retains 64 KiB. Its publisher waits for registered subscribers, so these never miss a
+/// record. Other subscribers can miss records.
 pub fn create_reliable(url: &str, topic: &str) {
     let client = Client::connect(url, ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
@@ -75,7 +75,7 @@ fn clients_leave_a_frozen_node_and_reconnect_when_it_resumes() {
         writer.wait_for_acks(300);
         for _ in 0..2 {
             node.process.stop();
-            // The writer's call fails after it has waited for a response for two heartbeats.
+            // Waits until a call of the writer has failed, because the node did not respond for two heartbeats.
             let failures = writer.ledger.failures.len();
             writer.wait_until(|ledger| ledger.failures.len() > failures);
             node.process.resume();

@@ -1,12 +1,13 @@
-//! Decides how often tests are repeated: a few times by default, more often in the modules `long`, and many times in
-//! `cargo xtask chaos`.
+//! Decides how often each test is repeated: a few times by default, more often in modules named `long`, and many times
+//! in `cargo xtask chaos`.
 
 use std::time::{Duration, Instant};
 
 use dunlin_system_tests::seed::SeededRandom;
 
-/// Returns the seeds to try. `DUNLIN_CHAOS_SEED` sets a single seed. Otherwise there are `DUNLIN_CHAOS_TRIES` (or
-/// `tries`) new seeds, and more until `DUNLIN_CHAOS_MINUTES` have passed.
+/// Returns the seeds with which a test runs. If `DUNLIN_CHAOS_SEED` is set, this is the only seed. Otherwise there are
+/// as many new seeds as `DUNLIN_CHAOS_TRIES` says, or `tries`. Then there are more, until `DUNLIN_CHAOS_MINUTES` have
+/// passed.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
     let fixed_seed = number("DUNLIN_CHAOS_SEED");
     let tries = fixed_seed.map_or_else(|| number("DUNLIN_CHAOS_TRIES").unwrap_or(tries), |_| 1);
@@ -17,13 +18,13 @@ pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
         .map(move |at| first + at)
 }
 
-/// Returns the number of clients: `DUNLIN_CHAOS_CROWD`, or `clients` if that is not set.
+/// Returns the number of clients that a test starts: `DUNLIN_CHAOS_CROWD` if it is set, otherwise `clients`.
 pub fn crowd(clients: u64) -> u64 {
     number("DUNLIN_CHAOS_CROWD").unwrap_or(clients)
 }
 
-/// The time limit of a test. The limit applies only in `cargo xtask chaos`, because machines that run other tests may
-/// pause for a while.
+/// Returns the time limit of a test: `time` in `cargo xtask chaos`, and otherwise no limit, because a machine that runs
+/// other tests at the same time may pause for a while.
 pub fn at_most(time: Duration) -> Duration {
     let is_chaos = number("DUNLIN_CHAOS_TRIES").is_some();
     if is_chaos { time } else { Duration::MAX }

@@ -1,4 +1,5 @@
-//! A node in this process whose NATS listener uses TLS, with a certificate of its own certificate authority.
+//! A node in the test's process whose NATS listener uses TLS. The node's certificate comes from an authority that the
+//! test creates.
 
 use std::path::{Path, PathBuf};
 
@@ -17,11 +18,11 @@ impl TlsNode {
     pub fn start() -> TlsNode {
         let dir = TempDir::new().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        // The authority needs its own name: OpenSSL, which Python and Node.js use, treats a certificate with the same
-        // name as its issuer as self-signed.
+        // The authority needs a name that differs from the node's. OpenSSL, which Python and Node.js use, otherwise
+        // takes the node's certificate for a self-signed one.
         authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Python requires this key usage of an authority.
+        // Python accepts an authority only if its certificate has this key usage.
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();

@@ -1,10 +1,10 @@
-//! Polling in tests. A test that can wait for an event (a channel, a join, a subscription) does not poll, but waits for
-//! the event for at most [`PATIENCE`].
+//! Polling in tests. A test that can wait for an event (on a channel, a thread or a subscription) does not poll. It
+//! waits for the event, for at most [`PATIENCE`].
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The time after which a wait fails. It is long, because no test may depend on the machine's speed.
+/// The time after which a wait in a test fails. It is long, because a test must also pass on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pause between two polls.
@@ -38,22 +38,22 @@ pub fn find<T>(what: impl Display, mut poll: impl FnMut() -> Option<T>) -> T {
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// Starts the time limit.
+    /// Starts a time limit of [`PATIENCE`].
     #[expect(clippy::new_without_default, reason = "it stands for a moment, not for a value")]
     pub fn new() -> Deadline {
         Deadline(Instant::now() + PATIENCE)
     }
 
-    /// Whether the time has passed.
+    /// Whether the time limit has passed.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.0
     }
 
-    /// Checks the time limit.
+    /// Checks that the time limit has not passed. `what` describes the expected event for the panic's text.
     ///
     /// # Panics
     ///
-    /// If the time has passed.
+    /// If the time limit has passed.
     #[track_caller]
     pub fn check(&self, what: impl Display) {
         assert!(!self.is_over(), "not within {PATIENCE:?}: {what}");

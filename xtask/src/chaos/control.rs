@@ -1,7 +1,8 @@
-//! `chaos control`: tests the control state of several processes under faults (`tests/chaos`).
+//! `chaos control`: tests the control state (keys, leases and locks) of a cluster of processes under faults, with the
+//! program in `tests/chaos`.
 //!
-//! The programs are built with assertions and overflow checks. The proxy and the checker are Go programs, pinned in
-//! `tests/chaos/go.mod` and built into `target/chaos`.
+//! The programs are built with assertions and overflow checks. The proxy and the linearizability checker are Go
+//! programs. Their versions are pinned in `tests/chaos/go.mod`, and they are built into `target/chaos`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,16 +12,16 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// The number of seeds that `cargo xtask test` runs.
+/// How many seeds `cargo xtask test` runs.
 const SEEDS_IN_TEST: u64 = 3;
-/// The first seed that `cargo xtask test` runs. The seeds are chosen so that the last one changes a clock.
+/// The first seed that `cargo xtask test` runs. It is chosen so that the last of these seeds changes a clock.
 const FIRST_IN_TEST: u64 = 3;
-/// The library that changes the clock of a replica's process.
+/// The file name of the library that changes the clock of a replica's process.
 const CLOCK: &str = "clock.so";
 
-/// The programs that a run needs.
+/// The programs that a run needs, and their directory.
 pub struct Programs {
-    /// The directory with the Go programs and with the files of the runs.
+    /// The directory that contains the Go programs and the files of the runs.
     dir: PathBuf,
     chaos: PathBuf,
     replica: PathBuf,
@@ -31,7 +32,7 @@ pub fn run(first: u64, seeds: u64) -> Result<()> {
     run_seeds(&build()?, first, seeds)
 }
 
-/// Runs the few seeds that belong to `cargo xtask test chaos`.
+/// Runs the few seeds that are a part of `cargo xtask test`.
 pub fn quick() -> Result<()> {
     run_seeds(&build()?, FIRST_IN_TEST, SEEDS_IN_TEST)
 }
@@ -56,8 +57,7 @@ fn build_go_programs() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds the library that changes replicas' clocks. The machine has a C compiler, because the crate `ring` needs one
-/// too.
+/// Builds the library that changes replicas' clocks. This needs a C compiler, which the crate `ring` needs too.
 fn build_clock_library(dir: &Path) -> Result<()> {
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));
@@ -73,7 +73,7 @@ fn build_go_program(dir: &Path, name: &str, package: &str) -> Result<()> {
 }
 
 impl Programs {
-    /// Returns the command that runs seeds with a replica program, which may be that of a mutant.
+    /// Returns the command that runs seeds. `replica` is the replica program, which may be that of a mutant.
     pub fn command(&self, replica: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         let path = |key: &str, path: &Path| format!("{key}={}", path.display());

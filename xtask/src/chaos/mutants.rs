@@ -1,6 +1,6 @@
-//! `chaos mutants`: checks that the chaos tests find known bugs. Each patch of `tests/chaos/mutants` adds one bug to a
-//! copy of the tree in `target/chaos/mutants`. The runs of `chaos control` must find the bug. If the patch is in the
-//! subdirectory `topics`, the runs of `chaos topics` must find the bug.
+//! `chaos mutants`: checks that the chaos tests find known bugs. Each patch in `tests/chaos/mutants` adds one bug to a
+//! copy of the tree in `target/chaos/mutants`. Runs of `chaos control` must find the bug. For a patch in the
+//! subdirectory `topics`, runs of `chaos topics` must find it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,9 +15,9 @@ use crate::workspace;
 struct MutantSet {
     /// The directory of the patches, relative to the repository's root.
     patches: &'static str,
-    /// The number of patches, so that a missing patch is noticed.
+    /// The expected number of patches, so that a missing patch is noticed.
     count: usize,
-    /// The name of the program that the patches change.
+    /// The name of the program to which the patches add bugs.
     program: &'static str,
 }
 
@@ -26,7 +26,7 @@ const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6,
 /// The patches that add bugs to topics.
 const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
-/// Runs these seeds against each patch, or only against the patches whose names contain `only`.
+/// Runs `seeds` seeds with each patch. If `only` is given, uses only the patches whose names contain it.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     let (control_patches, topics_patches) = (CONTROL.select(only)?, TOPICS.select(only)?);
@@ -64,7 +64,7 @@ impl MutantSet {
         Ok(patches)
     }
 
-    /// Runs the patches. Returns the names of the patches whose bug no seed found.
+    /// Runs the seeds with each of these patches. Returns the names of the patches whose bugs no seed found.
     fn run_mutants(
         &self,
         patches: &[PathBuf],
@@ -89,8 +89,8 @@ impl MutantSet {
         copy_tree(&tree)?;
         let mut apply = Command::new("git");
         apply.arg("apply").arg(patch).current_dir(&tree);
-        // The copy is inside the repository but not tracked. Without this variable git would apply the patch to the
-        // repository.
+        // git does not track the copy, although it is inside the repository. Without this variable, git would apply the
+        // patch to the repository itself.
         apply.env("GIT_CEILING_DIRECTORIES", &dir);
         process::run(&mut apply)?;
         let target = dir.join("target");
@@ -106,8 +106,8 @@ fn mutant_name(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Runs a command. Returns the number of seeds that found an error, and the number of seeds that the command ran. With
-/// `count`, the command runs all seeds; otherwise it stops at the first error.
+/// Runs a command that runs seeds. Returns how many seeds found an error, and how many seeds ran. With `count`, the
+/// command runs all seeds; otherwise it stops at the first error.
 fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");
@@ -126,7 +126,7 @@ fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     Ok((broken.len() as u64, tried))
 }
 
-/// Copies the tree. Unchanged files are not written, so that cargo rebuilds only the code that a patch changes.
+/// Copies the tree. Does not write files that are unchanged, so that cargo rebuilds only the code that a patch changes.
 fn copy_tree(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let mut list = Command::new("git");

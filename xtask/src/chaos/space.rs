@@ -1,8 +1,9 @@
-//! `chaos space`: tests handovers between regions under faults, with thousands of seeds. `chaos space-mutants`: checks
-//! that the seeds find known bugs.
+//! `chaos space`: tests handovers of entities between regions under faults, with thousands of seeds. `chaos
+//! space-mutants`: checks that these tests find known bugs.
 //!
-//! A mutant is a patch in `crates/space/tests/mutants`; its first line names the bug. The command applies the patch to
-//! a copy of the tree. The command fails if a mutant cannot be applied, does not compile, or passes all seeds.
+//! A mutant is a patch in `crates/space/tests/mutants` that adds a bug; its first line names the bug. The command
+//! applies each patch to a copy of the tree. It fails if a patch cannot be applied, does not compile, or passes all
+//! seeds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,15 +16,15 @@ use crate::workspace;
 const MUTANTS: &str = "crates/space/tests/mutants";
 const SEED: &str = "DUNLIN_SPACE_SEED";
 
-/// The number of seeds that `cargo xtask test chaos` runs.
+/// How many seeds `cargo xtask test` runs.
 const SEEDS_IN_TEST: u64 = 300;
 
-/// Runs the seeds that belong to `cargo xtask test chaos`.
+/// Runs the seeds that are a part of `cargo xtask test`.
 pub fn quick() -> Result<()> {
     run(SEEDS_IN_TEST, None)
 }
 
-/// Runs `seeds` seeds, or only `seed` if it is given.
+/// Runs the handover tests with `seeds` seeds, or with only the seed `seed` if it is given.
 pub fn run(seeds: u64, seed: Option<u64>) -> Result<()> {
     process::run(configure_tests(&mut cargo(&[]), seeds, seed))
 }
@@ -36,7 +37,7 @@ fn configure_tests(command: &mut Command, seeds: u64, seed: Option<u64>) -> &mut
     }
 }
 
-/// Runs every mutant, or only those whose names contain `only`.
+/// Tests every mutant with `seeds` seeds. If `only` is given, tests only the mutants whose names contain it.
 pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
     let target = workspace::target_directory()?.join("space-mutants");
     let (copy, mut survived) = (target.join("tree"), Vec::new());
@@ -81,7 +82,7 @@ fn patches() -> Result<Vec<PathBuf>> {
     Ok(patches)
 }
 
-/// Copies all files that git tracks or would add.
+/// Copies all files of the tree, except those that git ignores.
 fn copy_tree(copy: &Path) -> Result<()> {
     if copy.exists() {
         std::fs::remove_dir_all(copy).with_context(|| format!("cannot remove folder {}", copy.display()))?;

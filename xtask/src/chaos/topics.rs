@@ -1,7 +1,7 @@
 //! `chaos topics`: tests the topics of a cluster of real nodes under faults (`tests/chaos/src/topics.rs`).
 //!
-//! The programs are built with assertions and overflow checks. Nodes are in network namespaces, which need root and
-//! iproute2.
+//! The programs are built with assertions and overflow checks. Each node runs in its own network namespace, which needs
+//! root and iproute2.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,15 +11,15 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// The seed that `cargo xtask test` runs. In the run of this seed, owners of topics are killed while publishers publish
-/// to these topics.
+/// The seed that `cargo xtask test` runs. With this seed, owners of topics are killed while publishers publish to the
+/// topics.
 const SEED_IN_TEST: u64 = 1;
-/// The number of fault steps in the run of [`SEED_IN_TEST`].
+/// How many faults the run of [`SEED_IN_TEST`] injects.
 const STEPS_IN_TEST: u64 = 2;
 
-/// The programs that a run needs.
+/// The programs that a run needs, and their directory.
 pub struct Programs {
-    /// The directory with the files of the runs.
+    /// The directory for the files of the runs.
     dir: PathBuf,
     chaos: PathBuf,
     dunlin: PathBuf,
@@ -31,7 +31,7 @@ pub fn run(first: u64, seeds: u64) -> Result<()> {
     process::run(&mut programs.command(&programs.dunlin, first, seeds))
 }
 
-/// Runs the short run that belongs to `cargo xtask test`.
+/// Runs the short run that is a part of `cargo xtask test`.
 pub fn quick() -> Result<()> {
     let programs = build()?;
     process::text(Command::new(&programs.chaos).args(["topics", "probe"]))
@@ -48,7 +48,7 @@ pub fn build() -> Result<Programs> {
 }
 
 impl Programs {
-    /// Returns the command that runs seeds with a node program, which may be that of a mutant.
+    /// Returns the command that runs seeds. `dunlin` is the node's program, which may be that of a mutant.
     pub fn command(&self, dunlin: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         command.args(["topics".to_owned(), format!("first={first}"), format!("seeds={seeds}")]);

@@ -1,4 +1,4 @@
-//! Draws a chart of the deliveries per second from one publisher, by the number of subscribers.
+//! Draws a chart of how many records a second one publisher delivers in total, for different numbers of subscribers.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
@@ -11,7 +11,7 @@ use super::{DUNLIN, INK, WIDTH, source_note, text_style};
 const HEIGHT: u32 = 380;
 const SUBSCRIBERS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];
 
-/// Draws the chart. Returns `None` if the run lacks some of the chart's values.
+/// Draws the chart. Returns `None` if the run lacks one of the chart's values.
 pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let figure = |subscribers: u32| {
         let params = [("bytes", json!(64)), ("subscribers", json!(subscribers))];

@@ -17,7 +17,7 @@ const RIGHT: i32 = 90;
 const FROM_NS: f64 = 100.0;
 const TO_NS: f64 = 200_000.0;
 
-/// One panel of the chart, and the systems in it.
+/// One panel of the chart, with the systems that it shows.
 struct ChartPanel {
     title: &'static str,
     params: &'static [(&'static str, &'static str)],
@@ -47,7 +47,7 @@ const PANELS: &[ChartPanel] = &[
     },
 ];
 
-/// Draws the chart. Returns `None` if the run lacks some of the chart's values.
+/// Draws the chart. Returns `None` if the run lacks one of the chart's values.
 pub fn draw(run: &BenchRun) -> Option<Result<String>> {
     let mut bars = Vec::new();
     for panel in PANELS {

@@ -1,4 +1,4 @@
-//! Reads the stored runs of `dunlin bench`.
+//! Reads the results of benchmark runs, which `dunlin bench` has stored.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ pub struct BenchRun {
     rows: Vec<Value>,
 }
 
-/// A measured value: the median, minimum and maximum over several runs.
+/// A measured value: the median, the minimum and the maximum of several measurements.
 #[derive(Clone, Copy)]
 pub struct MeasuredValue {
     pub median: f64,
@@ -23,7 +23,7 @@ pub struct MeasuredValue {
     pub max: f64,
 }
 
-/// Returns all full runs, the newest first. Quick runs are left out.
+/// Returns all stored full runs, the newest first. Leaves out quick runs.
 pub fn newest_first() -> Result<Vec<BenchRun>> {
     let folder = workspace::root().join("bench-runs");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -55,7 +55,8 @@ impl BenchRun {
         }
     }
 
-    /// Returns the value of one target in the row that has at least these parameters.
+    /// Returns the value that `metric` has for one target. Reads it from the row of `case` that has these parameters;
+    /// the row may have others too.
     pub fn figure(
         &self,
         case: &str,

@@ -1,4 +1,4 @@
-//! A node for the tests of clients.
+//! A node with which the tests of clients run.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// A running node. Dropping the value kills the node.
+/// A node that runs in its own process. Dropping the value kills the process.
 pub struct Node {
     child: Child,
     grpc: String,
@@ -38,7 +38,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Killing fails if the node has ended already, which is no error.
+        // Ignores the error, which means that the node has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

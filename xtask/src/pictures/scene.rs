@@ -13,14 +13,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
 
-/// A picture of a terminal: the commands that are run in it, and the picture's file name.
+/// A picture of a terminal: the commands that are run in it, and the picture's commands that it shows.
 pub struct Picture {
     pub name: &'static str,
     pub steps: &'static [PictureCommand],
 }
 
-/// One command of a picture: the line that is typed, when the next line is typed, and which parts of the command the
-/// picture shows.
+/// One command of a picture: the line that a user types, when the user types the next line, and which parts of this
+/// command the picture shows.
 #[derive(Clone, Copy)]
 pub struct PictureCommand {
     line: &'static str,
@@ -32,9 +32,9 @@ pub struct PictureCommand {
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
-    /// After the command has ended because of Ctrl-C, which the command receives after this many ms.
+    /// After the command has ended. It receives Ctrl-C this many ms after its start, and ends because of this.
     Interrupted(u64),
-    /// This many ms after the start of the command, which continues in the background.
+    /// This many ms after the start of the command, which continues to run in the background.
     Never(u64),
 }
 
@@ -58,19 +58,21 @@ impl PictureCommand {
         PictureCommand { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
     }
 
-    /// Returns the step with its output shown: the lines that the command prints until the next command is typed.
+    /// Returns the command such that the picture shows its output: the lines that it prints until the next command is
+    /// typed.
     pub const fn with_output(self) -> PictureCommand {
         PictureCommand { sight: StepView::CommandAndOutput, ..self }
     }
 
-    /// Returns the step with the command and its output hidden.
+    /// Returns the command such that the picture shows neither the command nor its output.
     pub const fn hidden(self) -> PictureCommand {
         PictureCommand { sight: StepView::Nothing, ..self }
     }
 }
 
 impl Picture {
-    /// Runs the commands of the picture with the programs in this directory. Returns the output with its colours.
+    /// Runs the commands of the picture. `programs` is the directory with the programs. Returns the output, with its
+    /// colours.
     pub fn play(&self, programs: &Path) -> Result<String> {
         let mut picture = String::new();
         let mut background = Vec::new();
@@ -106,7 +108,7 @@ impl Picture {
     }
 }
 
-/// A started command.
+/// A command that was started, with the output that it has printed.
 struct RunningCommand {
     child: Child,
     output: Arc<Mutex<Vec<u8>>>,
@@ -150,7 +152,7 @@ impl RunningCommand {
     fn wait(&mut self) -> Result<()> {
         self.child.wait()?;
         if let Some(reader) = self.reader.take() {
-            // The thread that reads the output cannot fail, so its result is ignored.
+            // Ignores the result, because the thread that reads the output cannot fail.
             let _ = reader.join();
         }
         Ok(())
@@ -161,8 +163,8 @@ impl RunningCommand {
     }
 }
 
-/// If more than six neighbouring lines differ only in their first number, keeps three of these lines and adds a line
-/// with the number of omitted lines.
+/// Shortens series of more than six neighbouring lines that differ only in their first number. Keeps three lines of
+/// each series, and adds a line that says how many lines were left out.
 fn shorten_repeats(text: &str) -> String {
     const LINES_SHOWN: usize = 3;
     let lines: Vec<&str> = text.lines().collect();

@@ -11,7 +11,7 @@ use crate::workspace;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Runs the sanitizers that are installed, and reports the missing ones.
+/// Runs the tests under each sanitizer that is installed, and reports which ones are missing.
 pub fn run() -> Result<()> {
     let nightly = nightly_sysroot();
     let mut ran = false;
@@ -23,8 +23,8 @@ pub fn run() -> Result<()> {
         None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
     }
     match &nightly {
-        // The thread sanitizer needs the source of std. If std was built without the sanitizer, the sanitizer reports
-        // false races in the locks of std.
+        // The thread sanitizer needs the source of std, which is then built with the sanitizer. Otherwise it would
+        // report races in the locks of std that do not exist.
         Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
             run_with_sanitizer("thread", &["-Zbuild-std"])?;
             ran = true;
@@ -35,7 +35,7 @@ pub fn run() -> Result<()> {
     if ran { Ok(()) } else { valgrind() }
 }
 
-/// Returns the nightly toolchain, if it can run the sanitizers.
+/// Returns the directory of the nightly toolchain; `None` if it is missing or cannot run the sanitizers.
 fn nightly_sysroot() -> Option<PathBuf> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return None;
@@ -51,7 +51,7 @@ fn run_with_sanitizer(sanitizer: &str, more: &[&str]) -> Result<()> {
     command.args(["run", "nightly", "cargo", "test", "--quiet", "--target", TARGET]).args(more);
     command.args(["-p", "dunlin-topic", "--lib", "--tests"]).current_dir(workspace::root());
     command.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
-    // The stable cargo that started this process sets these variables. Without them, the nightly cargo uses its own
+    // Removes variables that the stable cargo has set for this process, so that the nightly cargo uses its own
     // compiler.
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
@@ -60,8 +60,8 @@ fn run_with_sanitizer(sanitizer: &str, more: &[&str]) -> Result<()> {
     process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
 }
 
-/// Runs the quick tests under valgrind. Valgrind is much slower than a sanitizer and detects no races, so it is used
-/// only if no sanitizer can run.
+/// Runs the quick tests under valgrind. This is done only if no sanitizer can run, because valgrind is much slower and
+/// detects no races.
 fn valgrind() -> Result<()> {
     if process::output(Command::new("valgrind").arg("--version")).is_err() {
         println!("valgrind: SKIPPED: not installed");

@@ -1,10 +1,10 @@
-//! Keeps threads busy on all cores during tests, to show that no test depends on an idle machine.
+//! Keeps all processor cores busy with threads while tests run, to show that no test depends on an idle machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Busy threads, which end when the value is dropped.
+/// The busy threads. They end when this value is dropped.
 pub struct BusyThreads(Arc<AtomicBool>);
 
 impl BusyThreads {

@@ -1,4 +1,5 @@
-//! The stored table of runs, `tests/runs.tsv`: time, commit, step, busy threads per core, minutes, result.
+//! The table of recorded test runs, `tests/runs.tsv`. Its columns are time, commit, step, busy threads per core,
+//! minutes and result.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -35,7 +36,7 @@ impl History {
         lines.map(Row::parse).collect::<Result<_>>().map(History)
     }
 
-    /// Returns the commit of the tree. Fails if a file other than the table has uncommitted changes.
+    /// Returns the commit of the working tree. Fails if a file has uncommitted changes; the table itself may have some.
     pub fn commit() -> Result<String> {
         let git = |arguments: &[&str]| {
             process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
@@ -48,7 +49,7 @@ impl History {
         Ok(git(&["rev-parse", "--short", "HEAD"])?.trim().to_owned())
     }
 
-    /// Appends a row. Fails if the tree is at a commit other than `commit`.
+    /// Adds a row to the table. Fails if the working tree is no longer at `commit`.
     pub fn add(&self, commit: &str, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
         let now = History::commit()?;
         ensure!(
@@ -66,8 +67,8 @@ impl History {
         file.write_all(row.as_bytes()).with_context(|| format!("cannot write {PATH}"))
     }
 
-    /// Prints for each name the newest run of this name, and how many runs of this name have passed since the last
-    /// failed one.
+    /// Prints the newest run of each of these names, and how many runs of that name have passed since the last one that
+    /// failed.
     pub fn print<'n>(&self, names: impl Iterator<Item = &'n str>) {
         println!(
             "\n{:<18} {:<18} {:<9} {:>7}  {:<7} passed in a row (beside busy threads)",
@@ -89,8 +90,8 @@ impl History {
         }
     }
 
-    /// Counts the runs of `what` since the last failed run of `what`. Only runs for which `counts` returns `true` are
-    /// counted.
+    /// Returns how many runs of `what` have passed since the last one that failed. Counts only the runs for which
+    /// `counts` returns `true`.
     fn consecutive_passes(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()

@@ -1,7 +1,7 @@
 //! Runs tests with cargo-nextest, and detects flaky tests.
 //!
-//! A failed test is run a second time, alone. The second run decides only whether the test is reported as
-//! flaky. A flaky test also fails the run, unless `tests/known-flaky.tsv` lists the test.
+//! A test that fails is run a second time, alone. If it passes then, it is reported as flaky. A flaky test still fails
+//! the whole run, unless `tests/known-flaky.tsv` lists it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -16,27 +16,27 @@ use crate::process::cargo;
 use crate::tools::NEXTEST;
 use crate::workspace;
 
-/// The list of tests that may fail once, with name, date and suspected cause.
+/// The list of tests that may fail once. Each line has a test's name, a date, and the suspected cause.
 const KNOWN_FLAKY: &str = "tests/known-flaky.tsv";
-/// The number of slowest tests that are printed with their durations.
+/// How many of the slowest tests are printed with their durations.
 const SLOWEST_SHOWN: usize = 10;
 
-/// The tests to run.
+/// The selection of the tests to run, and their environment.
 #[derive(Debug, Clone, Default)]
 pub struct TestSelection {
-    /// The profile of `.config/nextest.toml` to use.
+    /// The profile to use from `.config/nextest.toml`.
     pub profile: &'static str,
-    /// Selects tests, in nextest's filter language; `None` for all.
+    /// An expression in nextest's filter language that selects tests; `None` for all tests.
     pub filter: Option<String>,
-    /// The packages whose tests run; all if empty.
+    /// The packages whose tests run; empty for all packages.
     pub packages: Vec<String>,
     /// Whether to run the tests marked `#[ignore]` instead of all other tests.
     pub ignored: bool,
-    /// Environment variables of the tests.
+    /// Environment variables that are set for the tests, as names and values.
     pub environment: Vec<(String, String)>,
 }
 
-/// Runs the selected tests. Fails with the names of failed tests.
+/// Runs the selected tests. The error names the tests that failed.
 pub fn run(selection: &TestSelection) -> Result<()> {
     let first = run_once(selection, &[])?;
     if selection.filter.is_none() {
@@ -77,7 +77,7 @@ fn report_failures(selection: &TestSelection, failed: &[&Test]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of the listed tests, with their suspected causes.
+/// Reads [`KNOWN_FLAKY`]. Returns the names of the listed tests with their suspected causes.
 fn known_flaky() -> Result<HashMap<String, String>> {
     let text = std::fs::read_to_string(workspace::root().join(KNOWN_FLAKY))
         .with_context(|| format!("cannot read {KNOWN_FLAKY}"))?;
@@ -96,16 +96,16 @@ fn parse_known_flaky(text: &str) -> Result<HashMap<String, String>> {
     Ok(known)
 }
 
-/// A test that has run.
+/// A test that has run, and its result.
 struct Test {
-    /// The name, as `package::binary$path`.
+    /// The test's name, in the form `package::binary$path`.
     name: String,
     passed: bool,
     took: Duration,
 }
 
 impl Test {
-    /// Returns the filter that selects only this test.
+    /// Returns an expression in nextest's filter language that selects only this test.
     fn filter(&self) -> Result<String> {
         let (binary, path) = self.name.split_once('$').context("nextest listed a test without a binary")?;
         let (package, binary) =
@@ -131,7 +131,7 @@ impl Outcome {
         }
     }
 
-    /// Reads one line of nextest's messages.
+    /// Reads one line of the messages that nextest prints for programs.
     fn read(&mut self, line: &str) -> Result<()> {
         let message: Value = serde_json::from_str(line).context("cannot read nextest's messages")?;
         let passed = match message["event"].as_str() {
@@ -173,12 +173,12 @@ fn command(selection: &TestSelection) -> Result<Command> {
     if selection.ignored {
         command.args(["--run-ignored", "only"]);
     }
-    // Standard output has messages for this program, standard error the output for people.
+    // nextest prints messages for this program to standard output, and messages for people to standard error.
     command.args(["--message-format", "libtest-json", "--message-format-version", "0.1"]);
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
-    // nextest starts cargo, so nextest gets the environment of the other cargo processes.
+    // nextest starts cargo, so it gets the same environment as every cargo that this program starts.
     let base = cargo(&[]);
     command.current_dir(workspace::root());
     for (name, value) in base.get_envs() {
@@ -190,7 +190,7 @@ fn command(selection: &TestSelection) -> Result<Command> {
     Ok(command)
 }
 
-/// Copies this program and returns the copy's path. The copy is the runner of the tests, because building the workspace
+/// Copies this program, and returns the path of the copy. The copy runs the tests, because a build of the workspace
 /// replaces the original.
 fn runner() -> Result<PathBuf> {
     let folder = workspace::target_directory()?.join("tools");
@@ -201,7 +201,7 @@ fn runner() -> Result<PathBuf> {
     Ok(runner)
 }
 
-/// Returns the name of the environment variable that names the runner to cargo and nextest.
+/// Returns the name of the environment variable through which cargo and nextest learn which program runs the tests.
 fn runner_variable() -> String {
     let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     format!("CARGO_TARGET_{}_RUNNER", host.replace('-', "_").to_uppercase())

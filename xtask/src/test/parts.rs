@@ -1,4 +1,4 @@
-//! The parts of `cargo xtask test --all`. Each takes less than 90 minutes on two cores.
+//! The parts that `cargo xtask test --all` runs. Each part takes less than 90 minutes on two cores.
 
 use anyhow::Result;
 
@@ -6,7 +6,7 @@ use super::nextest::{self, TestSelection};
 use super::{Step, bench, build, demo_once, doc_tests};
 use crate::{cases, chaos, check, clients, demo, nats_clients, page, process, python, race, tidy, web};
 
-/// A part of the tests: its name, its description and its steps.
+/// A part of all tests: its name, its description and its steps.
 pub struct TestPart {
     pub name: &'static str,
     pub about: &'static str,

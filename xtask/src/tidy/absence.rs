@@ -1,11 +1,12 @@
-//! Checks that each crate uses only the capabilities, such as files or clocks, that the table in ARCHITECTURE.md
-//! allows.
+//! Checks that each crate uses only those capabilities, such as files or clocks, that a table in ARCHITECTURE.md allows
+//! for it.
 //!
-//! [`CAPABILITIES`] defines the words of the table. The table allows a capability in a crate or in a module
-//! (`topic::segment`). A second table lists excepted files with reasons; an unused exception fails too. Tests, examples
-//! and benches are exempt.
+//! [`CAPABILITIES`] defines the capabilities that the table names. The table allows each of them in crates, or in
+//! single modules such as `topic::segment`. A second table lists files that are excepted, with the reasons. An
+//! exception that no file needs is an error too. Tests, examples and benches are exempt.
 //!
-//! The rule checks names and not types, so it does not find a clock that is read through a passed `Instant`.
+//! The rule looks at names and not at types. For example, it does not find code that reads the clock through an
+//! `Instant` that it received as an argument.
 
 mod capability;
 
@@ -20,7 +21,7 @@ use capability::{CAPABILITIES, Capability};
 const ALLOWED: [&str; 2] = ["capability", "used only in"];
 const EXCEPTIONS: [&str; 3] = ["file", "may name", "because"];
 
-/// Compares every source of the product with the tables.
+/// Compares every source file of the product with the two tables.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let page = repository.text(ARCHITECTURE).unwrap_or_default();
     let allowed = allowed_scopes(page, findings);
@@ -59,7 +60,7 @@ fn refusal(capability: &Capability, used: &str) -> String {
     )
 }
 
-/// Returns the crates and modules that may use each capability.
+/// Reads the first table. Returns, for each capability, the crates and modules that may use it.
 fn allowed_scopes<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<&'a str, Vec<&'a str>> {
     let rows = table::rows(page, &ALLOWED).unwrap_or_default();
     let mut allowed = BTreeMap::new();
@@ -87,7 +88,7 @@ fn known_capabilities() -> String {
     format!("it knows {}", names.join(", "))
 }
 
-/// Returns the excepted files with their capabilities, and the line of each row.
+/// Reads the table of exceptions. Returns each pair of a file and a capability, with the line of its row.
 fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, &'a str), usize> {
     let mut exceptions = BTreeMap::new();
     for row in table::rows(page, &EXCEPTIONS).unwrap_or_default() {
@@ -105,7 +106,7 @@ fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, 
     exceptions
 }
 
-/// Returns the sources of the product's crates, without test modules.
+/// Returns the source files of the product's crates with the names that they use. Leaves out modules for tests.
 pub fn product_sources<'a>(
     repository: &'a Repository,
     findings: &mut Findings,
@@ -132,19 +133,19 @@ fn is_product(path: &str) -> bool {
         && path.ends_with(".rs")
 }
 
-/// Returns the path of a module that a file declares, without its extension.
+/// Returns the path of a module that the file `path` declares, without the extension of the module's file.
 fn module_within(path: &str, name: &str) -> String {
     let stem = path.trim_end_matches(".rs");
     let folder = ["/lib", "/main", "/mod"].iter().find_map(|root| stem.strip_suffix(root)).unwrap_or(stem);
     format!("{folder}/{name}")
 }
 
-/// Whether a file is this module or a part of it.
+/// Whether a file contains this module, or a part of this module.
 fn is_module(module: &str, path: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Whether a crate or module of the table contains this file.
+/// Whether a file belongs to `scope`, which is a crate or a module in the form that the table uses.
 fn scope_contains(scope: &str, path: &str) -> bool {
     match scope.split_once("::") {
         None => path.split('/').nth(1) == Some(scope),
@@ -152,7 +153,7 @@ fn scope_contains(scope: &str, path: &str) -> bool {
     }
 }
 
-/// Returns the lines that use a capability, each with the name that it uses.
+/// Returns the lines of a file that use a capability. The value is the name that the line uses.
 fn capability_uses<'a>(capability: &Capability, names: &'a SourceNames) -> BTreeMap<usize, &'a str> {
     let uses = names.used.iter().filter(|(_, path)| capability.is_used_by(path));
     uses.map(|(line, path)| (*line, path.as_str())).collect()

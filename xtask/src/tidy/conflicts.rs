@@ -1,4 +1,4 @@
-//! Checks that no file has conflict markers of git.
+//! Checks that no file contains conflict markers, which git writes when a merge fails.
 
 use super::Findings;
 use super::repository::Repository;

@@ -1,8 +1,8 @@
-//! Compares the crate table of ARCHITECTURE.md with cargo's metadata.
+//! Compares the table of crates in ARCHITECTURE.md with the packages that cargo reports.
 //!
-//! Every crate of the product (in `crates/` and `clients/`) must have a row, the right package name, and a description.
-//! A row without a crate is a warning. The table must allow every normal and build dependency between crates of the
-//! product.
+//! Every crate of the product (in `crates/` and `clients/`) needs a row, a description, and the package name that
+//! follows from its folder. A row without a crate is a warning. The table must allow every normal and build dependency
+//! between crates of the product.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::workspace::Package;
 
 const HEADER: [&str; 3] = ["crate", "purpose", "may depend on"];
 
-/// Compares the table in ARCHITECTURE.md with the workspace's packages.
+/// Compares the table with the packages of the workspace.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let page = repository.text(ARCHITECTURE).unwrap_or_default();
     let Some(rows) = table::rows(page, &HEADER) else {
@@ -74,7 +74,8 @@ fn forbidden_dependency(from: &str, to: &str) -> String {
     )
 }
 
-/// Returns the package name of a crate. The crate of the embeddable node has the plain name `dunlin`.
+/// Returns the package name that the crate in this folder must have. The crate of the embeddable node is an exception:
+/// its name is just `dunlin`.
 fn package_name(folder: &str) -> String {
     if folder == "dunlin" { folder.to_owned() } else { format!("dunlin-{folder}") }
 }

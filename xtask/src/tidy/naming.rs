@@ -1,19 +1,21 @@
-//! Checks for names of files, folders, modules, types and functions that do not describe their contents.
+//! Finds names that say nothing about the contents, such as `utils`. Checks the names of files, folders, modules, types
+//! and functions.
 //!
-//! [`BANNED`] lists the words that must not be the name of a type or module, or the first word of a function's name.
+//! The file [`BANNED`] lists words that must not be the name of a type or module, and words with which the name of a
+//! function must not begin.
 
 use super::repository::Repository;
 use super::{Findings, source};
 
-/// Words that do not describe any contents.
+/// Words that say nothing about the contents of a file or folder.
 const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 
-/// A file with a heading, then a line for each banned word: the word, a tab, and what to write instead. A word that
-/// ends with `_` forbids the functions whose names begin with it, and the function whose name is the word without `_`.
+/// The list of banned words. After a heading, each line has a word, a tab, and what to write instead. A word that ends
+/// with `_` concerns functions: no function's name may begin with it, or be the word without `_`.
 const BANNED: &str = "xtask/src/tidy/banned-names.tsv";
 
-/// Checks the names of Rust files, their folders, and of modules, types and functions declared inside of files.
+/// Checks the names of Rust files and their folders, and of the modules, types and functions that the files declare.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let list = repository.text(BANNED).unwrap_or_default();
     let banned: Vec<(&str, &str)> = list.lines().skip(1).filter_map(|line| line.split_once('\t')).collect();
@@ -23,7 +25,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(path, 1, advice(part, word));
             }
         }
-        // A source that cannot be parsed is skipped, because another rule reports it.
+        // Skips a source that cannot be parsed, because another rule reports it.
         for (line, module) in source::names(text).map(|names| names.modules).unwrap_or_default() {
             if let Some(word) = empty_word(&module) {
                 findings.fail(path, line, advice(&module, word));
@@ -38,7 +40,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// A name declared in a source file.
+/// A name that a source file declares.
 enum Declaration<'a> {
     /// The name of a type or module.
     Item(&'a str),
@@ -51,7 +53,7 @@ impl<'a> Declaration<'a> {
         name
     }
 
-    /// Whether the first column of [`BANNED`] forbids this name.
+    /// Whether `word`, an entry of [`BANNED`], forbids this name.
     fn is_banned(&self, word: &str) -> bool {
         match (self, word.strip_suffix('_')) {
             (Declaration::Item(name), None) => *name == word,
@@ -61,7 +63,7 @@ impl<'a> Declaration<'a> {
     }
 }
 
-/// Returns the types, modules and functions that are declared at the beginning of a line, with their lines.
+/// Returns the types, modules and functions whose declarations begin at the start of a line, each with its line number.
 fn declarations(text: &str) -> impl Iterator<Item = (usize, Declaration<'_>)> {
     text.lines().zip(1..).filter_map(|(line, number)| {
         let mut line = line.trim_start();

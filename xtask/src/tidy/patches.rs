@@ -1,4 +1,4 @@
-//! Checks that every mutant patch of the chaos tests can be applied to the tree.
+//! Checks that every mutant patch, which adds a bug for the chaos tests to find, can be applied to the tree.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use super::Findings;
 use super::repository::Repository;
 use crate::workspace;
 
-/// Checks each patch with git, without changing files.
+/// Checks each patch with git. Changes no files.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts().filter(|(path, _)| path.ends_with(".patch")) {
         if let Err(reason) = check_patch(text) {
@@ -21,7 +21,7 @@ fn check_patch(patch: &str) -> Result<(), String> {
     git.args(["apply", "--check", "-"]).current_dir(workspace::root());
     git.stdin(Stdio::piped()).stderr(Stdio::piped());
     let output = git.spawn().and_then(|mut git| {
-        // Writing fails if git stops reading; git's output then contains the reason.
+        // Ignores the error: if git stops reading, its output contains the reason.
         let _ = git.stdin.take().map(|mut stdin| stdin.write_all(patch.as_bytes()));
         git.wait_with_output()
     });
@@ -36,7 +36,7 @@ fn check_patch(patch: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Returns a patch that changes the second line of this file.
+    /// Returns a patch that changes the line `line`, which is the second line of this file.
     fn patch(line: &str) -> String {
         let path = "xtask/src/tidy/patches.rs";
         format!("A bug.\n\n--- a/{path}\n+++ b/{path}\n@@ -1,3 +1,2 @@\n {line}\n-\n use std::io::Write;\n")

@@ -1,8 +1,8 @@
 //! Checks the sentences of the documentation.
 //!
-//! A sentence in `README.md` or a page of `docs/` has at most 35 words, and does not begin
-//! with Who, What, Whose or That. Paragraphs, list items and table cells are checked; headings, table headers and
-//! code blocks are not. A code span counts as one word. The generated page `docs/benchmarks.md` is exempt.
+//! A sentence in `README.md` or in a page of `docs/` must have at most 35 words, and must not begin with Who, What,
+//! Whose or That. The rule checks paragraphs, list items and table cells. It does not check headings, table headers and
+//! code blocks. A code span counts as one word. The page `docs/benchmarks.md` is exempt, because it is generated.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
@@ -12,12 +12,12 @@ use super::repository::Repository;
 const GENERATED: &str = "docs/benchmarks.md";
 const WORDS_MAX: usize = 35;
 const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
-/// Words with a full stop that does not end a sentence. `etc.` ends a sentence if the next word begins with a capital
-/// letter.
+/// Abbreviations whose full stop does not end a sentence. After `etc.`, a sentence ends nevertheless if the next word
+/// begins with a capital letter.
 const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "cf.", "vs.", "approx.", "incl."];
-/// The text that replaces a code span when words are counted.
+/// A text that stands for a code span when words are counted.
 const CODE: &str = "`…`";
-/// The number of words that a finding shows.
+/// How many words of a sentence a finding shows.
 const WORDS_SHOWN: usize = 6;
 
 /// Checks the sentences of every page.
@@ -31,7 +31,7 @@ fn is_documentation(path: &str) -> bool {
     path == "README.md" || path.starts_with("docs/") && path.ends_with(".md") && path != GENERATED
 }
 
-/// Returns the errors in a page's sentences, with their lines.
+/// Returns the errors in the sentences of a page, each with its line.
 fn find_errors(page: &str) -> Vec<(usize, String)> {
     let mut errors = Vec::new();
     for block in blocks(page) {
@@ -57,13 +57,13 @@ fn find_errors(page: &str) -> Vec<(usize, String)> {
     errors
 }
 
-/// Returns the letters of a word up to its first other character, without leading punctuation.
+/// Returns the letters with which a word begins, after any punctuation before them.
 fn leading_letters(word: &str) -> &str {
     let word = word.trim_start_matches(|letter: char| !letter.is_alphanumeric() && letter != '`');
     word.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
 }
 
-/// Whether this is a word and not a separate punctuation mark.
+/// Whether this is a word. Separate punctuation marks are no words.
 fn is_word(word: &&str) -> bool {
     word.contains(CODE) || word.contains(char::is_alphanumeric)
 }
@@ -78,7 +78,7 @@ struct Word {
 #[derive(Default)]
 struct Block {
     words: Vec<Word>,
-    /// Whether the next text continues the last word without a blank.
+    /// Whether the last word continues with the text that follows, because no blank separates them.
     unfinished: bool,
 }
 

@@ -1,6 +1,6 @@
-//! The input of the rules: all text files that git knows, and cargo's packages.
+//! The input of the tidiness rules: all text files of the repository, and cargo's packages.
 //!
-//! The rules' tests make small repositories in memory. Ignored files are not included.
+//! Files that git ignores are not included. The tests of the rules make small repositories in memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,12 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace::{self, Package};
 
-/// The input of the rules. Paths use `/` and start at the repository's root.
+/// The input of the tidiness rules. Paths use `/`, and start at the repository's root.
 #[derive(Default)]
 pub struct Repository {
     files: BTreeMap<String, File>,
     pub packages: Vec<Package>,
-    /// Ignored files and folders at the root, which pages may name.
+    /// The files and folders in the root that git ignores. Pages may name them, although they may not exist.
     pub ignored: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct Repository {
 type File = Option<String>;
 
 impl Repository {
-    /// Reads the working tree, including uncommitted files.
+    /// Reads the working tree. Files that are not committed yet are included.
     pub fn read() -> Result<Repository> {
         let root = workspace::root();
         let mut git = Command::new("git");
@@ -32,8 +32,8 @@ impl Repository {
         let listing = process::text(&mut git).context("cannot list the repository's files with git")?;
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
-            // git lists a deleted file until the deletion is committed, so a file that cannot be read is skipped. A
-            // symbolic link is read as its target.
+            // Skips a file that cannot be read: git lists a deleted file until the deletion is committed. For a
+            // symbolic link, reads the file to which it points.
             let Ok(bytes) = fs::read(root.join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).ok());
         }
@@ -42,7 +42,7 @@ impl Repository {
         Ok(Repository { files, packages: workspace::packages()?, ignored })
     }
 
-    /// Iterates over all text files, with their paths.
+    /// Iterates over all text files: the path and the text of each.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
     }
@@ -51,12 +51,12 @@ impl Repository {
         self.files.get(path)?.as_deref()
     }
 
-    /// Iterates over all paths, including those of files that are not text.
+    /// Iterates over the paths of all files, including those that are not text.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
 
-    /// Whether a file exists, or a folder with files.
+    /// Whether there is a file with this path, or a folder that contains files.
     pub fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         self.files.contains_key(path)

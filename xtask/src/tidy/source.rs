@@ -1,36 +1,36 @@
-//! The names that a Rust source uses, by line, outside and inside of its tests.
+//! Finds the names that a Rust source file uses and declares, and the names of its tests, each with its line.
 //!
-//! The source is split into tokens, not parsed: comments and strings are skipped, macros are included, and
-//! types are unknown. A path is one name (`std::fs::File`); each path of a braced `use` is separate. Items
-//! under `#[cfg(test)]`, or another `cfg` that requires `test`, are left out.
+//! The source is only split into tokens, so the types of values are unknown. Comments and strings are skipped; the
+//! arguments of macros are included. A whole path such as `std::fs::File` is one name, and each path of a braced `use`
+//! is a name of its own. Items under `#[cfg(test)]`, or under another `cfg` that requires `test`, are left out.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// The keywords before the name of a type in its declaration.
+/// The keywords that declare a type. The type's name follows the keyword.
 const TYPE_KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
 /// The names that one source file uses and declares.
 #[derive(Debug, Default)]
 pub struct SourceNames {
-    /// Each path or single word in the source, with its line.
+    /// All paths and single words in the source, each with its line.
     pub used: Vec<(usize, String)>,
-    /// Modules declared with `mod name;` or `mod name {`, with their lines.
+    /// The modules that the source declares, with `mod name;` or `mod name {`, each with its line.
     pub modules: Vec<(usize, String)>,
-    /// Types declared with `pub` without a restriction, with their lines.
+    /// The types that the source declares with an unrestricted `pub`, each with its line.
     pub public_types: Vec<(usize, String)>,
-    /// Modules in separate files that are compiled only for tests.
+    /// The modules that the source declares for tests only, and that are in separate files.
     pub test_modules: Vec<String>,
 }
 
-/// Reads the names of a source. Fails if it is not valid Rust.
+/// Returns the names in a source. Fails if the source is not valid Rust.
 pub fn names(source: &str) -> Result<SourceNames, String> {
     let mut names = SourceNames::default();
     names.walk("", tokens(source)?);
     Ok(names)
 }
 
-/// Returns the functions with `#[test]`, or with an attribute whose path ends with `test` (`#[tokio::test]`), with
-/// their lines. Tests whose names come from a macro are not found.
+/// Returns the names of tests, each with its line. A test is a function with `#[test]`, or with an attribute whose path
+/// ends with `test`, such as `#[tokio::test]`. Does not find tests whose names come from a macro.
 pub fn tests(source: &str) -> Result<Vec<(usize, String)>, String> {
     let mut tests = Vec::new();
     collect_tests(tokens(source)?, &mut tests);
@@ -53,7 +53,7 @@ fn collect_tests(tokens: TokenStream, tests: &mut Vec<(usize, String)>) {
     }
 }
 
-/// Whether these tokens begin with an attribute that marks a test.
+/// Whether these tokens begin with an attribute that makes a function a test.
 fn marks_test_function(tokens: &[TokenTree]) -> bool {
     let [TokenTree::Punct(mark), TokenTree::Group(attribute), ..] = tokens else { return false };
     let path = attribute.stream().into_iter().take_while(|token| match token {
@@ -65,7 +65,7 @@ fn marks_test_function(tokens: &[TokenTree]) -> bool {
         && path.last().is_some_and(|last| matches!(last, TokenTree::Ident(word) if word == "test"))
 }
 
-/// Returns the name and line of a function. The tokens begin with the function's other attributes and its signature.
+/// Returns the name of a function and its line. The tokens begin after the attribute that makes the function a test.
 fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
     let end = tokens.iter().position(ends_item).unwrap_or(tokens.len());
     tokens[..end].windows(2).find_map(|pair| match pair {
@@ -77,7 +77,8 @@ fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
 }
 
 impl SourceNames {
-    /// Adds all names in the tokens. `prefix` is the path before a braced group of a `use`, or empty.
+    /// Adds all names in these tokens. If the tokens are a braced group of a `use`, `prefix` is the path before the
+    /// group; otherwise it is empty.
     fn walk(&mut self, prefix: &str, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -95,7 +96,7 @@ impl SourceNames {
         }
     }
 
-    /// Adds the path with which these tokens begin. Returns the number of tokens in the path.
+    /// Adds the path with which these tokens begin. Returns how many tokens the path has.
     fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
         let line = tokens[0].span().start().line;
         let mut path = prefix.to_owned();
@@ -130,8 +131,9 @@ impl SourceNames {
         at
     }
 
-    /// Returns the number of tokens of a test's attribute and of the item after it, up to the `{…}` or `;`. The tokens
-    /// begin with this attribute. Adds modules in separate files to `test_modules`.
+    /// Skips an item that is compiled only for tests. The tokens begin with the item's attribute. Returns the number of
+    /// tokens up to the end of the item, which is `{…}` or `;`. If the item is a module in a separate file, adds it to
+    /// `test_modules`.
     fn skip_item(&mut self, tokens: &[TokenTree]) -> usize {
         if matches!(&tokens[1], TokenTree::Punct(mark) if mark.as_char() == '!') {
             return tokens.len();
@@ -148,7 +150,8 @@ impl SourceNames {
     }
 }
 
-/// Returns the name of the type that these tokens, which follow `pub`, declare. Returns `None` if they declare no type.
+/// Returns the name of the type that a declaration declares; `None` if it declares no type. The tokens are those after
+/// `pub`.
 fn type_name(tokens: &[TokenTree]) -> Option<String> {
     match tokens {
         [TokenTree::Ident(word), rest @ ..] if word == "unsafe" => type_name(rest),
@@ -175,8 +178,8 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
-/// Whether these tokens are `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, …))]` or `#![cfg(test)]`, but not
-/// `#[cfg(not(test))]`.
+/// Whether these tokens begin with an attribute that leaves an item to tests: `#[test]`, `#[cfg(test)]`,
+/// `#[cfg(all(test, …))]` or `#![cfg(test)]`, but not `#[cfg(not(test))]`.
 fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     let mut tokens = tokens.iter();
     let marked = matches!(tokens.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == '#');

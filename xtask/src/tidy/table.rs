@@ -1,6 +1,6 @@
-//! Reads Markdown tables such as those in ARCHITECTURE.md. A table is identified by the words of its header row.
+//! Reads Markdown tables, such as those in ARCHITECTURE.md. A table is found by the words of its header row.
 
-/// A row of a table: its line, numbered from 1, and its cells.
+/// A row of a table: the number of its line, counted from 1, and its cells.
 #[derive(Debug)]
 pub struct Row<'a> {
     pub line: usize,
@@ -12,7 +12,7 @@ pub fn rows<'a>(page: &'a str, header: &[&str]) -> Option<Vec<Row<'a>>> {
     let mut lines = page.lines().enumerate();
     lines.find(|(_, line)| cells(line).is_some_and(|cells| cells == header))?;
     let below = lines.map_while(|(index, line)| Some(Row { line: index + 1, cells: cells(line)? }));
-    // The first line below a header is the line of dashes, which is skipped.
+    // Skips the first line below the header, which consists of dashes.
     Some(below.skip(1).filter(|row| row.cells.len() == header.len()).collect())
 }
 

@@ -1,19 +1,19 @@
 //! Checks that the name of a public type has one meaning in the whole product.
 //!
-//! Two types of different crates may share a name if one represents the other, such as a protocol's message that
-//! represents a type of the product. [`LIST`] has a line for each such name; a line for a name that is not shared is an
-//! error too. Types of `pub(crate)` and narrower, generated code and tests are exempt.
+//! Two types in different files may share a name only if one represents the other, such as a protocol's message that
+//! represents a type of the product. The file [`LIST`] has a line for each shared name. A line for a name that is not
+//! shared is an error too. Types that are not fully public, generated code and tests are exempt.
 
 use std::collections::BTreeMap;
 
 use super::repository::Repository;
 use super::{Findings, absence};
 
-/// A file with a heading, then a line for each shared name: the name, a tab, and the reason why all types of
-/// this name mean the same.
+/// The list of shared names. After a heading, each line has a name, a tab, and the reason why all types with this name
+/// mean the same.
 const LIST: &str = "xtask/src/tidy/same-type-names.tsv";
 
-/// Compares the names of all public types with each other and with the list.
+/// Finds public types that share a name, and compares these names with the list.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let mut unused_names = read_list(repository, findings);
     for (name, files) in shared_names(repository) {
@@ -38,10 +38,11 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// Returns the names of public types that occur in more than one file, with these files and their lines.
+/// Returns the names of public types that more than one file declares. For each name, the value has these files and the
+/// line of each declaration.
 fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usize>> {
     let mut names: BTreeMap<String, BTreeMap<&str, usize>> = BTreeMap::new();
-    // A source that cannot be parsed is skipped, because another rule reports it.
+    // Skips a source that cannot be parsed, because another rule reports it.
     for (path, source) in absence::product_sources(repository, &mut Findings::default()) {
         if path.contains("/generated/") {
             continue;
@@ -54,7 +55,7 @@ fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usiz
     names
 }
 
-/// Returns the names in the list, with their lines.
+/// Returns the names in the list, and the line of each.
 fn read_list<'a>(repository: &'a Repository, findings: &mut Findings) -> BTreeMap<&'a str, usize> {
     let list = repository.text(LIST).unwrap_or_default();
     let mut listed = BTreeMap::new();
@@ -75,7 +76,8 @@ mod tests {
 
     const LANE: (&str, &str) = ("crates/a/src/a.rs", "pub struct Lane;");
 
-    /// Returns the findings for a repository with [`LANE`], one other file, and a list of one line.
+    /// Returns the findings for a repository that contains [`LANE`], the file `path` with the text `text`, and a list
+    /// with the line `line`.
     fn findings(path: &str, text: &str, line: &str) -> Vec<String> {
         let list = format!("name\treason\n{line}");
         let list = if line.is_empty() { "" } else { list.as_str() };

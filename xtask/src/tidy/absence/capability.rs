@@ -1,12 +1,12 @@
-//! The capabilities of the table in ARCHITECTURE.md, recognized by names of the standard library and of well-known
-//! crates.
+//! The capabilities that the table in ARCHITECTURE.md can name. The rule recognizes them by names in the standard
+//! library and in well-known crates.
 
-/// Something that only some crates may use, such as sockets. Code counts as using it if the code names one of `paths`.
+/// A capability, such as the use of use, which only sockets. Code counts as using it if the code names one of `paths`.
 pub struct Capability {
     pub name: &'static str,
-    /// Paths, or parts of paths, that use the capability.
+    /// Rust paths whose occurrence in code means that the code uses the capability. They may be parts of longer paths.
     paths: &'static [&'static str],
-    /// Names of plain values. A path that ends with such a name is always allowed.
+    /// Names of types that are plain values. A path that ends with one of them is always allowed.
     values: &'static [&'static str],
     pub instead: &'static str,
 }
@@ -95,15 +95,15 @@ pub const CAPABILITIES: &[Capability] = &[
 ];
 
 impl Capability {
-    /// Whether a path in a source uses this capability.
+    /// Whether code that contains this path uses the capability.
     pub fn is_used_by(&self, path: &str) -> bool {
         let last = path.rsplit("::").next().unwrap_or(path);
         !self.values.contains(&last) && self.paths.iter().any(|part| has_part(path, part))
     }
 }
 
-/// Whether a path contains `part` as whole words: `std::io::File::open` contains `File::open`, but `File::opened` does
-/// not.
+/// Whether `path` contains `part`, at the boundaries of words: `std::io::File::open` contains `File::open`, but
+/// `File::opened` does not.
 fn has_part(path: &str, part: &str) -> bool {
     format!("::{path}::").contains(&format!("::{part}::"))
 }
