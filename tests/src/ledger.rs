@@ -19,9 +19,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Parses a line of the writer's output: `try N`, `ack FIRST LAST EPOCH SEQ` (record LAST has sequence number SEQ,
-    /// the others have the numbers before it), `acks FIRST LAST` (acknowledged, at unknown positions), `err WHY`, or
-    /// `last N`.
+    /// Parses a line of the writer's output: `try N`, `ack FIRST LAST EPOCH SEQ`, `acks FIRST LAST`, `err WHY`, or
+    /// `last N`. In `ack`, record LAST has sequence number SEQ, and the others have the numbers before it. In `acks`, the
+    /// positions of the acknowledged records are unknown.
     pub fn add_line(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();

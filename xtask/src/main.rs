@@ -43,7 +43,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Download the recorded markets that are missing in data/, and verify their checksums
+    /// Download the recordings that are missing in data/, and verify their checksums
     Data,
     /// Download the recordings, build the programs and run `dunlin demo` with the given arguments
     Demo(demo::Options),

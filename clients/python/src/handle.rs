@@ -1,5 +1,5 @@
-//! Handles for the client's objects that Python uses. Any thread may close a handle. Only one thread at a time may use
-//! it, and no child process may use it.
+//! Handles for the client's objects that Python uses. Only one thread at a time may use a handle, but any thread may
+//! close it. A child process may not use the handles of its parent.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -125,8 +125,8 @@ impl<T: Send + 'static> SharedHandle<T> {
         value
     }
 
-    /// Calls a function that may wait, without the interpreter's lock. Fails if another thread waits in a call on the
-    /// value.
+    /// Calls a function that may wait. Releases the interpreter's lock during the call. Fails if another thread waits
+    /// in a call on the value.
     pub fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -223,14 +223,14 @@ fn run_until_closed<T: Send + 'static, R: Send>(
     run_interruptible(py, move || watched.closed.load(Ordering::Acquire), call)
 }
 
-/// Calls a function without the interpreter's lock. The returned guard has to be held while the interpreter
-/// uses the result.
+/// Calls a function, and releases the interpreter's lock during the call. Keep the returned guard as long as the
+/// interpreter uses the result.
 pub fn run_detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, InterpreterGuard) {
     py.detach(|| (call(), InterpreterGuard::new_or_park()))
 }
 
-/// Calls a function that may wait, without the interpreter's lock. The wait ends when `is_cancelled` returns `true` or
-/// a signal handler raises an exception.
+/// Calls a function that may wait. Releases the interpreter's lock during the call. The wait ends when `is_cancelled`
+/// returns `true` or a signal handler raises an exception.
 pub fn run_interruptible<R: Send>(
     py: Python<'_>,
     is_cancelled: impl Fn() -> bool + Send + 'static,

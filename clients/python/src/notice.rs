@@ -1,4 +1,4 @@
-//! Notices as Python classes, for use with `match`. Their attributes are described in `docs/topic.md`.
+//! Notices as Python classes, for use with `match`. `docs/topic.md` describes the attributes of these classes.
 
 use std::sync::Arc;
 

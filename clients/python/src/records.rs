@@ -4,7 +4,7 @@
 //! buffers:
 //!
 //! ```text
-//! heads     each record's fields, and where its payload and metadata begin; a last entry says where the last ones end
+//! heads     for each record: its fields, and where its payload and metadata begin; a final entry has the sizes of both
 //! payloads  all payloads, without separators
 //! metas     the metadata of all records, as encoded in their frames, without separators
 //! ```

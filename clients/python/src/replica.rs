@@ -349,7 +349,7 @@ impl PyReplica {
         })
     }
 
-    /// The number of events of each kind since the replica was created, by the kind's name.
+    /// For each kind of event, by its name, how many such events have occurred since the replica was created.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts: ReplicaCounts =

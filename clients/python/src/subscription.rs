@@ -81,7 +81,7 @@ impl Subscription {
         Ok(self.events(IterationMode::Batches(records_max)))
     }
 
-    /// Ends the subscription. Calls that wait for its events end too.
+    /// Ends the subscription. Calls that wait for the subscription's events end too.
     fn close(&self, py: Python<'_>) {
         self.source.subscriber.close(py);
     }

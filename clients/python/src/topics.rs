@@ -74,7 +74,7 @@ impl TopicArguments {
     }
 }
 
-/// Returns a topic's description as a dictionary from property names to values.
+/// Returns a topic's description as a dictionary. Its keys are the names of the topic's properties.
 pub fn description<'py>(py: Python<'py>, topic: &TopicDescription) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let config = &topic.config;

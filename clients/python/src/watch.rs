@@ -65,7 +65,8 @@ impl RawWatch {
         })
     }
 
-    /// The last revision that the watch has received, whether or not it changed the watched keys; 0 before the first.
+    /// The last revision that the watch has received, even if none of the watched keys changed in it; 0 before the
+    /// first one.
     #[getter]
     fn revision(&self, py: Python<'_>) -> PyResult<u64> {
         self.watch.try_with(py, |watch| Ok(watch.revision()))

@@ -96,7 +96,7 @@ impl SceneViewer {
     }
 }
 
-/// Fails for an invalid name of a world.
+/// Fails if the text is no valid name of a world.
 #[pyfunction(name = "_check_world")]
 pub fn check_world(name: &str) -> PyResult<()> {
     check_world_name(name).map_err(|error| PyValueError::new_err(error.to_string()))

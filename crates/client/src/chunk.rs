@@ -38,7 +38,8 @@ impl Chunks {
         self.delivered = delivered;
     }
 
-    /// Returns a buffer with room for a message of `need` bytes, which begins with the undelivered bytes.
+    /// Returns the buffer to read into. It begins with the undelivered bytes, and has room for a message of `need`
+    /// bytes.
     #[inline]
     pub(crate) fn reserve(&mut self, need: usize) -> &mut Vec<u8> {
         let capacity = need.max(self.chunk_bytes);

@@ -228,8 +228,9 @@ impl Client {
         self.open_subscription(request, wait)
     }
 
-    /// Makes a subscription without waiting for the node. Logs in `after` continue after their position; other logs
-    /// start as the options say. If the node refuses the subscription, the first read returns the error.
+    /// Makes a subscription without waiting for the node. A log that is in `after` continues after the position stated
+    /// there. All other logs start as the options say. If the node refuses the subscription, the first read returns the
+    /// error.
     pub fn subscribe_nowait(
         &self,
         pattern: &str,
@@ -328,7 +329,7 @@ impl SharedClient {
 
     pub(crate) fn wait_until_written(&self, waker: &HandleWaker) {
         if !self.outbox.is_empty() {
-            // The result does not matter: either the bytes have left, or the connection is lost.
+            // Ignores the result: either all bytes were written, or the connection is lost.
             let _ = self.wait_until(waker, WaitStrategy::Parked, None, || self.outbox.is_empty());
         }
     }

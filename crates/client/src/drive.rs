@@ -22,7 +22,7 @@ pub(crate) enum WaitOutcome {
 }
 
 impl SharedClient {
-    /// Waits until `done` returns `true`, at most until `until`.
+    /// Waits until `done` returns `true`, or until the time `until`.
     #[inline]
     pub(crate) fn wait_until(
         &self,
@@ -144,7 +144,8 @@ impl SharedClient {
         }
     }
 
-    /// Sleeps while another thread reads, until `done` or until this thread has to lead.
+    /// Sleeps while another thread reads the connection. Ends when `done` returns `true`, or when this thread has to
+    /// read.
     #[cold]
     fn follow(
         &self,

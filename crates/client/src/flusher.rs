@@ -1,7 +1,8 @@
 //! Sends partly filled batches, and reads responses, when no thread waits on the client.
 //!
 //! A client that uses [`send`](dunlin_topic::Publish::send) has a flusher thread from its first batch on. The thread
-//! sleeps while nothing is batched or unanswered, and drives the connection only if no other thread does.
+//! sleeps while no batch has records and no batch waits for a response. It drives the connection only if no other
+//! thread does.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -73,8 +74,8 @@ impl Flusher {
         }
     }
 
-    /// Sleeps until a batch has to be sent or, if `polls`, until the thread has to read responses. Returns `false` if
-    /// the thread has to end.
+    /// Sleeps until a batch has to be sent. If `polls` is set, also ends when the thread has to read responses. Returns
+    /// `false` if the thread has to end.
     fn sleep(&self, polls: bool) -> bool {
         let mut state = lock(&self.state);
         while !state.is_due && !state.must_end {

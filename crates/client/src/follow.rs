@@ -95,7 +95,8 @@ impl Followers {
         self.armed.store(true, Ordering::SeqCst);
     }
 
-    /// Wakes the other tasks after the task that read the connection has left, unless the reactor wakes them.
+    /// Wakes the other tasks after one task has stopped reading the connection. Does nothing if the reactor will wake
+    /// them.
     pub(crate) fn wake_readers_unless_armed(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
         self.threads.wake_one();

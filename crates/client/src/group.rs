@@ -106,7 +106,8 @@ pub enum GroupEvent<'a> {
     Notice(Notice),
 }
 
-/// The result of acknowledging, returning or renewing claims: how many claims succeeded, and which claims had ended.
+/// The result of acknowledging claims, giving them back, or renewing them: for how many this succeeded, and which ones
+/// had ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
     /// The number of claims that were settled or renewed.
@@ -223,7 +224,7 @@ impl Member {
         }
     }
 
-    /// Waits until there may be a record or a notice; `false` after `timeout`.
+    /// Waits until there may be a record or a notice. Returns `false` if `timeout` has passed before that.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         self.subscriber.wait(timeout)
     }
@@ -234,7 +235,7 @@ impl Member {
         self.subscriber.poll_ready(cx)
     }
 
-    /// Returns the next record or notice; `None` after `timeout`.
+    /// Returns the next record or notice; `None` if none arrives within `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<GroupEvent<'_>>, SubscribeError> {
         Ok(if self.subscriber.receive_within(timeout)? { Some(self.take()) } else { None })
     }
@@ -256,9 +257,10 @@ impl Member {
         self.subscriber.send_unsubscribe();
     }
 
-    /// Leaves the group. Open claims are available to other members at once, and their attempts do not count.
-    /// In a `share` group all delivered records count as consumed; a member that is dropped instead loses its
-    /// last records, and the others receive a gap.
+    /// Leaves the group. Open claims are available to other members at once, and their attempts do not count. In a
+    /// `share` group, the records that this member has taken count as consumed. Delivered records that it has not taken
+    /// are lost, and the other members receive a gap. If the member is dropped without this call, the gap also covers
+    /// the records that it took last.
     pub fn leave(mut self) {
         if let Some(last) = self.last_taken() {
             self.subscriber.consume_through(last);
@@ -277,18 +279,18 @@ impl Member {
         last
     }
 
-    /// Acknowledges claims: the work on their records is done.
+    /// Acknowledges claims, because the work on their records is done.
     pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.settler().ack(tokens)
     }
 
-    /// Returns claims, each given by its token and a delay. The node delivers the claim's record again after this delay
-    /// at the earliest.
+    /// Gives claimed records back to the group. Each entry has the token of a claim and a delay: the node delivers the
+    /// claim's record again after this delay at the earliest.
     pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         self.settler().nack(claims)
     }
 
-    /// Renews claims: each lasts a whole claim duration from now.
+    /// Renews claims. The full duration of each claim starts again now.
     pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.settler().renew(tokens)
     }
@@ -308,7 +310,7 @@ pub struct ClaimSettler {
 }
 
 impl ClaimSettler {
-    /// Acknowledges claims: the work on their records is done.
+    /// Acknowledges claims, because the work on their records is done.
     pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         self.settle(|request| {
@@ -316,8 +318,8 @@ impl ClaimSettler {
         })
     }
 
-    /// Returns claims, each given by its token and a delay. The node delivers the claim's record again after this delay
-    /// at the earliest.
+    /// Gives claimed records back to the group. Each entry has the token of a claim and a delay: the node delivers the
+    /// claim's record again after this delay at the earliest.
     pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         let tokens: Vec<NackedToken> = claims
@@ -332,7 +334,7 @@ impl ClaimSettler {
         })
     }
 
-    /// Renews claims: each lasts a whole claim duration from now.
+    /// Renews claims. The full duration of each claim starts again now.
     pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.shared.check_version(MessageKind::Renew)?;
         let subscription = self.subscription;

@@ -1,9 +1,9 @@
 //! Keys and values, leases and locks of the cluster.
 //!
 //! Invariants:
-//! - A command is sent once. If its response is lost, the result is [`Unknown`](KvError::Unknown): read the
-//!   keys to decide whether to repeat the command. Queries and repeatable commands are sent again on the next
-//!   connection.
+//! - A command is sent only once. If its response is lost, the result is [`Unknown`](KvError::Unknown): read the keys
+//!   to decide whether to repeat the command. Queries, and the few commands that can be repeated without further
+//!   effect, are sent again on the next connection.
 //! - Reads are linearizable, except through [`Kv::stale`].
 
 mod error;
@@ -203,7 +203,7 @@ impl Kv {
         }
     }
 
-    /// Sends any query, and waits for its response.
+    /// Sends a query of any kind, and waits for its response.
     pub fn query(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult, KvError> {
         self.query_within(query, self.response_timeout())
     }
@@ -219,7 +219,7 @@ impl Kv {
         Ok(ControlQueryResult::decode(&answer)?)
     }
 
-    /// Sends any command once, and waits for its response.
+    /// Sends a command of any kind once, and waits for its response.
     pub fn command(&self, command: &ControlCommand<'_>) -> Result<ControlReply, KvError> {
         self.begin(command)?.wait()
     }

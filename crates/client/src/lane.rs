@@ -361,7 +361,7 @@ impl PublishLane {
         }
     }
 
-    /// Whether a refusal must be handled before new records receive numbers.
+    /// Whether a refusal has still to be handled, so that new records cannot receive numbers yet.
     pub(crate) fn is_settling(&self) -> bool {
         self.refused_from.is_some()
     }

@@ -27,10 +27,9 @@ pub struct ClientLimits {
     /// The upper limit of the first random wait before reconnecting, in ms. The limit doubles with each attempt, up to
     /// `backoff_max_ms`.
     pub backoff_base_ms: u64,
-    /// The highest upper limit of the random wait before reconnecting, in ms.
+    /// The largest value, in ms, to which the upper limit of the random wait grows.
     pub backoff_max_ms: u64,
-    /// The number of heartbeat intervals without a message from the node after which a wait fails; the next call tries
-    /// again.
+    /// A wait fails after this many heartbeat intervals without a message from the node. The next call tries again.
     pub patience_heartbeats: u32,
     /// The longest wait for a response from a live node, in ms.
     pub answer_ms_max: u64,

@@ -36,7 +36,7 @@ pub enum RelayOutcome {
 /// thread that calls [`Relay::send`].
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
-/// Forwards batches of records of other publishers to one topic.
+/// Forwards batches of records to one topic. The records come from other publishers.
 pub struct Relay {
     shared: Arc<SharedClient>,
     inner: Arc<RelayShared>,
@@ -52,7 +52,6 @@ pub(crate) struct RelayShared {
 
 #[derive(Default)]
 struct State {
-    /// For each partition, the number that the first record of the next batch receives if the batch has no producer's
     /// For each partition, the number that the relay gives to the next record whose producer does not number its
     /// records.
     next: Vec<u64>,

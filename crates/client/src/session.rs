@@ -42,7 +42,7 @@ pub struct Disconnection {
 #[derive(Debug, Default)]
 pub(crate) struct ClientSession {
     pub(crate) is_up: bool,
-    /// Since when and why there is no connection; `None` before the first connection.
+    /// The time since which there is no connection, and the reason; `None` before the first connection.
     pub(crate) disconnection: Option<Disconnection>,
     /// The number of connections made so far.
     pub(crate) generation: u64,
@@ -68,7 +68,7 @@ pub(crate) struct ClientSession {
     workers: WorkerTable,
 }
 
-/// The contents of the message that begins or continues a subscription.
+/// The fields of the message that begins a subscription or continues it on a new connection.
 #[derive(Debug)]
 pub(crate) struct SubscriptionRequest {
     pub(crate) pattern: String,

@@ -124,13 +124,13 @@ impl Socket {
         if let Some(tls) = &self.tls {
             tls.end(&self.fd);
         }
-        // This fails if the socket is already closed.
+        // Ignores the error, which means that the socket is already closed.
         let _ = shutdown(&self.fd, Shutdown::Write);
     }
 
     /// Closes both directions, which also ends the waits of other threads.
     pub(crate) fn shutdown(&self) {
-        // This fails if the socket is already closed.
+        // Ignores the error, which means that the socket is already closed.
         let _ = shutdown(&self.fd, Shutdown::Both);
     }
 }

@@ -1,9 +1,8 @@
 //! Tasks of the cluster, and the workers that run them.
 //!
 //! Invariants:
-//! - A command is sent once. If its response is lost, the result is [`Unknown`](TasksError::Unknown). A task
-//!   with an idempotency key can be submitted again without running twice. Queries are sent again on the next
-//!   connection.
+//! - A command is sent once. If its response is lost, the result is [`Unknown`](TasksError::Unknown). A task with an
+//!   idempotency key can be submitted again, and still runs only once. Queries are sent again on the next connection.
 //! - A worker ([`Attachment`], [`Worker`]) continues after a lost connection: it attaches again and sends its results
 //!   again.
 
@@ -256,14 +255,14 @@ impl Tasks {
         self.command(&TaskCommand::Drain { worker }).map(drop)
     }
 
-    /// Sends any command once, and waits for its response.
+    /// Sends a command of any kind once, and waits for its response.
     pub fn command(&self, command: &TaskCommand<'_>) -> Result<CommandReply, TasksError> {
         let mut answers = self.begin(std::slice::from_ref(command))?.wait()?;
         let answer = answers.pop().ok_or_else(TasksError::unexpected_response)?;
         answer.map_err(|refused| TasksError::from(refused).with_tenant(command.tenant()))
     }
 
-    /// Sends any query, and waits for its response.
+    /// Sends a query of any kind, and waits for its response.
     pub fn query(&self, query: &TaskQuery<'_>) -> Result<TaskQueryResult, TasksError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);

@@ -40,7 +40,7 @@ pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
 }
 
 /// Checks that a lock has at most one holder at a time. Each token must belong to one lease, and holding times must not
-/// overlap. After a write with a token, no write with an older token may follow. Returns the number of holding times.
+/// overlap. After a write with one token, no write with a lower token may succeed. Returns the number of holding times.
 pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
     held.sort_by_key(|held| (held.lock, held.from));

@@ -54,7 +54,7 @@ fn exchange(stream: &mut TcpStream, request: &ReplicaRequest) -> io::Result<Repl
     ReplicaResponse::decode(&bytes).ok_or_else(|| io::Error::other("malformed response of a node"))
 }
 
-/// A client of the replicas, with its connections to the nodes.
+/// A client of the replicas. It keeps its connections to the nodes open.
 #[derive(Debug)]
 pub struct ReplicaClient {
     nodes: BTreeMap<u64, SocketAddr>,

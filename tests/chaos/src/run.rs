@@ -1,5 +1,5 @@
-//! Makes one run of the fault tests: starts a cluster and its clients, injects the faults of a seed, and checks the
-//! clients' histories.
+//! Makes one run of the fault tests of keys, leases and locks: starts a cluster and its clients, injects the faults of
+//! a seed, and checks the clients' histories.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -6,9 +6,9 @@
 //! |---|---|
 //! | `put KEY VALUE` | `put KEY VALUE RESULT`; RESULT is `done`, `unknown`, or `refused` and the reason |
 //! | `get KEY` | `get KEY VALUE`, a linearizable read; VALUE is `-` for a missing key |
-//! | `state` | `state LEADER MISSING`: the leader, and what the node lacks; `-` for none |
-//! | `tasks` | `tasks LEADER`: the leader of the cluster's tasks; `-` for none |
-//! | `end` | hands the leadership over and ends |
+//! | `state` | `state LEADER MISSING`: the leader, and why the node is not ready; each is `-` if there is none |
+//! | `tasks` | `tasks LEADER`: the leader of the cluster's tasks, or `-` if there is none |
+//! | `end` | `ended in order`, after the node has handed over its leadership; the process then ends |
 //!
 //! Requests run concurrently.
 

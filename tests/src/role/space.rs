@@ -12,9 +12,9 @@
 //! | `follow REGION` | follows a region of another process |
 //! | `known REGION` | prints the last known tick of a followed region |
 //! | `take REGION EPOCH` | takes over a followed region in a new epoch |
-//! | `counts` | prints how many entities were handed over, how many were taken over, and the number of ticks |
+//! | `counts` | prints how many entities left for other processes and arrived from them, and the number of ticks |
 //! | `refusals` | waits for a refusal by this process or another one, and prints its reason |
-//! | `cut PART…` | moves the start of each region's stretch of the curve; PART is in twelfths of the curve |
+//! | `cut PART…` | divides the world anew: each PART is the start of a region on the space-filling curve, in twelfths |
 
 use std::io::BufRead as _;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -172,7 +172,7 @@ fn other_nodes_learn_the_new_address_of_a_moved_node() {
     }
 }
 
-/// Copies a running node's directory as `cp -a` does, without files that vanish during the copy.
+/// Copies a running node's directory as `cp -a` does. Files that the node deletes during the copy may be missing.
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for entry in std::fs::read_dir(from).expect("the directory can be read").flatten() {

@@ -30,7 +30,7 @@ impl SmallDisk {
         mounted.is_ok_and(|mounted| mounted.status.success()).then(|| SmallDisk(dir))
     }
 
-    /// Fills the file system.
+    /// Writes a file that fills the file system.
     fn fill(&self) {
         let mut file =
             OpenOptions::new().create(true).append(true).open(self.0.path().join("filler")).expect("a file");

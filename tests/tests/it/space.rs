@@ -114,7 +114,7 @@ fn processes_in_lockstep_equal_a_single_process() {
             spawned.iter().map(|count_text| count_text.parse::<u64>().unwrap()).sum::<u64>(),
             ENTITIES
         );
-        // Each run continues at the tick at which the previous run ended.
+        // Each of these runs continues at the tick at which the one before it ended.
         for (ticks, so_far) in [(40, 40), (1, 41), (39, 80)] {
             world.send_to_all(&format!("run {ticks}"), "ran");
             assert_eq!(

@@ -21,7 +21,7 @@ struct MutantSet {
     program: &'static str,
 }
 
-/// The patches that add bugs to the control state. One of these bugs concerns clocks.
+/// The patches that add bugs to the control state.
 const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6, program: "replica" };
 /// The patches that add bugs to topics.
 const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };

@@ -37,8 +37,8 @@ impl TlsSocket {
         Ok(TlsSocket { codec: Mutex::new(connector.begin()?), incoming: Mutex::new(incoming) })
     }
 
-    /// Reads until `into` is full or the socket is empty. If `blocking`, waits for the first bytes. After a TLS record
-    /// without data, a blocking call continues to wait.
+    /// Reads until `into` is full or the socket is empty. If `blocking` is set, waits for the first bytes. After a TLS
+    /// record without data, a blocking call continues to wait.
     pub(super) fn recv(&self, fd: &OwnedFd, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
         let before = into.len();
@@ -116,7 +116,7 @@ impl TlsSocket {
 
     pub(super) fn end(&self, fd: &OwnedFd) {
         lock(&self.codec).end();
-        // This fails if the node has closed the connection.
+        // Ignores the error, which means that the node has closed the connection.
         let _ = self.flush(fd);
     }
 }

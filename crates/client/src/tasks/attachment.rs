@@ -109,8 +109,8 @@ pub(super) struct AttachmentShared {
     /// How many tasks the worker requests in addition to those that fill its slots.
     ahead: u32,
     phase: Mutex<Phase>,
-    /// The state of the thread that drives the worker. That thread holds this lock while it reads the connection and
-    /// renews the lease.
+    /// The state of the thread that drives the worker. The driving thread holds this lock while it reads the connection
+    /// and renews the lease.
     driver: Mutex<Driver>,
     /// Notified when a waiting thread has to run a task or to read the connection.
     ready: Condvar,

@@ -332,7 +332,7 @@ fn member_ends_after_a_restart_if_its_topic_is_lost() {
                         return Ok((number, token, member, received));
                     }
                     Ok(Some(MemberEvent::Notice(notice))) => received.push(notice),
-                    // The next call tries again; it must not hang.
+                    // The next call tries again. No call may wait longer than the deadline.
                     Err(SubscribeError::Connection(_)) => deadline.check("the node is back"),
                     Err(ended) => return Err(ended),
                     Ok(None) => panic!("neither a record nor an error"),

@@ -37,7 +37,7 @@ fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, P
     positions
 }
 
-/// Subscribes, checks that exactly these events arrive, and ends the client and its node.
+/// Subscribes, and checks that exactly these events arrive. Then ends the client and the scripted node.
 fn expect_events(client: Client, node: thread::JoinHandle<()>, expected: &[&str]) {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let events: Vec<String> = expected.iter().map(|_| event_text(&subscriber.next().unwrap())).collect();
@@ -241,7 +241,7 @@ fn client_reconnects_after_a_goodbye() {
     node.join().unwrap();
 }
 
-/// Reads a command. Returns its number.
+/// Reads a command. Returns the number of the request.
 fn accept_command(link: &mut Link) -> u32 {
     link.next(|message| match message {
         FromClient::Control(control) => control.request,
@@ -304,7 +304,7 @@ fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
         link.send(goodbye([0; 3]));
-        // On the next connection, the command is not sent again.
+        // The client must not send the command again on this connection.
         let mut link = peer.accept();
         accept_command(&mut link);
         link.send(goodbye([0; 3]));

@@ -19,7 +19,7 @@ fn next_event(subscriber: &mut Subscriber) -> String {
     let deadline = Deadline::new();
     let event = loop {
         match subscriber.next_timeout(PATIENCE) {
-            // After a cut connection, the client connects again.
+            // The connection was cut. The next call connects again.
             Err(SubscribeError::Connection(_)) if !deadline.is_over() => {}
             other => break other.unwrap().expect("no event in time"),
         }

@@ -104,7 +104,7 @@ impl Source {
         while replica.state(&log).is_none_or(|(at, _)| at.seq < self.seq) {
             let at = replica.state(&log).map(|(at, _)| at);
             deadline.check(format_args!("{name}: {} after {at:?}, {:?}", self.seq, replica.counts()));
-            // If the connection was cut, the next read tries again.
+            // Ignores the error of a cut connection, because the next read connects again.
             let _ = replica.wait(Some(Duration::from_millis(100)));
             let _ = replica.drain(now_ns(), usize::MAX, |_| ());
         }
@@ -119,7 +119,7 @@ impl Source {
 fn read_while(replica: &mut TcpReplica, is_active: &AtomicBool, published: &AtomicU64, every: u64) {
     let mut next = 0;
     while is_active.load(Ordering::Relaxed) {
-        // If the connection was cut, the next read tries again.
+        // Ignores the error of a cut connection, because the next read connects again.
         let _ = replica.wait(Some(Duration::from_millis(10)));
         let _ = replica.drain(now_ns(), 64, |_| ());
         until("more is published", || {

@@ -19,7 +19,7 @@ use crate::running_node::RunningNode;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A node that creates topics and tenants on first use.
+/// Starts a node that creates topics and tenants when they are first used.
 fn start() -> RunningNode {
     RunningNode::with_node(Node::start(Config::default()).unwrap())
 }
@@ -115,7 +115,7 @@ fn submitters_and_workers_reach_the_tasks_of_all_four_shards() {
     assert!(tenants.len() == 8 && tenants.iter().all(|tenant| tenant.account.completed == 25), "{tenants:?}");
     let workers = tasks.workers().unwrap();
     assert_eq!((workers.len(), workers[0].done), (1, 200));
-    // The worker counts as drained only when all shards have drained it.
+    // The worker counts as drained only when all shards of tasks have drained it.
     let last = tasks.submit("tenant-3", NewTask::new(b"k", b"last")).unwrap().task;
     let assigned = attachment.next(PATIENCE).unwrap().expect("the last");
     attachment.drain();
