@@ -138,8 +138,8 @@ impl Publisher {
         self.publishing.lock().lanes.iter().map(crate::lane::PublishLane::acknowledged).sum()
     }
 
-    /// Sends all refused records again, in order. These include the record with which the call that reported the
-    /// refusal was made, and the records of later calls. Publishing a new record instead discards the refused records.
+    /// Sends all refused records again, in order. These include the records that were passed to the call that reported
+    /// the refusal, and the records of later calls. Publishing a new record instead discards the refused records.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
         let mut state = self.lock_when_ready()?;
         let number = self.publishing.number;

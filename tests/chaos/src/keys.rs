@@ -17,8 +17,8 @@ use crate::replica_client::{ReplicaClient, ReplicaCommandOutcome};
 
 /// The number of clients that share a group.
 pub const CLIENTS_PER_GROUP: u64 = 3;
-/// After more changes with unknown outcomes than this, a client only reads the group. Each such change doubles the
-/// number of orders that the checker has to try.
+/// After this many changes with unknown outcomes, a client only reads the group. Each such change doubles the number of
+/// orders that the checker has to try.
 const UNKNOWN_MAX: u32 = 2;
 /// How long the clients write to a group, in ms.
 pub const SLICE_MS: u64 = 600;

@@ -138,8 +138,8 @@ impl Writer {
 
 fn print_outcome(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // If the records are duplicates, the receipt has only the position of the last one, from the time when it was
-        // first appended.
+        // If the records are duplicates, the receipt has only the position at which the last one was first appended.
+        // The positions of the others are unknown.
         Ok(receipt) if receipt.duplicate => print_line(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

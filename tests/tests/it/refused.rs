@@ -1,4 +1,4 @@
-//! Tests in which a node refuses a client's requests. No other client must be affected.
+//! Tests in which a node refuses a client's requests. Other clients must not notice this.
 
 use dunlin_client::topic::{
     Draft, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,

@@ -103,8 +103,8 @@ impl Kv {
         self.content(&answer).map(<[u8]>::to_vec)
     }
 
-    /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node. Repeats the
-    /// command until `next_deadline` returns an error.
+    /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node. Gives up when
+    /// `next_deadline` returns an error.
     pub(super) fn retry_while(
         &self,
         bytes: &[u8],

@@ -336,8 +336,8 @@ fn next_message<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether a stream ended because its connection or its node ended. The status of a refusal differs from this one: it
-/// has error details.
+/// Whether a stream ended because its connection or its node ended. A refusal is different: its status has error
+/// details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }
