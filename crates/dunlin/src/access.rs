@@ -1,17 +1,18 @@
-//! Permissions: which actions a user may take. Authentication is in `server::access`.
+//! Permissions decide which actions a user may take. Authentication is in `server::access`.
 //!
-//! A [`SubjectRule`] has patterns that allow and patterns that deny; deny wins. [`Permissions`] combine a user's rules
-//! with the bounds of the tenant. A [`Node`] made with [`Node::with_user`] checks the permissions in every operation,
-//! so that listeners need not check them. A node without a user checks nothing.
+//! A [`SubjectRule`] has patterns that allow subjects and patterns that deny subjects; deny wins. A user's
+//! [`Permissions`] contain the rules for the user and the rule for the subjects of the user's tenant. A [`Node`] made
+//! with [`Node::with_user`] checks the permissions in every operation, so that listeners need not check them. A node
+//! without a user checks nothing.
 //!
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
-//! - A subscription lies within one allowed pattern. The subscriber does not receive denied records, not even those of
-//!   topics that are created later, and does not count them as lost.
-//! - Single records are checked only if some subjects of the log are denied to the subscriber or the publisher.
+//! - A subscription is accepted only if one allowing pattern covers the subscription's whole pattern. The subscriber
+//!   does not receive denied records, not even those of topics that are created later, and does not count them as lost.
+//! - Records are checked one by one only if some subjects of the log are denied to the subscriber or the publisher.
 //! - Any user may publish to an inbox unless a pattern denies it: inbox names cannot be guessed.
 //!
-//! Not here: authentication and quotas of users (`server::access`).
+//! Quotas of users are also in `server::access`.
 
 mod keys;
 mod permissions;
@@ -40,7 +41,7 @@ use crate::refusal::Refused;
 use crate::registry::{LogsToRead, NameRanges, is_reserved};
 use crate::tasks::{TASKS, is_tasks_pattern};
 
-/// A user whose permissions and limits apply to calls of a node.
+/// A user, whose permissions and limits apply to calls of a [`Node`] that was made with [`Node::with_user`].
 pub trait User: std::fmt::Debug + Send + Sync {
     /// The user's name, by which [`Users`] finds the user.
     fn name(&self) -> &str;
@@ -51,10 +52,10 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// Returns a receiver that is notified after each change of the user's permissions.
     fn changes(&self) -> watch::Receiver<()>;
 
-    /// The budget charged for topics that the user creates.
+    /// The budget that is charged for the memory of topics that the user creates.
     fn budget(&self) -> &Arc<MemoryBudget>;
 
-    /// The budget charged for memory that the connections of the user's tenant take.
+    /// The budget that is charged for the memory that connections of the user's tenant take.
     fn connection_budget(&self) -> &Arc<MemoryBudget>;
 
     /// Called before a topic is created. `is_automatic` is set if a publish or subscribe call creates the topic.
@@ -63,37 +64,37 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// Called after the topic was created.
     fn confirm_topic(&self, topic: &Arc<Topic>);
 
-    /// Called if the topic that `reserve_topic` announced was not created.
+    /// Called if the creation of the topic failed after a call of `reserve_topic`.
     fn release_topic(&self, name: &str);
 }
 
 /// Finds a node's users by name.
 pub trait Users: std::fmt::Debug + Send + Sync {
-    /// The user of this name, if one exists.
+    /// The user with this name, if one exists.
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// The maximum number of a tenant's groups, as a multiple of the number of groups that the node can still create. The
-/// same factor limits a tenant's subscriptions that wait for topics.
+/// A tenant may have at most this number times as many groups as the node can still create. The same factor limits a
+/// tenant's subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
 /// The tenant of a task that names no tenant, on a node without users.
 const TENANT: &str = "default";
 
 impl Node {
-    /// Returns a handle to the node that acts on behalf of this user.
+    /// Returns a handle to this node. The permissions and limits of `user` apply to the handle's calls.
     pub fn with_user(&self, user: Arc<dyn User>) -> Node {
         Node(Arc::clone(&self.0), Some(user))
     }
 
-    /// Sets the directory in which the node looks up the user of a task that publishes, to check the user's
+    /// Sets the directory of users. When a task publishes, the node finds the task's user there and checks the user's
     /// permissions. Returns `false` if a directory was set before. The node keeps only a weak reference.
     pub fn set_users(&self, users: Weak<dyn Users>) -> bool {
         self.0.users.set(users).is_ok()
     }
 
-    /// Returns a handle with the present permissions of the user `name`, whether or not this user is connected. On a
-    /// node without users the handle may do everything. The error says why there is no handle.
+    /// Returns a handle for the user `name` with the user's present permissions; the user need not be connected. On a
+    /// node without users, the handle may do everything. The error says why there is no handle.
     pub(crate) fn with_current_permissions(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
         let name = name.ok_or_else(|| {
@@ -103,7 +104,7 @@ impl Node {
         user.map(|user| self.with_user(user)).ok_or_else(|| format!("user {name:?} no longer exists"))
     }
 
-    /// Returns a handle to the node without a user, which may do everything.
+    /// Returns a handle to this node without a user. This handle may do everything.
     pub(crate) fn unguarded(&self) -> Node {
         Node(Arc::clone(&self.0), None)
     }
@@ -131,7 +132,8 @@ impl Node {
         }
     }
 
-    /// Checks the permission to publish to a subject given as the topic's common prefix and the rest (tail).
+    /// Checks the permission to publish to the subject that consists of `prefix`, the common prefix of the topic's
+    /// subjects, and `tail`, the rest.
     pub fn may_publish_parts(&self, prefix: &str, tail: &str) -> Result<(), TopicError> {
         match self.user() {
             Some(user) if !user.permissions().allows_parts(Action::Publish, prefix, tail) => {
@@ -141,28 +143,29 @@ impl Node {
         }
     }
 
-    /// Checks the permission for a query of keys.
+    /// Checks the user's permission for a query of keys, leases or locks.
     pub fn may_query(&self, query: &ControlQuery<'_>) -> Result<(), TopicError> {
         let Some(user) = self.user() else { return Ok(()) };
         let allowed = user.permissions().keys.query(query);
         allowed.map_err(|(action, subject)| TopicError::Forbidden { action, subject })
     }
 
-    /// Checks the permission for a query of tasks.
+    /// Checks the user's permission for a query of tasks.
     pub fn may_query_tasks(&self, query: &dunlin_tasks::TaskQuery<'_>) -> Result<(), TopicError> {
         let rule = self.task_rule();
         let allowed = rule.query(query, &|task| self.tenant_of_task(task));
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
     }
 
-    /// The tenants whose tasks a worker of this user may run. An empty list means all tenants, in the argument and in
-    /// the result.
+    /// Returns the tenants whose tasks a worker of this user may run, if the worker requests the tasks of `tenants`. An
+    /// empty list means all tenants, in the argument and in the result.
     pub fn may_work(&self, tenants: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, TopicError> {
         let forbidden = || TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
         self.task_rule().serve(tenants).ok_or_else(forbidden)
     }
 
-    /// Checks the permission for metrics and lists of subscriptions, within the tenant's bounds.
+    /// Checks the user's permission to read metrics and lists of subscriptions. They show only what the user's tenant
+    /// may see.
     pub fn may_survey(&self) -> Result<(), Refused> {
         match self.user() {
             Some(user) if !user.permissions().surveys => Err(Refused::new(
@@ -173,7 +176,7 @@ impl Node {
         }
     }
 
-    /// Checks the permission for metrics of the whole node, which concern all tenants.
+    /// Checks the user's permission to read the metrics of the whole node, which concern all tenants.
     pub fn may_survey_node(&self) -> Result<(), Refused> {
         self.may_survey()?;
         match self.user() {
@@ -202,7 +205,7 @@ impl Node {
         }
     }
 
-    /// Checks the permission to publish. Does not check whether the subject is a system subject.
+    /// Checks the user's permission to publish to the subject. System subjects pass: the caller has to refuse them.
     pub fn may_publish(&self, subject: Subject<'_>) -> Result<(), TopicError> {
         match self.user() {
             Some(_) if !subject.is_system() => self.may(Action::Publish, &subject.into()).map(drop),
@@ -210,9 +213,9 @@ impl Node {
         }
     }
 
-    /// Checks the permission to subscribe to at least some subjects of the pattern. The topics of the node's status, of
-    /// keys and of tasks have permissions of their own, which apply even before these topics exist. Other system
-    /// subjects are refused, because no topic can own them.
+    /// Checks the user's permission to subscribe to at least some subjects of the pattern. The topics of the node's
+    /// status, of keys and of tasks have permissions of their own, which apply even before these topics exist. Other
+    /// system subjects are refused, because no topic can own them.
     pub(crate) fn may_subscribe(&self, pattern: &Pattern) -> Result<(), TopicError> {
         let text = pattern.as_str();
         if !is_reserved(text) {
@@ -237,7 +240,7 @@ impl Node {
         }
     }
 
-    /// Reduces the logs to those that the user may read, with filters that hide denied records.
+    /// Removes the logs that the user may not read, and adds filters that hide denied records to the others.
     pub(crate) fn restrict_to_readable(&self, logs: LogsToRead) -> LogsToRead {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
@@ -246,8 +249,8 @@ impl Node {
             .collect()
     }
 
-    /// The existing logs that a subscription to the pattern may read with the user's present permissions. Used for a
-    /// subscription that was made before these permissions changed.
+    /// Returns the existing logs that a subscription to the pattern may read with the user's present permissions. A
+    /// listener calls this for an existing subscription after the user's permissions have changed.
     pub fn readable_logs(&self, pattern: &Pattern) -> Result<LogsToRead, TopicError> {
         self.may_subscribe(pattern)?;
         Ok(self.restrict_to_readable(self.registry().select(pattern, None)?))
@@ -258,8 +261,8 @@ impl Node {
         self.is_pattern_visible(topic.name(), topic.pattern())
     }
 
-    /// The ranges of topic names that the user may see. They are valid for topics that own only the subject equal to
-    /// their name.
+    /// The ranges of topic names that the user may see. They apply only to topics that own a single subject, which is
+    /// the topic's name.
     pub(crate) fn visible_names(&self) -> NameRanges {
         let Some(user) = self.user() else { return NameRanges::all() };
         let Permissions { tenant, publish, subscribe, create, delete, .. } = &*user.permissions();

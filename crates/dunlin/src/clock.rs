@@ -1,10 +1,10 @@
 //! The clock that stamps records.
 //!
-//! `SystemTime::now` takes 30 ns, longer than appending a record. This clock adds the processor's tick counter (9 ns)
-//! to the last reading of the system clock.
+//! `SystemTime::now` takes 30 ns, longer than appending a record. This clock reads the processor's tick counter (9 ns)
+//! and adds the ticks since the last reading of the system clock.
 //!
-//! Invariant: at most [`RENEW_NS`] pass between two readings of the system clock while the clock is used. If the system
-//! clock is set back, this clock goes back, too, but a log keeps its append times monotonic.
+//! Invariant: while the clock is used, it reads the system clock at least every [`RENEW_NS`] ns. If the system clock is
+//! set back, this clock goes back, too, but the append times in a log never decrease.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,21 +12,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::Clock;
 
-/// The clock of topics. Times come from the node's wall clock, and the lengths of waits from [`steady_ns`].
+/// The clock of topics. It takes times from the wall clock [`now_ns`], and the lengths of waits from [`steady_ns`].
 pub const CLOCK: Clock = Clock::new(now_ns).with_steady(steady_ns);
 
-/// The monotonic clock in the form that topics need, for leases and waits.
+/// [`steady_ns`] as a [`Clock`], for leases and waits.
 pub(crate) const STEADY: Clock = Clock::new(steady_ns);
 
-/// The interval between two readings of the system clock, in ns. After a second the tick counter would be off by 20 µs,
-/// which subscribers in other processes would notice.
+/// The interval between two readings of the system clock, in ns. With an interval of a second, the tick counter would
+/// be off by 20 µs, which subscribers in other processes would notice.
 const RENEW_NS: u64 = 20_000_000;
 
 static ANCHOR: LazyLock<Anchor> = LazyLock::new(Anchor::new);
 
 struct Anchor {
     ticks: quanta::Clock,
-    /// The present time minus the tick counter's value, in ns. The subtraction wraps around.
+    /// The time of the system clock minus the time of the tick counter, in ns. The subtraction wraps around.
     offset_ns: AtomicU64,
     renew_at_ns: AtomicU64,
 }

@@ -12,12 +12,12 @@ use crate::tasks::TasksLimits;
 pub struct Config {
     /// The node's name, which clients and operators see.
     pub name: String,
-    /// Default configuration of topics.
+    /// The configuration of topics that are created without one.
     pub topic: TopicConfig,
-    /// Whether publishing or subscribing to a subject without an owner creates a topic.
+    /// Whether the node creates a topic when a client publishes or subscribes to a subject that no topic owns.
     pub auto_create: bool,
-    /// Whether the node belongs to a cluster of several nodes. Such a node gets its transport through
-    /// [`Node::set_control`](crate::Node::set_control). Any other node is a cluster of one.
+    /// Whether the node belongs to a cluster of several nodes. The embedding program then connects the node to the
+    /// others with [`Node::set_control`](crate::Node::set_control). Any other node is a cluster of one.
     pub is_cluster_member: bool,
     /// Limits of the node.
     pub limits: NodeLimits,
@@ -31,18 +31,18 @@ pub struct NodeLimits {
     pub memory_bytes_max: u64,
     /// Maximum size of the memory that topics have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
-    /// Maximum number of topics, inboxes included. One more is refused. The node's own topics, such as
+    /// Maximum number of topics, inboxes included. The node refuses to create more. The node's own topics, such as
     /// `$kv`, are never refused.
     pub topics_max: usize,
-    /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files.
-    /// Durable topics may use half of the process's limit of open files in any case. A durable topic that needs
-    /// more is refused.
+    /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files. If
+    /// the process may open fewer than twice as many files, durable topics may use half of them. A durable topic that
+    /// needs more is refused.
     pub reserved_files: u64,
-    /// Maximum number of subscriptions that wait for new topics. One more is refused.
+    /// Maximum number of subscriptions that wait for new topics. The node refuses more.
     pub watchers_max: usize,
     /// Maximum number of topics on one page of a list.
     pub page_topics_max: usize,
-    /// Maximum number of groups of all topics. One more is refused.
+    /// Maximum number of groups, of all topics together. The node refuses more.
     pub groups_max: usize,
     /// How long a deleted topic stays readable for its subscribers.
     pub deleted_age_max: Duration,
@@ -50,13 +50,13 @@ pub struct NodeLimits {
     pub group_idle_max: Duration,
     /// Limits of each partition of a topic, and of the groups that read the partition.
     pub topic: dunlin_topic::LogLimits,
-    /// Maximum size of the unread records that a topic with default retention keeps for a slow subscriber whose
-    /// protocol cannot report gaps, bytes.
+    /// Maximum size of the records that a topic keeps beyond its retention for a slow subscriber, in bytes. Applies to
+    /// topics with the default retention and to subscribers whose protocol cannot report gaps.
     pub pending_bytes_max: u64,
-    /// If a durable log has this many bytes that are not stored yet, its publishers wait. A topic with larger records
-    /// has a higher limit.
+    /// If a durable log has this many bytes that are not on disk yet, its publishers wait. A topic whose records may be
+    /// larger has a higher limit.
     pub unstored_bytes_max: u64,
-    /// Maximum memory of records that were read from disk and kept for other subscribers, bytes.
+    /// Maximum memory for records that were read from disk and are kept for further subscribers, bytes.
     pub loaded_bytes_max: u64,
     /// Limits of keys, leases and locks.
     pub control: ControlLimits,
@@ -86,11 +86,11 @@ impl Default for NodeLimits {
     }
 }
 
-/// By default, keys may use the node's memory divided by this number, and tasks the same amount.
+/// The node's memory divided by this number is the default limit of the keys, and also that of the tasks.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {
-    /// Limits of a node with `memory_bytes_max` bytes of memory.
+    /// The default limits of a node with `memory_bytes_max` bytes of memory.
     pub fn with_memory(memory_bytes_max: u64) -> NodeLimits {
         let state_bytes_max = memory_bytes_max / SHARE_OF_MEMORY;
         NodeLimits {
@@ -103,8 +103,8 @@ impl NodeLimits {
             groups_max: 10_000,
             deleted_age_max: Duration::from_secs(60),
             group_idle_max: Duration::from_secs(3_600),
-            // The limit on unacknowledged records is high, because a remote client may acknowledge late and records may
-            // be small.
+            // The limit on records without acknowledgement is high, because a remote client may acknowledge late and
+            // records may be small.
             topic: dunlin_topic::LogLimits {
                 share_in_flight_max: 65_536,
                 ..dunlin_topic::LogLimits::default()
@@ -122,8 +122,8 @@ impl NodeLimits {
 }
 
 impl Config {
-    /// The limits of a topic. A topic with its own retention keeps no records beyond this retention for slow
-    /// subscribers. A durable topic keeps older records on disk.
+    /// The limits of a topic. Only a volatile topic with the default retention keeps records for slow subscribers
+    /// beyond its retention. A durable topic need not: it keeps older records on disk.
     pub(crate) fn topic_limits(&self, topic: &TopicConfig) -> dunlin_topic::LogLimits {
         let has_default_retention = topic.retention == self.topic.retention && topic.durable.is_none();
         let pending_bytes_max = if has_default_retention { self.limits.pending_bytes_max } else { 0 };
@@ -132,7 +132,7 @@ impl Config {
 }
 
 impl NodeLimits {
-    /// Configuration of an inbox with this pattern and a history of `bytes` bytes.
+    /// The configuration of an inbox with the pattern `pattern`, which keeps `bytes` bytes of unread replies.
     pub(crate) fn inbox(&self, pattern: String, bytes: u64) -> TopicConfig {
         let retention = Retention { bytes, records: None, age: Some(self.inbox_age_max) };
         TopicConfig { pattern: Some(pattern), retention, ..TopicConfig::default() }

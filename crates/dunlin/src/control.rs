@@ -1,18 +1,17 @@
-//! Keys, leases and locks that a cluster agrees on, and the topic of their changes.
+//! Keys, leases and locks on which the nodes of a cluster agree, and the topic with the changes of keys.
 //!
-//! A raft group replicates the state machine of [`dunlin_control`]; on a single node, it is a group of one
-//! ([`Control::start_single_node`]). Each revision is one record of the topic [`KV`], whose sequence number is the
-//! revision. The topic is the same on every node, and only the state machine publishes to it.
+//! A raft group replicates the state machine of [`dunlin_control`]. On a single node, the raft group has one member
+//! ([`Control::start_single_node`]). The topic of changes is [`KV`]. It has one record for each revision, whose
+//! sequence number is the revision. The topic is the same on every node, and only the state machine publishes to it.
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`Unknown`](ControlError::Unknown) and is not retried automatically.
 //! - Only a leader's proposals advance the cluster's time, so that no node ends a lease by its own clock.
-//! - A missing record of the topic is always reported: as a gap within an epoch, or as a new epoch if revisions begin
-//!   again.
+//! - The topic always reports a missing record: as a gap within an epoch, or as a new epoch if revisions begin again.
 //!
-//! Limits: [`ControlLimits`]. Limits of the state are part of the state, and equal on every node
-//! ([`dunlin_control::ControlStateLimits`]). History is kept up to `history_bytes`. Snapshots contain the history if
-//! their disk has room.
+//! Limits: [`ControlLimits`] applies to one node. The limits of the replicated state are part of that state, and equal
+//! on every node ([`dunlin_control::ControlStateLimits`]). The topic keeps up to `history_bytes` of changes. Snapshots
+//! contain these changes if the disk has room for them.
 //!
 //! Not here: connections between nodes, which the caller provides as a [`Transport`].
 
@@ -57,10 +56,10 @@ use lock_waiters::LockWaiters;
 use machine::ControlMachine;
 use view::StateView;
 
-/// The limits of a node's key-value store: the size of keys and values, their history, and the Raft group.
+/// The limits for keys, leases and locks at one node: the state's size, the history of changes, and the Raft group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlLimits {
-    /// The size of the history of changes, bytes. Watches can resume within this history.
+    /// The size of the history of changes, bytes. A watch can begin at any revision that the history still contains.
     pub history_bytes: u64,
     /// Maximum size of all keys and values, in approximate bytes; commands that would exceed this limit are refused.
     /// The leader's limit applies to the whole cluster.
@@ -82,43 +81,44 @@ impl Default for ControlLimits {
 /// The consistency of a read: the newest state of the cluster, or an older state of this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consistency {
-    /// The read sees every command to which the cluster has responded before the read.
+    /// The read sees every command that the cluster had acknowledged before the read began.
     #[default]
     Linearizable,
-    /// The read sees the commands that this node has applied: at least all that it had applied before its last start.
+    /// The read sees the commands that this node has applied. They include all commands in the node's log from before
+    /// its last start.
     Stale,
 }
 
-/// The number of low bits of a lease number that count leases within one epoch, on a node without a data directory.
-/// Such a node begins each start with a later epoch, and epochs grow by 1 every 100 ms. With at most 2^20 leases in 100
-/// ms, lease numbers therefore do not repeat after a restart. The numbers stay below 2^53, so that a JSON number holds
-/// them exactly.
+/// The number of low bits of a lease number that count the leases of one epoch, on a node without a data directory. The
+/// other bits are the epoch. Such a node begins each start with a later epoch, and epochs grow by 1 every 100 ms. With
+/// at most 2^20 leases in 100 ms, lease numbers therefore do not repeat after a restart. The numbers stay below 2^53,
+/// so that a JSON number holds them exactly.
 const LEASES_PER_EPOCH_BITS: u32 = 20;
 
-/// Runs this node's member of the Raft group for keys, leases and locks. Dropping or stopping it does not remove the
-/// node from the group.
+/// This node's membership in the Raft group for keys, leases and locks. Dropping or stopping a `Control` does not
+/// remove the node from the group.
 pub struct Control {
     group: Mutex<Option<Arc<GroupHandle<ControlMachine>>>>,
     transport: Arc<dyn Transport>,
     view: Arc<StateView>,
     lock_waiters: Arc<LockWaiters>,
-    /// The epoch that this node proposes for revisions if the cluster has no epoch yet.
+    /// If the cluster has no epoch yet, this node proposes this one.
     epoch: u32,
-    /// Whether this node knows that an epoch has begun.
+    /// Whether this node knows that the cluster has an epoch.
     begun: AtomicBool,
-    /// The last term in which this node led and proposed its limits.
+    /// The last term in which this node, as the leader, proposed its limits.
     limits_term: AtomicU64,
-    /// The index of the last log entry that existed at the start, if any. `caught_up` says whether the node has
-    /// applied it.
+    /// The index of the last log entry that existed when this node started, if any. `caught_up` says whether the node
+    /// has applied this entry.
     last_before: Option<u64>,
     caught_up: AtomicBool,
     limits: ControlLimits,
 }
 
 impl Control {
-    /// Starts a member of a cluster. A member that was in the cluster before joins again. A new member waits until
-    /// [`Control::begin`] on any node or [`Control::add_learner`] on the leader adds it. `transport` sends requests to
-    /// other nodes, which pass them to [`Control::receive`].
+    /// Starts this node as a member of a cluster. If the node was a member before, it takes part again at once. A new
+    /// node waits for a call of [`Control::begin`] on any node or of [`Control::add_learner`] on the leader.
+    /// `transport` sends requests to other nodes, which pass them to [`Control::receive`].
     pub fn start_member(
         node: &Node,
         id: u64,
@@ -130,8 +130,9 @@ impl Control {
         Control::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Control::start_member`]. If the log is not `durable`, snapshots do not contain the history of changes,
-    /// and lease numbers begin above those that the node granted before it was started.
+    /// Like [`Control::start_member`], but also for a log that is lost at a restart: then `durable` is `false`.
+    /// Snapshots then do not contain the history of changes. Lease numbers begin above those that the node granted
+    /// before it was started.
     fn open(
         node: &Node,
         id: u64,
@@ -143,8 +144,8 @@ impl Control {
         let history = ChangeHistory::open(node, limits.history_bytes, durable).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
         let (view, lock_waiters) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
-        // On this node only, lease numbers begin above this number. The nodes need not agree here, because no other
-        // node, and no later start, applies a log that is not durable.
+        // Lease numbers begin above this number. Only this run of this node applies a log that is not durable, so that
+        // no other node has to agree on the number.
         let state = match durable {
             true => ControlState::default(),
             false => ControlState::with_leases_after(u64::from(epoch) << LEASES_PER_EPOCH_BITS),
@@ -171,7 +172,7 @@ impl Control {
         }))
     }
 
-    /// Begins a cluster of these nodes. Call this once, on one of them.
+    /// Begins a cluster whose first members are `members`. Call this once, on one of them.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), ControlError> {
         self.group()?.begin(members).await?;
         self.begin_epoch().await
@@ -196,8 +197,8 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// The error of the log's disk, if the disk has too little room. If this node leads, it then refuses commands that
-    /// make the log longer.
+    /// The error of the disk with the Raft log, if the disk has too little room. In this case, a leader refuses
+    /// commands that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
     }
@@ -207,18 +208,18 @@ impl Control {
         Ok(self.group()?.leadership())
     }
 
-    /// Adds a member without a vote; returns once the member has nearly caught up. Like all membership changes, this
-    /// succeeds only on the leader.
+    /// Adds a learner, a member without a vote. Returns once the learner has nearly caught up. Like all membership
+    /// changes, this call succeeds only on the leader.
     pub async fn add_learner(&self, member: &RaftMember) -> Result<(), ControlError> {
         Ok(self.group()?.add_learner(member).await?)
     }
 
-    /// Sets the voters, which must be members already. Present voters that are not in `voters` leave the cluster.
+    /// Sets the voters. Each must already be a member. Present voters that are not in `voters` leave the cluster.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), ControlError> {
         Ok(self.group()?.set_voters(voters).await?)
     }
 
-    /// Removes a member without a vote.
+    /// Removes a learner, a member without a vote.
     pub async fn remove_learner(&self, id: u64) -> Result<(), ControlError> {
         Ok(self.group()?.remove_learner(id).await?)
     }
@@ -228,12 +229,13 @@ impl Control {
         Ok(self.group()?.elections_won())
     }
 
-    /// Number of commands that this node committed as the leader, and the sum of their latencies.
+    /// The number of commands that this node committed as the leader, and the sum of the commands' latencies.
     pub fn commits(&self) -> Result<(u64, Duration), ControlError> {
         Ok(self.group()?.commits())
     }
 
-    /// Returns this node's state for a backup. Call [`Control::catch_up`] before, to include the latest commands.
+    /// Returns this node's state for a backup. Call [`Control::catch_up`] first if the backup has to include the latest
+    /// commands.
     pub fn freeze(&self) -> Result<Box<dyn FrozenMachine>, ControlError> {
         Ok(self.group()?.freeze())
     }

@@ -1,4 +1,4 @@
-//! Logs of deleted topics that subscribers still read.
+//! Keeps track of the logs of deleted topics that subscribers still read.
 //!
 //! Limit: a log is kept for `deleted_age_max`, or until its last subscriber leaves, if this is earlier.
 
@@ -9,7 +9,7 @@ use dunlin_topic::{Log, Topic};
 
 use crate::clock::steady_ns;
 
-/// The logs of deleted topics, each with its end time by the monotonic clock.
+/// The logs of deleted topics, each with the time until which its records stay readable, by the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct DeletedLogs {
     logs: Mutex<Vec<(u64, Weak<Log>)>>,
@@ -27,7 +27,8 @@ impl DeletedLogs {
         logs.extend(topic.logs().iter().map(|log| (until_ns, Arc::downgrade(log))));
     }
 
-    /// Drops logs whose time has passed. Records that a subscriber is reading stay until the next call.
+    /// Drops the records of logs whose time has passed. Records that a subscriber is reading right now stay until the
+    /// next call.
     pub(crate) fn drop_expired(&self) {
         let (mut expired, now_ns) = (Vec::new(), steady_ns());
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).retain(|(until_ns, log)| {

@@ -1,10 +1,11 @@
-//! Assigns epoch numbers that were never used before.
+//! Assigns to topics epoch numbers that were never used before.
 //!
 //! The number of an epoch is the time at which it began, in units of 100 ms since 2025-01-01; the numbers last until
-//! 2038. Only a topic that is deleted and created again within the same 100 ms gets a number above the clock's: the next
-//! one. If other topics also got such numbers, the node could assign lower ones after a restart, and subscribers would
-//! discard the new records as old. If a node restarted within the same 100 ms, it could use an epoch twice. Listeners
-//! therefore accept no connection before the first epoch's time ([`Epochs::wait_ns`]).
+//! 2038. One case differs: if a topic is deleted and created again within the same 100 ms, it gets the number after its
+//! last one, which is above the clock's. If other topics also got such numbers, the node could assign lower ones after
+//! a restart, and subscribers would discard the new records as old. If a node restarted within the same 100 ms, it
+//! could use an epoch twice. Listeners therefore accept no connection before the first epoch's time
+//! ([`Epochs::wait_ns`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,29 +20,30 @@ pub(crate) struct Epochs {
     deleted: Mutex<DeletedNames>,
 }
 
-/// The names of deleted topics whose last epoch is later than the present epoch of the clock.
+/// The names of deleted topics whose last epoch has not passed yet by the clock.
 #[derive(Debug, Default)]
 struct DeletedNames {
-    /// The lowest epoch that a new topic may have, by the topic's name.
+    /// By the topic's name, the lowest epoch that a new topic of this name may have.
     next: HashMap<String, u32>,
-    /// Time at which past entries were last removed.
+    /// The epoch, by the clock, at which past entries were last removed.
     pruned_at: u32,
 }
 
 impl Epochs {
-    /// Creates an `Epochs` whose epochs are later than those of every node that was started before.
+    /// Creates the source of a node's epochs. They are later than those of every node that was started before `now_ns`.
     pub(crate) fn new(now_ns: u64) -> Epochs {
         Epochs { lowest: units_since_begin(now_ns) + 1, deleted: Mutex::default() }
     }
 
-    /// How long to wait, in ns, until any node that is started afterwards has higher epochs than this node.
+    /// How long to wait, in ns, so that any node that is started after the wait has higher epochs than this node.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
         // If the clock was set back or is before 2025, this time is unknown. The wait is then limited to 100 ms.
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
-    /// The time until the clock reaches an epoch that [`next`](Epochs::next) returned, in ns; at most 100 ms.
+    /// The time from `now_ns` until the clock reaches `epoch`, a result of [`next`](Epochs::next), in ns; at most 100
+    /// ms.
     pub(crate) fn ahead_ns(epoch: u32, now_ns: u64) -> u64 {
         BEGIN_NS.saturating_add(u64::from(epoch) * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
@@ -52,9 +54,9 @@ impl Epochs {
         self.clock_epoch(now_ns).max(after_last)
     }
 
-    /// The epoch of a topic that has no records at this node. `agreed` is the epoch on which the cluster has agreed. If
-    /// the cluster agreed before this node's start, the node may have lost records of later epochs. The result is then
-    /// a new epoch.
+    /// The epoch of a topic without records at this node. `agreed` is the epoch on which the cluster has agreed. If the
+    /// cluster agreed before this node's start, the node may have lost records of this or later epochs. The result is
+    /// then a new epoch.
     pub(crate) fn epoch_after_start(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }

@@ -14,13 +14,13 @@ pub enum TopicError {
     /// The configuration is invalid.
     #[error("{0}")]
     Config(ConfigError),
-    /// A topic of this name exists. If `or_same` was set, the existing topic has another configuration.
+    /// A topic with this name exists. If `or_same` was set, the existing topic has another configuration.
     #[error("topic {0:?} already exists")]
     Exists(String),
     /// Another topic owns some of the subjects.
     #[error("the pattern overlaps the pattern of topic {0:?}")]
     Overlaps(String),
-    /// There is no topic of this name.
+    /// There is no topic with this name.
     #[error("there is no topic {0:?}")]
     Unknown(String),
     /// A work group's topic for dead letters does not exist, and the node does not create it.
@@ -37,35 +37,35 @@ pub enum TopicError {
     /// The topic is durable, and the node has no data directory.
     #[error("a durable topic needs a data directory: start the node with --data-dir DIR")]
     NoDataDir,
-    /// Another node owns the topic, and only its owner can do this.
+    /// Another node owns the topic, and only the owner can do the requested operation.
     #[error("{why}")]
     Elsewhere {
-        /// The owner.
+        /// The number of the owner.
         node: u64,
         /// The operation that only the owner can do, and where the owner is.
         why: String,
     },
-    /// This node is becoming the owner, but still receives records from the previous owner. Retry.
+    /// This node is becoming the topic's owner, but has not yet received all records from the previous owner. Retry.
     #[error("topic {0:?}: the previous owner is handing its records over to this node; retry")]
     HandingOver(String),
     /// The cluster refused the request or did not respond.
     #[error("the cluster refused the request or did not respond: {0}")]
     Cluster(String),
-    /// The disk failed, or holds a topic of this name that cannot be opened.
+    /// The disk failed, or contains a topic with this name that cannot be opened.
     #[error("the disk failed: {0}")]
     Disk(String),
     /// The disk is full. A retry may succeed once there is room.
     #[error("the disk is full: {0}")]
     DiskFull(String),
-    /// The process may not open the files that the topic needs, or lacks memory for them. A later retry may succeed.
+    /// The process may not open as many files as the topic needs, or lacks memory for them. A later retry may succeed.
     #[error("{why}")]
     OpenFiles {
         /// The number of files that the process may have open; 0 if there is no limit.
         limit: u64,
-        /// The reason, and what to do.
+        /// Why the files cannot be opened, and what to do.
         why: String,
     },
-    /// The record that would have been the first of a new topic was refused.
+    /// A new topic was to be created with its first record, but this record was refused.
     #[error("{0}")]
     Record(Box<PublishError>),
     /// A named limit is reached.
@@ -76,17 +76,17 @@ pub enum TopicError {
         /// The limit's value.
         value: u64,
     },
-    /// The user lacks a permission.
+    /// The user lacks the permission for this action.
     #[error("{}", forbidden(*action, subject))]
     Forbidden {
-        /// The action.
+        /// The action that the user may not do.
         action: Action,
-        /// The subject, topic, group or key.
+        /// The subject, topic, group or key of the action.
         subject: String,
     },
 }
 
-/// The text of the error for a missing permission.
+/// Returns the text of the error about a missing permission.
 pub(crate) fn forbidden(action: Action, subject: &str) -> String {
     format!("no permission to {action} {subject:?}")
 }

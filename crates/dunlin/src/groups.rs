@@ -5,23 +5,25 @@
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
-//! - A group outlives its members, so that the next member continues where the group stopped. The group ends with its
-//!   topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
-//! - A `share` group delivers all records of the owner's epoch if one of its members was in the group before this
-//!   epoch, regardless of the order in which members join. The group does not deliver records that an earlier group of
-//!   the same name has delivered in this epoch.
+//! - A group exists longer than its members, so that the next member continues where the group stopped. The group ends
+//!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
+//! - If a member of a `share` group was already in the group before the owner's present epoch, the group delivers all
+//!   records of this epoch, regardless of the order in which members join. The group does not deliver records that an
+//!   earlier group of the same name has delivered in this epoch.
 //! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
-//!   owner, and after it has ended because of `group_idle_max`. If a topic and a group of the same names are created
-//!   meanwhile, the new group does not handle these letters.
+//!   owner, and after it has ended because of `group_idle_max`. If a topic and a group with the same names are created
+//!   meanwhile, the new group does not send these letters.
 //! - A dead letter that a group drops because it could not be stored is counted, and reported to the node's operator.
-//! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch belong
-//!   to the group at that owner.
-//! - A member receives a copy of a record, so that a slow member does not keep memory of the log in use.
+//! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch are
+//!   delivered by the group at that owner.
+//! - A member receives copies of records, so that the log can free its memory even if a member is slow.
 //!
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
-//! create a quarter of `groups_max`, and one tenant [`TENANT_SHARE`] times the number of groups that are still free.
+//! create a quarter of `groups_max`. One tenant may have [`TENANT_SHARE`] times as many groups as the node can still
+//! create.
 //!
-//! Lock order: the map of groups, the ended groups or the orphaned groups, a group, the dropped letters.
+//! Locks are taken in this order: the map of groups, the ended groups or the orphaned groups, a group, the dropped
+//! letters.
 
 mod any;
 mod dead_letters;
@@ -76,17 +78,17 @@ const USER_SHARE: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Groups {
     by_name: Mutex<BTreeMap<Name, GroupEntry>>,
-    /// Groups whose topics have moved to other owners, and some of whose members have not yet received all records.
+    /// Groups whose topics have moved to other owners while some members had not yet received all records.
     ending: Mutex<Vec<AnyGroup>>,
-    /// Ended groups, with the records that they have delivered, until their topics move to another owner.
+    /// For each ended group, the records that it has delivered. Kept until the topic moves to another owner.
     ended: Mutex<EndedGroups>,
-    /// Groups that nobody can join any more, but that have waiting dead letters. Each comes with the time until which
-    /// it sends them, ns. At most `groups_max`: above this number, the oldest are dropped.
+    /// Groups that no member can join any more, but that still have dead letters to send. Each has the time until which
+    /// it sends them, in ns. If there are more than `groups_max` such groups, the oldest are dropped.
     orphaned: Mutex<VecDeque<(u64, AnyGroup)>>,
     dropped_letters: DroppedLetters,
     groups_max: usize,
     idle_ns_max: u64,
-    /// How long a group that nobody can join any more sends dead letters, ns.
+    /// How long a group that no member can join any more still sends dead letters, ns.
     deleted_ns_max: u64,
     deadline: Arc<NextDeadline>,
 }
@@ -101,8 +103,8 @@ struct GroupEntry {
     creator: Option<GroupCreator>,
 }
 
-/// The user that created a group, and the user's tenant. The group counts towards the number of groups that each of
-/// them may have.
+/// The user that created a group, and the user's tenant. The limits on a user's and on a tenant's groups count this
+/// group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GroupCreator {
     user: String,
@@ -124,20 +126,19 @@ pub struct GroupInfo {
     pub kind: GroupKind,
     /// The names of the group's members.
     pub members: Vec<String>,
-    /// The number of records without acknowledgement. It is an upper bound, because records after the oldest such
-    /// record may be acknowledged.
+    /// An upper bound of the number of records without acknowledgement: all records after the oldest such record count,
+    /// even those that are acknowledged.
     pub waiting: u64,
     /// The number of records that members have claimed.
     pub claimed: u64,
-    /// The number of dead letters that their topic has not stored yet.
+    /// The number of dead letters that the topic for dead letters has not stored yet.
     pub pending_dead_letters: u64,
-    /// The reason why the dead letters' topic refused a dead letter that still waits: an error code and a text. `None`
-    /// if no dead letter waits because of a refusal.
+    /// If the topic for dead letters has refused a dead letter that still waits, the reason: an error code and a text.
     pub dead_letter_error: Option<String>,
 }
 
 impl Node {
-    /// Joins a `share` group of the topic. The first member creates the group.
+    /// Joins the topic's `share` group with this name. The first member creates the group.
     pub fn join_share(
         &self,
         topic: &str,
@@ -148,8 +149,8 @@ impl Node {
         Ok(ShareMember::local(membership, options.ahead, ConsumptionMode::Implicit))
     }
 
-    /// Like [`join_share`](Node::join_share), but for a listener: events for the member notify the waiter in `wakeup`
-    /// with the token in `wakeup`, and the listener reports consumed records with [`ShareMember::consume`].
+    /// Like [`join_share`](Node::join_share), but for a listener. Events for the member notify the waiter in `wakeup`,
+    /// with the token in `wakeup`. The listener reports consumed records with [`ShareMember::consume`].
     pub fn join_share_with_waiter(
         &self,
         topic: &str,
@@ -183,7 +184,7 @@ impl Node {
         self.join(topic, group, &options.member, new, wakeup, |after_seq| ShareGroup::new(&limits, after_seq))
     }
 
-    /// Joins a `work` group of the topic. The first member creates the group.
+    /// Joins the topic's `work` group with this name. The first member creates the group.
     pub fn join_work(
         &self,
         topic: &str,
@@ -193,7 +194,7 @@ impl Node {
         self.join_work_with_waiter(topic, group, options, (Waiter::new(), 0))
     }
 
-    /// Like [`join_work`](Node::join_work), but for a listener: events for the member notify the waiter in `wakeup`
+    /// Like [`join_work`](Node::join_work), but for a listener. Events for the member notify the waiter in `wakeup`,
     /// with the token in `wakeup`.
     pub fn join_work_with_waiter(
         &self,
@@ -220,11 +221,11 @@ impl Node {
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, wakeup, machine)?))
     }
 
-    /// Handles claims and delays of groups that have expired, without waiting for the next [`tick`](Node::tick).
-    /// Returns when to call this again, in ns by the monotonic clock ([`steady_ns`](crate::steady_ns)), or `None` if
-    /// there is no deadline. A deadline that is set later and is earlier than this one wakes `waker`.
+    /// Ends the claims and delays of groups that have expired, without waiting for the next [`tick`](Node::tick).
+    /// Returns the time of the next call, in ns by the monotonic clock ([`steady_ns`](crate::steady_ns)), or `None` if
+    /// there is no deadline. If an earlier deadline is set meanwhile, `waker` is woken.
     ///
-    /// A program whose members wait as tasks calls this from one task.
+    /// A program whose members are async tasks calls this function from one task.
     pub fn handle_deadlines(&self, waker: &Waker) -> Option<u64> {
         let groups = self.groups_of_node();
         let now_ns = steady_ns();
@@ -238,7 +239,7 @@ impl Node {
         })
     }
 
-    /// For a listener: ends a group that is not lasting, if its last member has left.
+    /// For a listener: ends a group without members if the group is not lasting.
     pub fn end_group(&self, topic: &str, group: &str) {
         let mut by_name = self.groups_of_node().lock();
         let key = (topic.to_owned(), group.to_owned());
@@ -252,19 +253,19 @@ impl Node {
         }
     }
 
-    /// Checks the permission to join groups of this name, for any topic.
+    /// Checks the user's permission to join groups with this name, for any topic.
     pub fn may_join_group(&self, group: &str) -> Result<(), TopicError> {
         self.may_all(Action::Join, &Pattern::parse(group)?)
     }
 
-    /// Checks the permission to join this group of the topic.
+    /// Checks the user's permission to join this group of the topic.
     pub fn may_join(&self, topic: &Topic, group: &str) -> Result<(), TopicError> {
         self.may_join_group(group)?;
         self.may_read_all(topic)
     }
 
-    /// Checks the permission to read all records of the topic, because groups do not filter records for a user. The
-    /// records of keys, tasks and the node's status need permissions of their own.
+    /// Checks the user's permission to read all records of the topic. A group needs it, because groups do not filter
+    /// records for a user. The records of keys, tasks and the node's status need permissions of their own.
     fn may_read_all(&self, topic: &Topic) -> Result<(), TopicError> {
         self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)?;
         let is_of_system = topic.name().starts_with('$') && is_reserved(topic.name());
@@ -282,22 +283,22 @@ impl Node {
         of_topic.iter().map(|group| group.info(self)).collect()
     }
 
-    /// The number of dead letters that this node's groups could not store and have dropped since the start. Groups that
-    /// drop dead letters on request are not counted.
+    /// The number of dead letters that this node's groups have dropped since the node's start because they could not be
+    /// stored. Letters of groups that are configured to drop dead letters do not count.
     pub fn dropped_dead_letters(&self) -> u64 {
         self.groups_of_node().dropped_letters.count()
     }
 
     /// Takes the reports of dead letters that were dropped since the last call, one report for each group. The caller
-    /// writes them to the operator's log. If very many groups drop letters between two calls, some reports are missing,
-    /// but [`dropped_dead_letters`](Node::dropped_dead_letters) counts all letters.
+    /// writes the reports to the operator's log. If very many groups drop letters between two calls, some reports are
+    /// missing, but [`dropped_dead_letters`](Node::dropped_dead_letters) counts all letters.
     pub fn take_dropped_dead_letters(&self) -> Vec<DroppedDeadLetters> {
         self.groups_of_node().dropped_letters.take()
     }
 
-    /// Ends the topic's groups at this node because another node owns the topic, and refers their members to that node.
-    /// If that node begins an epoch after `last_epoch`, members of `share` groups first receive the remaining records.
-    /// `work` groups still send their dead letters.
+    /// Ends the topic's groups at this node because another node owns the topic, and refers the groups' members to that
+    /// node. `last_epoch` is this node's last epoch. If the new owner begins a later epoch, members of `share` groups
+    /// first receive the remaining records. `work` groups still send their dead letters.
     pub(crate) fn end_topic_groups(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
@@ -346,12 +347,12 @@ impl Node {
         let key = (topic.name().to_owned(), name.to_owned());
         let is_known = |entry: &&GroupEntry| Arc::ptr_eq(entry.group.topic(), &topic);
         if groups.lock().get(&key).filter(is_known).is_none() {
-            // The lock of the groups is not held here, because the call may create a topic.
+            // The map of groups is not locked here, because the call may create a topic.
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();
-        // The owner is checked while the lock of the groups is held. If the topic moves after this check, the move
-        // finds this group in the map and ends it.
+        // The owner is checked while the map of groups is locked. If the topic moves after this check, the code that
+        // handles the move finds this group in the map and ends it.
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
@@ -364,8 +365,8 @@ impl Node {
                 let creator = new.creator(self);
                 groups.check_room(&by_name, creator.as_ref())?;
                 let mut options = new.subscribe_options(name);
-                // If an earlier group of this name has ended, the group does not start after `after_epoch`. The records
-                // that the earlier group has not delivered are added below.
+                // If an earlier group with this name has ended, the new group ignores `after_epoch`. The records that
+                // the earlier group has not delivered are added below.
                 let after_epoch = new.after_epoch.filter(|_| !groups.ended().has(&key));
                 if new.after_epoch.is_some() && after_epoch.is_none() {
                     options.start = Start::Latest;
@@ -383,7 +384,7 @@ impl Node {
                 group.set_delivered_before(self, groups.ended().take(&key));
                 let entry = GroupEntry { group: AnyGroup::wrap(Arc::clone(&group)), creator };
                 if let Some(replaced) = by_name.insert(key, entry) {
-                    // The topic of the replaced group was deleted, and a topic of the same name was created.
+                    // The replaced group's topic was deleted, and another topic with the same name was created.
                     groups.add_orphan(self, replaced.group, steady_ns());
                 }
                 (group, notices)
@@ -399,8 +400,8 @@ impl Node {
         Ok(GroupMember::new(self.unguarded(), group, member, wakeup, notices))
     }
 
-    /// The part of joining a group that may have to wait: finds or creates the group's topic, and the topic for its
-    /// dead letters.
+    /// Does the part of joining a group that may have to wait: finds or creates the group's topic and the topic for the
+    /// group's dead letters.
     pub(crate) fn prepare_join(
         &self,
         topic: &str,
@@ -414,19 +415,19 @@ impl Node {
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, &topic)) {
             Some(Err(JoinError::Topic(error))) => Err(error),
-            // The join call, which does not wait, returns all other errors.
+            // All other errors occur again in the join call that follows, which returns them.
             _ => Ok(()),
         }
     }
 
-    /// Whether the topic has a group of this name. The group of a deleted topic of the same name does not count.
+    /// Whether the topic has a group with this name. The group of a deleted topic with the same name does not count.
     pub(crate) fn has_group(&self, topic: &Arc<Topic>, group: &str) -> bool {
         let by_name = self.groups_of_node().lock();
         let entry = by_name.get(&(topic.name().to_owned(), group.to_owned()));
         entry.is_some_and(|entry| Arc::ptr_eq(entry.group.topic(), topic))
     }
 
-    /// The topic of this name, created if `auto_create` is set.
+    /// Returns the topic with this name. Creates it if `auto_create` is set.
     fn topic_of_group(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         if let Some(topic) = self.registry().get(name) {
             self.may_read_all(&topic)?;
@@ -438,7 +439,7 @@ impl Node {
     }
 }
 
-/// The options of a new group that its state machine does not need.
+/// The options of a new group, except those of its state machine.
 struct NewGroup {
     start: Start,
     after_epoch: Option<u32>,
@@ -449,8 +450,8 @@ struct NewGroup {
 }
 
 impl NewGroup {
-    /// The user that creates the group, and the user's tenant. `for_user` is ignored if the handle `node` has a user,
-    /// because only a node may join on behalf of another node's user.
+    /// Returns the user that creates the group, and the user's tenant. If the handle `node` has a user, `for_user` is
+    /// ignored: only another node, whose handle has no user, may join on behalf of a user.
     fn creator(&self, node: &Node) -> Option<GroupCreator> {
         match (node.user(), &self.for_user) {
             (Some(user), _) => Some(GroupCreator::of(&**user)),
@@ -497,7 +498,7 @@ impl Groups {
         }
     }
 
-    /// Handles expired claims, expired delays and lost records, and ends idle groups. `now_ns` is the time by the
+    /// Handles expired claims, expired delays and lost records, and ends idle groups. `now_ns` is the time of the
     /// monotonic clock.
     pub(crate) fn tick(&self, node: &Node, now_ns: u64) {
         let mut orphans = Vec::new();
@@ -526,7 +527,7 @@ impl Groups {
         self.ending().retain(AnyGroup::is_ending);
     }
 
-    /// Lets a group that nobody can join any more send its dead letters.
+    /// Keeps a group that no member can join any more until it has sent its dead letters.
     fn add_orphan(&self, node: &Node, group: AnyGroup, now_ns: u64) {
         if !group.may_send_dead_letters() {
             return;
@@ -556,7 +557,7 @@ impl Groups {
         groups
     }
 
-    /// Fails if the node, the tenant or the user may not create another group.
+    /// Returns an error if the node, the tenant or the user has reached its limit of groups.
     fn check_room(
         &self,
         by_name: &BTreeMap<Name, GroupEntry>,

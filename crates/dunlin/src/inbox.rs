@@ -1,5 +1,5 @@
-//! An inbox is a set of subjects to which the replies for one client are published. The inbox is removed when the last
-//! session that uses it ends. Limits: `inbox_bytes_max` and `inbox_age_max`.
+//! An inbox is a set of subjects to which the replies for one client are published. An inbox is removed when the last
+//! session that uses it ends. The configuration limits it with `inbox_bytes_max` and `inbox_age_max`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -11,11 +11,11 @@ use dunlin_topic::{Subject, Topic};
 use crate::error::TopicError;
 use crate::node::Node;
 
-/// The first token of every inbox.
+/// The first token of every inbox's subjects.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// The inbox of one session, with the subjects for its replies. Inboxes of the same name share a topic, which ends when
-/// the last of them is dropped.
+/// A session's use of an inbox. Values with the same name share one topic, which is deleted when the last of them is
+/// dropped.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,
@@ -23,21 +23,22 @@ pub struct Inbox {
     pattern: String,
     bytes_max: u64,
     accepts_replies: bool,
-    /// Whether the inbox is memory of the session, and not one of the topics of the user's tenant.
+    /// Whether the inbox's memory is charged to the connections of the user's tenant, and not to the tenant's topics.
     is_of_session: bool,
     opened: Option<Arc<InboxTopic>>,
 }
 
-/// The open inboxes of a node, by name. A client that reconnects can share the inbox with its previous connection, if
-/// that connection has not released it yet.
+/// The open inboxes of a node, by name. A client that reconnects can share an inbox with its previous connection, if
+/// that connection has not released the inbox yet.
 #[derive(Debug, Default)]
 pub(crate) struct OpenInboxes {
     by_name: Mutex<HashMap<String, Weak<InboxTopic>>>,
-    /// Secret random keys from which the names of reply inboxes are computed, so that clients cannot guess the names.
+    /// Secret random keys from which the names of inboxes for subscriptions are computed, so that clients cannot guess
+    /// the names.
     keys: RandomState,
 }
 
-/// The topic of an inbox. The topic is deleted when the last user of the inbox drops this value.
+/// The topic of an inbox. When the last [`Inbox`] that uses it is dropped, this value is dropped and deletes the topic.
 #[derive(Debug)]
 struct InboxTopic {
     node: Node,
@@ -51,18 +52,18 @@ impl OpenInboxes {
 }
 
 impl Inbox {
-    /// The inbox of a session.
+    /// Creates the inbox of a session under a random name.
     pub fn new(node: Node, session: u64) -> Inbox {
-        // Any client that knows the name may publish to the inbox. A client must therefore not be able to derive the
-        // name from the name of another session's inbox.
+        // Any client that knows the name may publish to the inbox. Clients must therefore not be able to derive the
+        // name from that of another session's inbox.
         let secret = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{secret:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
         Inbox { is_of_session: true, ..Inbox::unopened(node, name, pattern, bytes_max) }
     }
 
-    /// The inbox that a client names: one subject `_INBOX.<something>`, or with a trailing dot all subjects that begin
-    /// with this prefix. The inbox keeps as much history as other topics.
+    /// Creates the inbox for subjects that the client has chosen: `_INBOX.<something>` for one subject, or with a
+    /// trailing dot for all subjects with this prefix. The inbox keeps as much history as other topics.
     pub fn of_client(node: Node, subjects: &str) -> Inbox {
         let (name, pattern) = match subjects.strip_suffix('.') {
             Some(root) => (format!("{root}.all"), format!("{root}.>")),
@@ -72,8 +73,8 @@ impl Inbox {
         Inbox::unopened(node, name, pattern, bytes_max)
     }
 
-    /// The reply inbox of subscriptions to this pattern. The inbox owns no subject. Subscriptions to the same pattern
-    /// share the inbox.
+    /// Creates the inbox for replies to subscriptions with this pattern. It owns no subjects; [`Inbox::accept_reply`]
+    /// adds the subjects to which it accepts replies. Subscriptions with the same pattern share the inbox.
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
         let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));
@@ -84,14 +85,14 @@ impl Inbox {
         Inbox { node, name, pattern, bytes_max, accepts_replies: false, is_of_session: false, opened: None }
     }
 
-    /// Makes an open reply inbox accept replies to this subject.
+    /// Makes an open inbox of a pattern accept replies to this subject.
     pub fn accept_reply(&self, reply: Subject<'_>) {
         self.node.add_reply_subject(&self.name, reply.as_str());
     }
 
-    /// The two patterns for a reply subject whose prefix the client has chosen. One matches all subjects that differ
-    /// only in the last token, the other matches the subject itself. The prefix has at least two tokens, so that
-    /// another client does not use it by accident.
+    /// The two patterns of an inbox for a reply subject whose prefix the client has chosen. The first matches all
+    /// subjects that differ from it only in the last token, the second only the subject itself. Returns `None` unless
+    /// the prefix has at least two tokens, because two clients could use a shorter one by accident.
     pub fn reply_patterns(reply: &str) -> Option<[String; 2]> {
         client_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
@@ -101,7 +102,7 @@ impl Inbox {
         client_prefix(reply).is_some()
     }
 
-    /// The common prefix of the inbox's subjects, `_INBOX.<something>.`.
+    /// The common prefix of the inbox's subjects, such as `_INBOX.<something>.`.
     pub fn prefix(&self) -> String {
         self.pattern.trim_end_matches('>').to_owned()
     }
@@ -111,17 +112,17 @@ impl Inbox {
         self.pattern.clone()
     }
 
-    /// Whether the subject or pattern begins with the token `_INBOX`, regardless of the session.
+    /// Whether the subject or pattern belongs to some inbox, that is, begins with the token `_INBOX`.
     pub fn is_of_any(pattern: &str) -> bool {
         pattern.split('.').next() == Some(FIRST_TOKEN)
     }
 
-    /// Whether the subject or pattern lies within the inbox.
+    /// Whether the subject or pattern begins with the inbox's name and a dot.
     pub fn contains(&self, pattern: &str) -> bool {
         pattern.strip_prefix(self.name.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// Creates the topic if there is none yet.
+    /// Returns the inbox's topic. Creates it if it does not exist yet.
     pub fn open(&mut self) -> Result<&Arc<Topic>, TopicError> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
@@ -144,8 +145,8 @@ impl Inbox {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
             Some(Some(existing)) => return Ok((existing, false)),
-            // The last user has released the inbox, but has not deleted its topic yet. The topic is deleted here, and
-            // the last user then finds nothing to delete.
+            // The last `Inbox` has been dropped, but its drop has not deleted the topic yet. Delete the topic here; the
+            // drop then finds nothing to delete.
             Some(None) => {
                 open.remove(&self.name);
                 let _ = self.node.delete(&self.name);
@@ -166,7 +167,7 @@ impl Inbox {
     }
 }
 
-/// The part of a reply subject before its last token, if the client has chosen this prefix.
+/// The part of a reply subject before its last token, if the client can have chosen this prefix.
 fn client_prefix(reply: &str) -> Option<&str> {
     let (prefix, _) = reply.rsplit_once('.')?;
     let is_client_prefix = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
@@ -177,7 +178,8 @@ impl Drop for InboxTopic {
     fn drop(&mut self) {
         let name = self.topic.name();
         let mut open = self.node.0.inboxes.lock();
-        // Remove the name only if it still belongs to this inbox: another inbox of this name may exist already.
+        // Remove the name only if it still belongs to this inbox: another inbox with this name may have been opened
+        // since.
         if open.get(name).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
             open.remove(name);
             let _ = self.node.delete(name);

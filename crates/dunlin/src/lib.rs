@@ -1,4 +1,4 @@
-//! A Dunlin node without sockets: the part that listeners share, and that a program can embed.
+//! A Dunlin node without sockets. All listeners use this crate, and other programs can embed it.
 //!
 //! A [`Node`] owns the topics of one process, their memory budget and its clock. Publishing and subscribing work as
 //! over the network, through [`topic::Publish`] and
@@ -20,10 +20,10 @@
 //! Invariants:
 //! - A subject has at most one owner: a topic whose pattern overlaps that of another topic is refused.
 //! - An epoch is never used twice for a topic's name.
-//! - Reserved subjects (`$…` of the system, `_INBOX.…` of sessions) match only patterns that begin with the same
-//!   token.
+//! - Reserved subjects (`$…` of the system, `_INBOX.…` of sessions) match only patterns that begin with the subject's
+//!   first token.
 //!
-//! Sockets and protocols are in `server`; the layout of logs on disk is in `journal`.
+//! Sockets and protocols are in the crate `server`; the layout of logs on disk is in the crate `journal`.
 
 mod access;
 mod clock;

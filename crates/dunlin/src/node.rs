@@ -1,4 +1,4 @@
-//! A node, which holds the topics of one process. Code in this process can publish and subscribe without a network.
+//! A node holds the topics of one process. Code in this process can publish and subscribe without a network.
 
 mod finding;
 mod refused;
@@ -37,7 +37,7 @@ use crate::survey::DeletedTotals;
 use crate::tasks;
 use crate::waiting::{self, Waiters};
 
-/// Names of the built-in reducers.
+/// The names of the built-in reducers.
 pub const STATES: [&str; 4] = [dunlin_feed::BOOK, dunlin_feed::ORDERS, dunlin_feed::LAST, REGION];
 
 /// Creates a built-in reducer.
@@ -48,8 +48,8 @@ pub(crate) fn make_reducer(config: &ReducerConfig) -> Result<Box<dyn Reducer>, R
     dunlin_feed::make_reducer(&config.kind, &config.options).map_err(|error| ReducerError(error.to_string()))
 }
 
-/// Whether two configurations of the topic `name` are the same: options of reducers may be left out or written
-/// differently, and the topic's name may be its pattern.
+/// Whether two configurations of the topic `name` have the same meaning. A reducer's options may be left out or written
+/// differently. A pattern that equals the topic's name counts as no pattern.
 pub(crate) fn is_same_config(name: &str, config: &TopicConfig, other: &TopicConfig) -> bool {
     let completed = |config: &TopicConfig| {
         let pattern = config.pattern.clone().filter(|pattern| pattern != name);
@@ -58,7 +58,7 @@ pub(crate) fn is_same_config(name: &str, config: &TopicConfig, other: &TopicConf
     config == other || completed(config) == completed(other)
 }
 
-/// The reducer's configuration with all options, in one notation.
+/// The reducer's configuration with all options written out in a uniform way.
 fn completed_reducer(config: &ReducerConfig) -> ReducerConfig {
     let options = match config.kind.as_str() {
         REGION => AnyRegion::of(&config.options).map(|region| region.options()).ok(),
@@ -67,7 +67,8 @@ fn completed_reducer(config: &ReducerConfig) -> ReducerConfig {
     ReducerConfig { kind: config.kind.clone(), options: options.unwrap_or_else(|| config.options.clone()) }
 }
 
-/// Limits times to 584 years, the longest time that a topic's description can hold as a number of nanoseconds.
+/// Limits times to 584 years. The description of a topic stores them as 64-bit numbers of nanoseconds, which hold no
+/// longer times.
 fn with_storable_times(mut config: TopicConfig) -> TopicConfig {
     let time_max = Duration::from_nanos(u64::MAX);
     config.retention.age = config.retention.age.map(|age| age.min(time_max));
@@ -77,8 +78,8 @@ fn with_storable_times(mut config: TopicConfig) -> TopicConfig {
     config
 }
 
-/// A node with its topics, groups and keys. Clones are handles to the same node.
-/// [`Node::with_user`] returns a handle that is restricted to the permissions of one user.
+/// A node with its topics, groups and keys. Clones are handles to the same node. [`Node::with_user`] returns a handle
+/// with the permissions of one user.
 #[derive(Debug, Clone)]
 pub struct Node(pub(crate) Arc<Inner>, pub(crate) Option<Arc<dyn User>>);
 
@@ -89,7 +90,8 @@ pub(crate) struct Inner {
     id: u64,
     budget: Arc<MemoryBudget>,
     registry: Registry,
-    /// The configuration of the topic that was created last. The next topic shares it if its configuration is equal.
+    /// The configuration of the topic that was created last. The next topic shares this copy if its configuration is
+    /// equal.
     last_config: Mutex<Arc<TopicConfig>>,
     epochs: Epochs,
     sessions: AtomicU64,
@@ -115,8 +117,8 @@ impl Node {
     }
 
     /// Starts a node that stores its durable topics in `dir`, and opens the topics that are there. Returns a report for
-    /// each topic that it found. [Waits](Node::wait_for_epoch) until a node that is started afterwards would begin
-    /// later epochs.
+    /// each topic in `dir`. Before it returns, [waits](Node::wait_for_epoch) until any node that is started afterwards
+    /// begins later epochs.
     pub fn open(
         config: Config,
         disk: Arc<dyn Disk>,
@@ -142,7 +144,7 @@ impl Node {
         }
         recovered.extend(node.refused_topics().iter().map(RecoveredTopic::from));
         if node.has_control() {
-            // If this fails, a later call of `control` returns the error.
+            // Ignore the error here: a later call of `control` returns it.
             let _ = node.control();
         }
         if node.has_tasks() {
@@ -152,11 +154,11 @@ impl Node {
         Ok((node, recovered))
     }
 
-    /// Adds a topic that was found on disk.
+    /// Adds a topic that was found on disk to the registry.
     fn add_recovered(&self, topic: Topic) -> Result<(), TopicError> {
         let name = topic.name().to_owned();
         let pattern = Pattern::parse(topic.pattern())?;
-        // The charge may exceed the memory budget, so that a topic on disk opens in any case.
+        // A topic on disk is opened even if its charge exceeds the memory budget.
         let charge = MemoryCharge::forced(&self.0.budget, cost_of(&name, topic.config().partitions));
         self.0.registry.add(&name, pattern, || Ok((topic, charge))).map(drop)
     }
@@ -195,14 +197,14 @@ impl Node {
         &self.0.config
     }
 
-    /// The node's number, which changes with each start.
+    /// The number of this run of the node: it changes with each start.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// Waits until a node that is started afterwards would begin later epochs than this node. The wait ends at most 100
-    /// ms after this node's start. Listeners call this before they accept connections, so that clients notice even a
-    /// very fast restart.
+    /// Waits until any node that is started afterwards would begin later epochs than this node. The wait ends at most
+    /// 100 ms after this node's start. Listeners call this function before they accept connections, so that clients
+    /// notice even a very fast restart.
     pub fn wait_for_epoch(&self) {
         thread::sleep(Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
     }
@@ -212,12 +214,12 @@ impl Node {
         &self.0.budget
     }
 
-    /// The budget charged for topics created through this handle.
+    /// The budget that is charged for topics which are created through this handle.
     pub(crate) fn charge_budget(&self) -> &Arc<MemoryBudget> {
         self.user().map_or(&self.0.budget, |user| user.budget())
     }
 
-    /// The budget charged for memory that connections take: requests, subscriptions, results and inboxes.
+    /// The budget that is charged for the memory of connections: requests, subscriptions, results and inboxes.
     pub fn connection_budget(&self) -> &Arc<MemoryBudget> {
         self.user().map_or(&self.0.budget, |user| user.connection_budget())
     }
@@ -231,8 +233,7 @@ impl Node {
         self.0.epochs.next(name, now_ns)
     }
 
-    /// The first epoch of a topic that this node creates after the cluster agreed on the topic with the epoch
-    /// `agreed`.
+    /// The first epoch at this node of a topic on which the cluster has agreed with the epoch `agreed`.
     pub(crate) fn epoch_of_agreed(&self, name: &str, agreed: u32) -> u32 {
         self.0.epochs.epoch_after_start(name, agreed, now_ns())
     }
@@ -265,8 +266,8 @@ impl Node {
         &self.0.groups
     }
 
-    /// Creates a topic. With `or_same`, an existing topic of the same name and configuration is returned. The options
-    /// of reducers are compared by their meaning.
+    /// Creates a topic. If `or_same` is set and a topic with this name and configuration exists, returns the existing
+    /// topic. Configurations of reducers are equal if their options have the same meaning.
     pub fn create_topic(
         &self,
         name: &str,
@@ -283,8 +284,8 @@ impl Node {
         self.create_charged(name, config, or_same, false)
     }
 
-    /// Creates a topic and charges the user's tenant. `is_automatic` is set if a publish or subscribe call creates the
-    /// topic.
+    /// Creates a topic and counts it for the user's tenant. `is_automatic` is set if a publish or subscribe call
+    /// creates the topic.
     fn create_charged(
         &self,
         name: &str,
@@ -311,7 +312,7 @@ impl Node {
         self.create_in(self.charge_budget(), name, config, or_same)
     }
 
-    /// Creates a topic that is charged to this budget if it is local.
+    /// Creates a topic. If the topic is created without the cluster, `budget` is charged for it.
     pub(crate) fn create_in(
         &self,
         budget: &Arc<MemoryBudget>,
@@ -324,7 +325,7 @@ impl Node {
         let config = with_storable_times(TopicConfig { limits, ..config });
         config.check()?;
         if let Some(reducer) = &config.reducer {
-            // Checked here: otherwise the cluster could agree on a topic that no node can open.
+            // Check the reducer here: otherwise the cluster could agree on a topic that no node can open.
             let refused =
                 |why: ReducerError| ConfigError::Reducer { kind: reducer.kind.clone(), why: why.to_string() };
             make_reducer(reducer).map_err(refused)?;
@@ -336,7 +337,8 @@ impl Node {
             if config.durable.is_some() {
                 let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
                 if self.0.registry.get(name).is_none() {
-                    // Otherwise the cluster could agree on a topic whose files this node may not open.
+                    // Check this first: otherwise the cluster could agree on a topic whose files this node may not
+                    // open.
                     storage.check_open_files(config.partitions)?;
                 }
             }
@@ -353,7 +355,7 @@ impl Node {
         }
     }
 
-    /// Creates a topic at this node, without asking the cluster.
+    /// Creates a topic at this node only, without asking the cluster.
     pub(crate) fn create_local(
         &self,
         name: &str,
@@ -384,25 +386,25 @@ impl Node {
         }
         let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
         waiting::check();
-        // The lock of the topics is not held during this disk operation, so that lookups of topics do not wait for it.
+        // The registry is not locked during the disk operation, so that lookups of topics do not wait for it.
         let _one_at_a_time = self.lock_durable_topics();
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
         let epoch = epoch();
-        // A topic deleted and recreated within 100 ms gets an epoch ahead of the clock. Its first record must not reach
-        // the disk before a restarted node would begin a later epoch.
+        // If a topic was deleted and is created again within 100 ms, its epoch is ahead of the clock. Its first record
+        // must not reach the disk as long as a restarted node could begin an earlier epoch.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
         let mut created = Some((storage.create(name, &config, budget, epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || created.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, created) {
-            // The topic cannot be added: in the meantime, another topic has been created with some of these subjects.
+            // The registry has refused the topic: meanwhile, another topic was created that owns some of its subjects.
             storage.delete(&topic)?;
         }
         added
     }
 
-    /// A lock that is held while a durable topic is created or deleted.
+    /// Takes the lock that is held while a durable topic is created or deleted.
     fn lock_durable_topics(&self) -> MutexGuard<'_, ()> {
         self.0.durable_topics_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -422,8 +424,8 @@ impl Node {
         })
     }
 
-    /// Returns a shared copy of the configuration: the copy of the last topic, if its configuration is equal. Most
-    /// topics have equal configurations, and a configuration is a fifth of a topic's memory.
+    /// Returns a shared copy of the configuration: that of the topic created last, if the two are equal. Most topics
+    /// have equal configurations, and a configuration is a fifth of a topic's memory.
     fn share_config(&self, config: TopicConfig) -> Arc<TopicConfig> {
         let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
         if **last != config {
@@ -432,7 +434,8 @@ impl Node {
         Arc::clone(&last)
     }
 
-    /// Deletes a topic. Publishers are refused. Subscribers receive the remaining records, then a notice.
+    /// Deletes a topic. From then on, publishers are refused. Subscribers receive the remaining records, and then a
+    /// notice.
     pub fn delete_topic(&self, name: &str) -> Result<(), TopicError> {
         if is_reserved(name) {
             return Err(TopicError::Reserved(name.to_owned()));
@@ -449,7 +452,8 @@ impl Node {
         }
     }
 
-    /// The command that moves a topic to another node, to be proposed through [`Node::control`].
+    /// Returns the command that moves a topic to the node `to`. The caller proposes the command through
+    /// [`Node::control`].
     pub fn command_to_move<'a>(&self, name: &'a str, to: u64) -> Result<ControlCommand<'a>, TopicError> {
         if is_reserved(name) {
             return Err(TopicError::Reserved(name.to_owned()));
@@ -480,11 +484,13 @@ impl Node {
         }
     }
 
-    /// Removes the topic from the registry, so that its name is free. Does not notify the topic's subscribers.
+    /// Removes the topic from the registry, so that another topic can have its name. Does not notify the topic's
+    /// subscribers.
     pub(crate) fn remove(&self, name: &str) -> Result<Arc<Topic>, TopicError> {
         let unknown = || TopicError::Unknown(name.to_owned());
         let epoch = |topic: &Topic| topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
-        // Ends the epoch before the name is free, so that a new topic of this name begins in a later epoch.
+        // Record the topic's epoch before the name can be used again, so that a new topic with this name begins in a
+        // later epoch.
         let topic = self.0.registry.get(name).ok_or_else(unknown)?;
         self.0.epochs.record_deleted(name, epoch(&topic), now_ns());
         let topic = self.0.registry.remove(name).ok_or_else(unknown)?;
@@ -508,20 +514,21 @@ impl Node {
         }
     }
 
-    /// The topic of this name.
+    /// The topic with this name, if the user may see it.
     pub fn topic(&self, name: &str) -> Option<Arc<Topic>> {
         self.0.registry.get(name).filter(|topic| self.is_visible(topic))
     }
 
-    /// Calls `read` with the topic of this name. Faster than [`Node::topic`], which returns a counted reference. Other
-    /// lookups may wait for `read`, so `read` must be short, and must not look up, create or delete topics.
+    /// Calls `read` with the topic of this name, without a check of the user's permissions. Faster than
+    /// [`Node::topic`], which returns a counted reference. `read` must be short, because other lookups may wait for it,
+    /// and must not look up, create or delete topics.
     #[inline]
     pub fn with_topic<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.0.registry.with(name, read)
     }
 
-    /// Returns the topics whose names come after `after`, in the order of names, at most `topics_max`. Without a
-    /// pattern, system topics and inboxes are left out.
+    /// Returns at most `topics_max` topics whose names come after `after`, sorted by name. Without a pattern, system
+    /// topics and inboxes are left out.
     pub fn topics(&self, pattern: Option<&Pattern>, after: &str, topics_max: usize) -> TopicPage {
         let topics_max = topics_max.min(self.0.config.limits.page_topics_max);
         self.0
@@ -529,7 +536,7 @@ impl Node {
             .page(pattern, after, topics_max, &self.visible_names(), |topic| self.is_visible(topic))
     }
 
-    /// The name of the setting whose limit a memory budget has reached.
+    /// The name of the setting that sets the limit of the memory budget that `spent` is about.
     pub fn memory_limit_name(&self, spent: &MemoryBudgetError) -> &'static str {
         if spent.limit == self.0.budget.limit() { "memory_bytes_max" } else { "tenants.limits.memory_bytes" }
     }
@@ -538,19 +545,19 @@ impl Node {
         TopicError::Limit { limit: self.memory_limit_name(spent), value: spent.limit }
     }
 
-    /// A publisher to the subject.
+    /// Returns a publisher for the subject.
     pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
         let parsed = Subject::parse(subject).map_err(|error| PublishError::Refused(error.to_string()))?;
         Ok(self.owning_topic(parsed)?.publisher(subject))
     }
 
-    /// A subscriber to every subject that the pattern matches.
+    /// Returns a subscriber to every subject that the pattern matches.
     pub fn subscribe(&self, pattern: &str, options: &SubscribeOptions) -> Result<Subscriber, SubscribeError> {
         self.subscribe_all(&[pattern], options)
     }
 
-    /// A subscriber to all subjects that match one of the patterns. Records that match several patterns are delivered
-    /// several times.
+    /// Returns a subscriber to all subjects that match at least one of the patterns. A record that matches several
+    /// patterns is delivered once for each.
     pub fn subscribe_all(
         &self,
         patterns: &[&str],
@@ -569,8 +576,8 @@ impl Node {
             logs.extend(selected.logs);
         }
         let newcomers = newcomers.filter(|_| awaits_new_logs);
-        // Subscriptions with `local_only` do not wait here: with one, the nodes of a cluster read the changes of keys
-        // while they apply their logs.
+        // With `local_only`, do not wait for the owner: the nodes of a cluster use such a subscription to read the
+        // changes of keys while they apply their logs.
         let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
         if may_wait && waiting::is_allowed() {
             let mut waits = logs.iter().filter(|(log, _)| self.must_wait_to_start(log, options.start));
@@ -584,7 +591,8 @@ impl Node {
         })
     }
 
-    /// Housekeeping, to be called about once a second: removes expired records and handles deadlines of groups.
+    /// Does the housekeeping; the embedding program calls this about once a second. Removes expired records, and
+    /// handles the deadlines of groups.
     pub fn tick(&self) {
         let now_ns = now_ns();
         if let Some(storage) = &self.0.storage {
@@ -596,8 +604,9 @@ impl Node {
         self.retry_starts();
     }
 
-    /// Closes all topics. Publishers are refused. Subscribers receive the remaining records, then a notice. Durable
-    /// topics are stored completely and continue in the same epochs at the next start.
+    /// Stops the node and closes all topics. Publishers are refused. Subscribers receive the remaining records, and
+    /// then a notice. Records of durable topics are stored completely; at the next start, these topics continue in the
+    /// same epochs.
     pub fn stop(&self) {
         self.stop_tasks();
         self.stop_control();

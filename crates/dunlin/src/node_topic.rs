@@ -1,6 +1,7 @@
-//! The topic `$node`, in which each node publishes its own status. Other nodes do not see it. The topic keeps the last
-//! record of each subject (reducer `last`), so that a new subscriber receives the complete status. Users with the
-//! permission for metrics may read it. Listeners publish the records, under `$node.ID.WHAT`.
+//! The topic `$node`, in which each node publishes its own status. Each node has its own topic `$node`, which other
+//! nodes do not see. The topic keeps the last record of each subject (reducer `last`), so that a new subscriber
+//! receives the complete status. Users with the permission for metrics of the whole node may read it. Listeners publish
+//! the records, under `$node.ID.WHAT`.
 
 use std::sync::Arc;
 
@@ -13,17 +14,17 @@ use crate::node::Node;
 /// The name of the topic in which a node publishes its own status.
 pub const NODE_TOPIC: &str = "$node";
 const PATTERN: &str = "$node.>";
-/// The history of the topic, bytes. A subscriber whose unread records are larger than this receives only the last
+/// The size of the topic's history, bytes. A subscriber with more unread records than this receives only the last
 /// record of each subject.
 const HISTORY_BYTES: u64 = 4 << 20;
 
-/// Whether a pattern selects subjects of this topic.
+/// Whether the pattern begins with `$node.`, so that it selects subjects of this topic.
 pub(crate) fn is_node_topic_pattern(pattern: &str) -> bool {
     pattern.strip_prefix(NODE_TOPIC).is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl Node {
-    /// The topic in which this node reports on itself, created on first use.
+    /// The topic `$node` of this node. The first call creates it.
     pub fn node_topic(&self) -> Result<Arc<Topic>, TopicError> {
         if let Some(topic) = self.registry().get(NODE_TOPIC) {
             return Ok(topic);
@@ -37,7 +38,7 @@ impl Node {
         };
         let epoch = || self.next_epoch(NODE_TOPIC, now_ns());
         match self.create_local(NODE_TOPIC, Pattern::parse(PATTERN)?, Arc::new(config), epoch) {
-            // Another caller has created the topic in the meantime.
+            // Another caller has created the topic meanwhile.
             Err(TopicError::Exists(_)) => {
                 self.registry().get(NODE_TOPIC).ok_or_else(|| TopicError::Reserved(NODE_TOPIC.to_owned()))
             }

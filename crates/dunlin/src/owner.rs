@@ -1,6 +1,8 @@
-//! Removes a topic that was created for a record, if the topic refuses this record. A node may create a topic when a
-//! record is published to a subject without an owner. If the new topic refuses the record, the empty topic would take
-//! memory and appear in lists. Invariant: a topic that is removed in this way contains no record and has no other user.
+//! Removes a topic that was created for a record, if the topic refuses the record. When a record is published to a
+//! subject without an owner, a node may create a topic. If the new topic then refuses the record, the empty topic would
+//! take memory and appear in lists.
+//!
+//! Invariant: a topic that is removed in this way contains no record and has no other user.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use dunlin_topic::Topic;
 use crate::node::Node;
 
 /// The topic that owns a record's subject, and to which the record is therefore appended. If the topic was created for
-/// this record, dropping the value removes the topic, unless the topic has records or other users.
+/// this
+/// record, dropping the value removes the topic, unless the topic contains records or has other users.
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,

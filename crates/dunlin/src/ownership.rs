@@ -1,10 +1,10 @@
 //! Tracks which node of a cluster owns each topic, and connects this node's publishers and subscribers to the owner.
 //!
-//! Every node has every topic in its registry. The logs of another node's topic are *mirrors*. A mirror forwards
-//! published records to the owner, and the owner feeds the mirror once for all of its subscribers. A topic that changes
-//! its owner stays the same object.
+//! Every node has every topic in its registry. The logs of a topic that another node owns are *mirrors*. A mirror
+//! forwards published records to the owner. The owner sends each record to the mirror once, for all of the mirror's
+//! subscribers. A topic that changes its owner stays the same object.
 //!
-//! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns them from responses to its own
+//! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns the owners from responses to its own
 //! requests, and from a watch of the keys of topics and nodes ([`Ownership::apply_placement`],
 //! [`Ownership::apply_events`]).
 //!
@@ -12,11 +12,12 @@
 //! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from the time before it
 //!   requested the lease. It therefore stops before another node can become the owner. A node uses a new lease only
 //!   when it knows everything on which the cluster agreed before that lease.
-//! - A restarted node has no records of its volatile topics. Before it takes part, the node begins a new epoch of each.
+//! - A restarted node has no records of its volatile topics. Before the node appends to such a topic, it begins a new
+//!   epoch of the topic.
 //! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes in
 //!   between.
-//! - A forwarded batch without a response is sent again only with its producer's number. Otherwise the publisher
-//!   receives an unknown outcome.
+//! - A forwarded batch without a response is sent again only if its producer has numbered it. Otherwise the publisher
+//!   receives an error: the outcome is unknown.
 //!
 //! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which do not depend on the
 //! cluster.
@@ -60,30 +61,31 @@ pub use membership::{RemoteMemberOptions, RemoteMembership};
 pub use presence::PublisherPresence;
 use route::Route;
 
-/// The pause before the node asks the cluster for owners again, if the cluster did not respond to the previous request.
+/// How long the node waits after a request for owners to which the cluster did not respond, before it sends another
+/// one.
 const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// After an owner's records did not arrive in time, subscribers do not wait for this owner during this period.
+/// If an owner's records did not arrive in time, subscribers do not wait for this owner's records during this period.
 const LATE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Limits of a node for topics that other nodes own: waiting times, mirrors and forwarded bytes.
+/// A node's limits for topics that other nodes own: waiting times, mirrors, and forwarded bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnershipLimits {
-    /// Time without a renewal after which a node counts as dead, and its volatile topics get other owners.
+    /// If a node does not renew its lease for this time, it counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
-    /// Maximum number of forwarded bytes without a response, for all topics together. Batches for one owner take at
-    /// most three quarters of the bytes that batches for other owners leave free. At this limit, publishers to the
-    /// owner wait.
+    /// Maximum number of forwarded bytes without a response, for all owners together. Batches for one owner may take at
+    /// most three quarters of this number minus the bytes for other owners. At this limit, publishers to that owner
+    /// wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,
-    /// How long a new subscriber waits until its mirror has the records that the owner has.
+    /// How long a new subscriber waits until this node's mirror has received all records that the owner has.
     pub mirror_wait_max: Duration,
-    /// How long a mirror without subscribers still receives records from the owner.
+    /// How long the owner still sends records to a mirror that has no subscribers.
     pub unread_max: Duration,
-    /// Maximum number of unread bytes of a mirror that serves a single subscriber.
+    /// Maximum size of the unread records in a mirror that serves a single subscriber, bytes.
     pub private_bytes_max: u64,
-    /// Maximum number of mirrors that serve a single subscriber each.
+    /// Maximum number of this node's mirrors that serve a single subscriber each.
     pub private_mirrors_max: usize,
 }
 
@@ -104,7 +106,7 @@ impl Default for OwnershipLimits {
 /// The reason why a command to the cluster has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterCommandError {
-    /// The cluster refused the command.
+    /// The cluster refused the command; nothing changed.
     #[error("{0}")]
     Refused(#[from] ControlRefusal),
     /// The cluster did not respond, or the outcome is unknown.
@@ -112,91 +114,92 @@ pub enum ClusterCommandError {
     Away(String),
 }
 
-/// The connections from a node to the other nodes of its cluster.
-/// Only [`PeerNodes::propose`] and [`PeerNodes::propose_all`] may block.
+/// A node's connections to the other nodes of its cluster. Only [`PeerNodes::propose`] and [`PeerNodes::propose_all`]
+/// may block.
 pub trait PeerNodes: Send + Sync + Debug {
-    /// Proposes a command to the cluster, within bounded time.
+    /// Proposes a command to the cluster. Returns within a limited time.
     fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, ClusterCommandError>;
 
-    /// Proposes several commands, one after another; returns the result of each.
+    /// Proposes several commands, one after another. Returns the result of each.
     fn propose_all(&self, commands: &[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> {
         commands.iter().map(|command| self.propose(command)).collect()
     }
 
-    /// Sends a batch to a node, after all earlier batches of the same topic. [`InFlightBatch::complete`] is called once
-    /// for each batch.
+    /// Sends a batch to the node `to`, after all earlier batches of the same topic. For each batch,
+    /// [`InFlightBatch::complete`] is called once.
     fn forward_batch(&self, to: u64, batch: InFlightBatch);
 
-    /// Feeds mirrors from a node until [`MirrorFeed::is_needed`] returns `false`. If this is impossible, reports the
-    /// reason with `MirrorFeed::ended`.
+    /// Receives records from the node `from` for this node's mirrors, until [`MirrorFeed::is_needed`] returns `false`.
+    /// If this is impossible, reports the reason with `MirrorFeed::ended`.
     fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>);
 
-    /// Requests a membership of a `share` group from a node and delivers its records, until the membership is no longer
-    /// [needed](RemoteMembership::is_needed) or has [ended](RemoteMembership::ended).
+    /// Joins a `share` group at the node `to` and delivers the group's records to `membership`, until the membership is
+    /// no longer [needed](RemoteMembership::is_needed) or has [ended](RemoteMembership::ended).
     fn join(&self, to: u64, membership: Arc<RemoteMembership>) {
         membership
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
-    /// Reports to the owner of a state topic that publishers are connected here, until the report is no longer
-    /// [needed](PublisherPresence::is_needed). Afterwards, or if the node cannot be reached, the presence has
-    /// [ended](PublisherPresence::ended).
+    /// Tells the node `to`, which owns a state topic, that publishers are connected to this node, as long as the
+    /// presence is [needed](PublisherPresence::is_needed). Afterwards, or if `to` cannot be reached, calls
+    /// [`PublisherPresence::ended`].
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
-    /// Sends `query` to a node, which asks whether the node has a subscriber for a subject. [`InterestQuery::respond`]
-    /// is called once, within bounded time.
+    /// Asks the node `to` whether it has a subscriber for the subject of `query`. [`InterestQuery::respond`] is called
+    /// once, within a limited time.
     fn query_interest(&self, _to: u64, query: InterestQuery) {
         drop(query);
     }
 
-    /// Called when a node has left the cluster. The node will not respond to pending requests. Records that it has sent
-    /// before are still used.
+    /// Called when a node has left the cluster. The node will not respond to pending requests. Records that it sent
+    /// before it left are still used.
     fn node_left(&self, _node: u64) {}
 
-    /// Called when a node takes part in the cluster, for the first time or again.
+    /// Called when a node has become a member of the cluster, for the first time or again.
     fn node_joined(&self, _node: u64) {}
 }
 
-/// A node's table of topics' owners, with the routes to the topics that other nodes own.
+/// A node's knowledge of which node owns each topic, with the routes to the topics that other nodes own.
 #[derive(Debug)]
 pub struct Ownership {
-    /// The node's number in its cluster.
+    /// This node's number in the cluster.
     id: u64,
     limits: OwnershipLimits,
     peers: Arc<dyn PeerNodes>,
     node: Weak<Inner>,
-    /// The time at which this node's lease ends, by its own clock.
+    /// The time at which this node's lease ends, by this node's monotonic clock.
     lease_until_ns: AtomicU64,
-    /// Whether this node has begun new epochs of the topics it owned before a restart.
+    /// Whether this node, after a restart, has begun new epochs of the topics that it owned before.
     has_begun_epochs: AtomicBool,
-    /// Whether the node is leaving the cluster and therefore begins no new lease.
+    /// Whether this node is leaving the cluster, and therefore requests no new lease.
     is_leaving: AtomicBool,
-    /// The members of the cluster, each with its address for clients.
+    /// The members of the cluster. The value is the member's address for clients.
     members: Mutex<BTreeMap<u64, Arc<str>>>,
-    /// The number of the lease under which the agreed state lists this node as a member. The node knows everything on
-    /// which the cluster agreed before this lease.
+    /// The number of the lease under which the agreed state lists this node as a member. This node knows everything on
+    /// which the cluster agreed before that lease.
     enlisted: AtomicU64,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
-    /// Topics that were set aside since the last report, with the reasons.
+    /// Topics that this node has set aside since the last report, each with the reason.
     set_aside_topics: Mutex<Vec<(String, String)>>,
     inboxes: RemoteInboxes,
     interest_cache: InterestCache,
-    /// A lock that is held while the registry is updated to the agreed state.
+    /// A lock that is held while the topics in the registry are adapted to the agreed state.
     registry_update: Mutex<()>,
     private_mirrors: Arc<AtomicUsize>,
-    /// The time, by the node's clock, of the last request for an owner to which the cluster did not respond.
+    /// The time, by the monotonic clock, of the last request for owners to which the cluster did not respond.
     unanswered_request_ns: AtomicU64,
-    /// The threads that wait for mirrors, by the owner whose records they need.
+    /// The threads that wait for records in mirrors, by the owner that sends these records.
     mirror_waiters: Mutex<BTreeMap<u64, Waiters>>,
-    /// Owners whose records did not arrive in time, each with the time of the latest such delay.
+    /// Owners whose records did not arrive in time, each with the time, by the monotonic clock, at which this was last
+    /// noticed.
     late: Mutex<BTreeMap<u64, u64>>,
     housekeeper: OwnershipHousekeeper,
 }
 
 impl Node {
-    /// Lets the cluster decide who owns the node's topics. Call this before listeners accept connections and before
-    /// volatile topics exist.
+    /// Makes this node a member of a cluster, which then decides which node owns a topic. Call this before listeners
+    /// accept connections and before volatile topics exist.
     pub fn join_cluster(
         &self,
         id: u64,
@@ -230,25 +233,25 @@ impl Node {
         Arc::clone(ownership)
     }
 
-    /// The node's table of topics' owners, if the node belongs to a cluster.
+    /// This node's knowledge of topics' owners, if the node belongs to a cluster.
     pub fn ownership(&self) -> Option<&Arc<Ownership>> {
         self.0.ownership.get()
     }
 }
 
 impl Ownership {
-    /// The node's number in its cluster.
+    /// This node's number in the cluster.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Extends the node's lease: it lasts `ttl` from `requested_ns`, by the monotonic clock.
+    /// Extends this node's lease. It lasts for `ttl` from `requested_ns`, by the monotonic clock.
     fn extend_lease(&self, requested_ns: u64, ttl: Duration) {
         let until_ns = requested_ns.saturating_add(ttl.as_nanos().try_into().unwrap_or(u64::MAX));
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Whether the node's lease has certainly not ended, so that the node may append to its volatile topics.
+    /// Whether this node's lease is certain to last now, so that the node may append to its volatile topics.
     pub fn has_lease(&self) -> bool {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }
@@ -275,22 +278,23 @@ impl Ownership {
         self.housekeeper.check_all();
     }
 
-    /// The ids of all members.
+    /// The numbers of all members.
     pub fn nodes(&self) -> Vec<u64> {
         lock(&self.members).keys().copied().collect()
     }
 
-    /// Whether a node is a member.
+    /// Whether the node `node` is a member of the cluster.
     pub fn is_alive(&self, node: u64) -> bool {
         lock(&self.members).contains_key(&node)
     }
 
-    /// A member's address for clients.
+    /// The address of a member for clients, if the member has one.
     pub fn address_of(&self, node: u64) -> Option<Arc<str>> {
         lock(&self.members).get(&node).filter(|address| !address.is_empty()).cloned()
     }
 
-    /// Returns an error if another node owns the topic, for operations that only the owner can do.
+    /// Returns an error if another node owns the topic. Called for operations that only the owner can do; `what` names
+    /// the operation for the error's text.
     pub(crate) fn check_owner(&self, topic: &Topic, what: &str) -> Result<(), TopicError> {
         let (node, _) = self.owner_of(topic);
         if node == self.id {
@@ -304,8 +308,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether `owner` is this node and the node has begun new epochs since its start. Before that, the cluster may
-    /// still name the node as the owner because of the time before the start.
+    /// Whether `owner` is this node, and this node has begun new epochs since its start. Until then, the cluster may
+    /// name this node as an owner only because it owned the topic before the start.
     fn owns_since_start(&self, owner: u64) -> bool {
         owner == self.id && self.has_begun_epochs.load(Ordering::Acquire)
     }
@@ -314,7 +318,7 @@ impl Ownership {
         lock(&self.mirror_waiters)
     }
 
-    /// Whether records of this owner recently failed to arrive in time.
+    /// Whether records from this owner have recently failed to arrive in time.
     fn is_late(&self, owner: u64) -> bool {
         let since_ns = lock(&self.late).get(&owner).map(|late_ns| steady_ns().saturating_sub(*late_ns));
         since_ns.is_some_and(|since_ns| since_ns < LATE_PERIOD.as_nanos() as u64)
@@ -332,8 +336,8 @@ impl Ownership {
         self.unanswered_request_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the cluster did not respond to a recent request. Another request would wait just as long and delay the
-    /// caller's other work.
+    /// Whether the cluster has recently not responded to a request. Another request would then probably wait for the
+    /// full time, too, and delay the caller.
     fn has_recent_unanswered_request(&self) -> bool {
         let since_ns = steady_ns().saturating_sub(self.unanswered_request_ns.load(Ordering::Relaxed));
         since_ns < REQUEST_PAUSE.as_nanos() as u64

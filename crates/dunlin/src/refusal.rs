@@ -1,4 +1,4 @@
-//! Refusals in the form that all protocols share: a code, three numbers and a text.
+//! A refusal tells a client why a request failed. All protocols report it as a code, three numbers and a text.
 
 use dunlin_topic::{FrameError, MemoryBudgetError, PublishError, SubscribeError};
 use dunlin_wire::{CODES, ErrorCode, Refusal};
@@ -9,31 +9,31 @@ use crate::error::TopicError;
 /// and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The error code.
+    /// The code of the error.
     pub code: ErrorCode,
-    /// Numbers that belong to the code. The table of errors describes them in the code's row.
+    /// The numbers that belong to the code. The table of errors ([`dunlin_wire::CODES`]) describes them.
     pub numbers: [u64; 3],
-    /// A text for people, or a name as the table of errors describes it in the code's row.
+    /// A text for people. For some codes it is a name, as the table of errors says.
     pub text: String,
 }
 
 impl Refused {
-    /// A refusal without numbers.
+    /// Creates a refusal without numbers.
     pub fn new(code: ErrorCode, text: impl Into<String>) -> Refused {
         Refused { code, numbers: [0; 3], text: text.into() }
     }
 
-    /// A refusal because a named limit is reached.
+    /// Creates a refusal because the limit with this name is reached.
     pub fn limit(name: &str, value: u64) -> Refused {
         Refused { numbers: [value, 0, 0], ..Refused::new(ErrorCode::Limit, name) }
     }
 
-    /// The refusal in the form in which protocols send it.
+    /// The refusal in the form in which the wire protocol encodes it.
     pub fn as_wire(&self) -> Refusal<'_> {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }
     }
 
-    /// One line: the name of the code, then the text.
+    /// The refusal in one line: the name of the code, a colon, and the text. The numbers are left out.
     pub(crate) fn to_line(&self) -> String {
         let name = self.code.row().map_or("UNKNOWN", |row| row.name);
         format!("{name}: {}", self.text)

@@ -1,13 +1,13 @@
-//! The topics of a node, the owners of subjects, and subscriptions that wait for new topics.
+//! The registry of a node: its topics, the owners of subjects, and the subscriptions that wait for new topics.
 //!
 //! Invariants:
 //! - No two topics share a subject. A [reply inbox](crate::reply) owns no subject.
-//! - Every change holds the lock of `state`. During a change, `names` may still have the old content. Lock order:
-//!   `state`, then a shard of `names`.
-//! - A watching subscription receives each topic once: among the existing ones, or later as a newcomer.
+//! - Every change is made under the lock of `state`. During a change, `names` may still have the old content. Locks are
+//!   taken in this order: `state`, then a shard of `names`.
+//! - A subscription that waits for new topics receives each topic once: among the existing ones, or later as a new one.
 //!
-//! Limits: `topics_max`; the node's own topics (`$kv`, `$tasks`, `$node`) are always admitted. The budget is charged
-//! for a topic's fixed memory while the topic is in the registry ([`cost_of`]).
+//! Limits: `topics_max`, which does not apply to the node's own topics (`$kv`, `$tasks`, `$node`). While a topic is in
+//! the registry, the memory budget is charged for its fixed memory ([`cost_of`]).
 
 mod name_ranges;
 mod names;
@@ -39,13 +39,13 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
-    /// Topics that own subjects other than their own name, by name.
+    /// By name, the topics that own other subjects than just the one that equals their name.
     with_other_subjects: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
-    /// Reply inboxes, each by the pattern of the subscriptions that read it.
+    /// The reply inboxes, by the pattern of the subscriptions that read them.
     reply_inboxes: PatternIndex<Arc<Entry>>,
     watchers: Watchers,
-    /// Topics with a retention by age.
+    /// The topics whose retention has a limit on the records' age.
     aging: Vec<Weak<Topic>>,
 }
 
@@ -53,25 +53,25 @@ struct State {
 struct Entry {
     topic: Arc<Topic>,
     pattern: Pattern,
-    /// The subjects for which a reply inbox accepts records; `None` for a topic.
+    /// For a reply inbox: the subjects to which it accepts replies. `None` for other topics.
     replies: Option<ReplySubjects>,
-    /// The charge of the topic's fixed memory to the node's memory budget.
+    /// The memory budget's charge for the topic's fixed memory.
     _charge: MemoryCharge,
 }
 
-/// The memory of a topic with one partition, in bytes, besides its name and its records' segments. A measurement found
-/// 955 bytes, and 510 more after the first record. Each further partition takes half a KiB. The name is stored six
-/// times.
+/// The memory of a topic with one partition, in bytes, without the topic's name and the segments of records. A
+/// measurement found 955 bytes, and 510 more after the first record. Each further partition takes half a KiB. The name
+/// is stored six times.
 const TOPIC_BYTES: usize = 1_536;
 const PARTITION_BYTES: usize = 512;
 const NAMES: usize = 6;
 
-/// Approximate memory of a topic of this name besides its history, bytes.
+/// The approximate memory of a topic with this name, without its records, bytes.
 pub(crate) fn cost_of(name: &str, partitions: u16) -> usize {
     TOPIC_BYTES + usize::from(partitions.saturating_sub(1)) * PARTITION_BYTES + NAMES * name.len()
 }
 
-/// One page of a list of topics, in the order of their names.
+/// One page of a list of topics, sorted by name.
 #[derive(Debug)]
 pub struct TopicPage {
     /// The topics of this page.
@@ -80,10 +80,10 @@ pub struct TopicPage {
     pub more: bool,
 }
 
-/// The user whose permissions filter new topics; `None` on a node without users.
+/// The user of a subscription, whose permissions decide which new topics it reads; `None` on a node without users.
 type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
-/// The logs that a subscription reads, each with a filter that selects records.
+/// The logs that a subscription reads. A filter, if there is one, selects the records of its log.
 pub type LogsToRead = Vec<(Arc<Log>, Option<Filter>)>;
 
 impl Registry {
@@ -99,7 +99,7 @@ impl Registry {
         Registry { topics_max: limits.topics_max, names: TopicNameIndex::new(), state: RwLock::new(state) }
     }
 
-    /// Calls `read` with the topic of this name, without counting a reference to it.
+    /// Calls `read` with the topic that has this name, and returns the result. Does not count a reference to the topic.
     #[inline]
     pub(crate) fn with<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.names.with(name, |topic, _| read(topic))
@@ -109,7 +109,7 @@ impl Registry {
         self.with(name, Arc::clone)
     }
 
-    /// The topic that owns the subject. `None` for system subjects, to which only the system publishes.
+    /// The topic that owns the subject. `None` for system subjects, because only the node itself publishes to them.
     pub(crate) fn owner(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         if subject.is_system() {
             return None;
@@ -120,19 +120,19 @@ impl Registry {
         by_name.flatten().or_else(|| self.read().owners.owner(subject).map(|entry| Arc::clone(&entry.topic)))
     }
 
-    /// The topic whose pattern is exactly this one.
+    /// The topic whose pattern equals `pattern`.
     pub(crate) fn of_pattern(&self, pattern: &Pattern) -> Option<Arc<Topic>> {
         let state = self.read();
         let entry = state.owners.find_overlapping(pattern).filter(|entry| entry.pattern == *pattern)?;
         Some(Arc::clone(&entry.topic))
     }
 
-    /// Like [`of_pattern`](Registry::of_pattern), but for a text.
+    /// Like [`of_pattern`](Registry::of_pattern), but for the text of a pattern.
     pub(crate) fn get_pattern(&self, pattern: &str) -> Option<Arc<Topic>> {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
-    /// Calls `read` with each reply inbox whose pattern matches the subject, until `read` returns a value.
+    /// Calls `read` with one reply inbox after another whose pattern matches the subject, until `read` returns a value.
     pub(crate) fn find_reply_inbox<R>(
         &self,
         subject: Subject<'_>,
@@ -150,7 +150,7 @@ impl Registry {
         found
     }
 
-    /// Calls `read` with the reply inbox of this name, and returns the result.
+    /// Calls `read` with the reply inbox that has this name, and returns the result.
     pub(crate) fn with_reply_inbox<R>(
         &self,
         name: &str,
@@ -161,8 +161,8 @@ impl Registry {
         Some(read(&entry.topic, entry.replies.as_ref()?))
     }
 
-    /// Adds the topic that `create` creates, and its memory charge. Fails if a topic of this name exists, or if the
-    /// pattern overlaps another topic's pattern.
+    /// Adds the topic and the memory charge that `create` returns. Returns an error if a topic with this name exists,
+    /// or if the pattern overlaps another topic's pattern.
     pub(crate) fn add<T: Into<Arc<Topic>>>(
         &self,
         name: &str,
@@ -175,8 +175,8 @@ impl Registry {
         Ok(self.insert(&mut state, pattern, topic.into(), charge, None))
     }
 
-    /// Adds a reply inbox, which owns no subject. Subscriptions whose pattern overlaps the inbox's pattern read the
-    /// inbox.
+    /// Adds a reply inbox, which owns no subject. It is read by the subscriptions whose pattern overlaps the inbox's
+    /// pattern.
     pub(crate) fn add_reply_inbox(
         &self,
         name: &str,
@@ -219,12 +219,12 @@ impl Registry {
         topic
     }
 
-    /// Whether a topic of this name and pattern could be added now.
+    /// Returns an error if a topic with this name and pattern cannot be added now.
     pub(crate) fn check(&self, name: &str, pattern: &Pattern) -> Result<(), TopicError> {
         self.read().check(name, pattern, self.topics_max)
     }
 
-    /// Removes the topic; the caller closes it.
+    /// Removes the topic. The caller has to close it.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Topic>> {
         let mut state = self.write();
         let entry = state.remove(name)?;
@@ -232,8 +232,8 @@ impl Registry {
         Some(Arc::clone(&entry.topic))
     }
 
-    /// Removes the topic if it never had a record and only the registry and the caller refer to it. Returns whether the
-    /// topic was removed.
+    /// Removes the topic if it has never had a record and nothing but the registry and the caller refers to it. Returns
+    /// whether the topic was removed.
     pub(crate) fn remove_unused(&self, topic: &Arc<Topic>) -> bool {
         let mut state = self.write();
         let name = topic.name();
@@ -241,8 +241,8 @@ impl Registry {
             Arc::strong_count(topic) == holders
                 && topic.logs().iter().all(|log| Arc::strong_count(log) == 1 && log.info().next_seq == 1)
         };
-        // The registry holds two references, in `state` and in `names`, and the caller holds one. Lookups by name use
-        // only `names`. The topic is therefore removed from `names` first.
+        // The topic is unused if it has three references: the registry's in `state` and in `names`, and the caller's.
+        // Lookups by name use only `names`, so remove it from `names` first, and then count again.
         let Some(entry) = state.by_name.get(name) else { return false };
         if !Arc::ptr_eq(&entry.topic, topic) || !is_unused(3) {
             return false;
@@ -256,8 +256,8 @@ impl Registry {
         true
     }
 
-    /// The logs with subjects of the pattern, each with a filter. Logs that are created later and that the user may
-    /// read are added to `newcomers`, until the caller drops it.
+    /// Returns the logs with subjects that the pattern matches, each with a filter. Logs of topics that are created
+    /// later are added to `newcomers` if the user may read them, until the caller drops `newcomers`.
     pub(crate) fn select(
         &self,
         pattern: &Pattern,
@@ -269,13 +269,13 @@ impl Registry {
         Ok(state.overlapping(pattern))
     }
 
-    /// Whether a subscription waits for topics that own the subject.
+    /// Whether a subscription waits for new topics and its pattern matches the subject.
     pub(crate) fn is_watched(&self, subject: Subject<'_>) -> bool {
         self.is_pattern_watched(&Pattern::from(subject))
     }
 
-    /// Whether a subscription waits for topics that own a subject of the pattern. The feeds of other nodes' mirrors do
-    /// not count.
+    /// Whether a subscription waits for new topics and its pattern overlaps `pattern`. Subscriptions that other nodes
+    /// make for their mirrors do not count.
     pub(crate) fn is_pattern_watched(&self, pattern: &Pattern) -> bool {
         let reserved = is_reserved(pattern.as_str());
         let mut watched = false;
@@ -287,8 +287,8 @@ impl Registry {
         watched
     }
 
-    /// Returns the visible topics whose names come after `after` and match the pattern, at most `topics_max`. Only
-    /// names in the ranges `visible` are visited.
+    /// Returns at most `topics_max` topics, sorted by name, whose names come after `after` and match the pattern, and
+    /// for which `is_visible` is true. Looks only at names in the ranges `visible`.
     pub(crate) fn page(
         &self,
         pattern: Option<&Pattern>,
@@ -319,7 +319,7 @@ impl Registry {
         TopicPage { topics, more: found.next().is_some() }
     }
 
-    /// The topics with a retention by age.
+    /// The topics whose retention has a limit on the records' age.
     pub(crate) fn aging(&self) -> Vec<Arc<Topic>> {
         let mut state = self.write();
         let mut topics = Vec::with_capacity(state.aging.len());
@@ -369,8 +369,8 @@ impl State {
         is_free.then_some(()).ok_or_else(|| TopicError::Exists(name.to_owned()))
     }
 
-    /// Refuses a topic over `topics_max`. The node's own topics are always admitted: clients' topics must not stop keys
-    /// and tasks, whose topics are created at their first use.
+    /// Returns an error if the registry already has `topics_max` topics. The node's own topics can always be added:
+    /// they are created at the first use of keys or tasks, and clients' topics must not prevent that.
     fn check_count(&self, name: &str, topics_max: usize) -> Result<(), TopicError> {
         if self.by_name.len() >= topics_max && !is_of_system(name) {
             return Err(TopicError::Limit { limit: "topics_max", value: topics_max as u64 });
@@ -408,7 +408,8 @@ impl Entry {
         self.replies.is_none() && self.pattern.as_str() == self.topic.name()
     }
 
-    /// Calls `each` with every log that a subscription to the pattern reads, and its filter.
+    /// Calls `each` with every log of this topic that a subscription to `pattern` reads, and with the filter for the
+    /// log.
     fn for_each_selected(&self, pattern: &Pattern, mut each: impl FnMut(Arc<Log>, Option<Filter>)) {
         let reserved = is_reserved(self.pattern.as_str());
         if reserved && first_token(pattern.as_str()) != first_token(self.pattern.as_str()) {
@@ -426,8 +427,8 @@ impl Entry {
     }
 }
 
-/// Whether the pattern matches the subject. A reserved subject matches only if the pattern begins with the same first
-/// token.
+/// Whether the pattern matches the subject. A reserved subject matches only if the pattern begins with the subject's
+/// first token.
 fn pattern_matches(pattern: &Pattern, subject: Subject<'_>) -> bool {
     let same_first = first_token(pattern.as_str()) == first_token(subject.as_str());
     (same_first || !is_reserved(subject.as_str())) && pattern.matches(subject)
@@ -438,13 +439,12 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     is_of_system(name) || first_token(name) == crate::inbox::FIRST_TOKEN
 }
 
-/// Whether the subject belongs to the topic of NATS services. A publish call creates this topic even without
-/// `auto_create`.
+/// Whether the subject belongs to the topic of NATS services. Publishing creates this topic even without `auto_create`.
 pub(crate) fn is_service_subject(subject: Subject<'_>) -> bool {
     subject.as_str().strip_prefix(SERVICES).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Whether the name or pattern belongs to the node itself. Clients cannot create topics of these names.
+/// Whether the name or pattern is reserved for the node itself. Clients cannot create topics with such names.
 fn is_of_system(name: &str) -> bool {
     let first = first_token(name);
     first.starts_with('$') && first != SERVICES

@@ -1,17 +1,18 @@
-//! A reply inbox receives replies whose subjects do not begin with `_INBOX`.
+//! A reply inbox is a topic that receives replies to subjects which do not begin with `_INBOX`.
 //!
-//! A client may subscribe to `acme.reply.7f.*` and name `acme.reply.7f.1` as the subject of a reply. The node creates
-//! no topic for such a subject, because it is used only once. Its records go to a reply inbox: a topic of the
-//! requester's node. The requester's subscription and all overlapping subscriptions at this node read the reply inbox.
+//! A client may subscribe to `acme.reply.7f.*`, and name `acme.reply.7f.1` in a request as the subject for the reply.
+//! The node creates no topic for this subject, because it is used only once. The reply goes to a reply inbox: a topic
+//! of the requester's node. The requester's subscription reads the reply inbox, and so do all other subscriptions at
+//! this node whose pattern overlaps the inbox's pattern.
 //!
 //! Invariants:
 //! - A reply inbox owns no subject: topics are created and found as if it did not exist.
-//! - A record goes to a reply inbox only if a request has named its subject, no topic owns the subject, and no other
-//!   node has a subscriber for it. A node that does not respond is assumed to have no subscriber.
+//! - A record goes to a reply inbox only if a request has named the record's subject, no topic owns the subject, and no
+//!   other node has a subscriber for it. A node that does not respond is assumed to have no subscriber.
 //!
 //! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`]
-//! uses. Their memory is charged to the node's memory budget. A publisher that was opened for such a subject is closed
-//! after [`SUBJECT_AGE_MAX`] or after [`RECORDS_MAX`] records. Later records are published to an ordinary topic.
+//! uses. The memory budget is charged for these subjects. A publisher that was opened for such a subject is closed
+//! after [`SUBJECT_AGE_MAX`] or after [`RECORDS_MAX`] records. Its later records go to an ordinary topic.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,20 +33,21 @@ use crate::node::{Inner, Node, make_reducer};
 use crate::ownership::{RemoteInbox, Tickets};
 use crate::registry::{cost_of, is_reserved};
 
-/// Maximum number of subjects that one inbox remembers.
+/// Maximum number of subjects that one reply inbox remembers.
 const SUBJECTS_MAX: usize = 4_096;
 /// How long a reply inbox accepts replies to a subject after a request has named the subject.
 const SUBJECT_AGE_MAX: Duration = Duration::from_secs(300);
-/// The largest number of times that publishers may find the inbox by the same subject.
+/// Maximum number of times that publishers may find a reply inbox by the same subject.
 const USES_MAX: u32 = 1_024;
 /// Maximum number of records that one publisher may send to one subject.
 const RECORDS_MAX: u32 = 4_096;
-/// The approximate memory of a remembered subject besides its text, bytes.
+/// The approximate memory that a remembered subject takes in addition to its text, bytes.
 const SUBJECT_BYTES: usize = 160;
-/// The history size, in bytes, of the topic that a publisher of replies uses. This topic contains no records.
+/// The history size, in bytes, of the topic to which a publisher of replies is opened. The topic never contains
+/// records, because they go to the reply inbox.
 const HISTORY_BYTES: u64 = 64 << 10;
 
-/// The reply subjects that requests have named, for which a reply inbox accepts records.
+/// The subjects to which a reply inbox accepts replies, because requests have named them.
 #[derive(Debug)]
 pub(crate) struct ReplySubjects {
     budget: Arc<MemoryBudget>,
@@ -55,7 +57,7 @@ pub(crate) struct ReplySubjects {
 #[derive(Debug, Default)]
 struct State {
     by_subject: HashMap<Arc<str>, NamedSubject>,
-    /// The subjects in the order in which requests named them, each with the time at which it is forgotten.
+    /// The subjects in the order in which requests named them, each with the time until which it is remembered.
     order: VecDeque<(Arc<str>, u64)>,
 }
 
@@ -71,7 +73,7 @@ impl ReplySubjects {
         ReplySubjects { budget: Arc::clone(budget), state: Mutex::default() }
     }
 
-    /// Remembers a reply subject that a request has named, if the memory budget has room.
+    /// Remembers a subject that a request has named for its reply, if the memory budget has room.
     fn add(&self, subject: &str, now_ns: u64) {
         let mut state = self.lock();
         while let Some((_, until_ns)) = state.order.front()
@@ -109,7 +111,7 @@ impl ReplySubjects {
 impl State {
     fn remove_oldest(&mut self) {
         let Some((subject, until_ns)) = self.order.pop_front() else { return };
-        // If a later request has named the subject again, the subject stays.
+        // If a later request has named the subject again, keep it.
         if self.by_subject.get(&subject).is_some_and(|named| named.until_ns == until_ns) {
             self.by_subject.remove(&subject);
         }
@@ -127,16 +129,16 @@ pub(crate) fn is_reply_inbox_log(log: &LogName) -> bool {
     of_inbox && !is_reserved(&log.subject_prefix)
 }
 
-/// The node that has the reply inbox for a reply.
+/// The reply inbox for a reply, at this node or at another one.
 #[derive(Debug, Clone)]
 enum ReplyTarget {
-    /// This node has the inbox.
+    /// This node has the inbox, which is this topic.
     Local(Arc<Topic>),
     Remote(RemoteInbox),
 }
 
 impl Node {
-    /// Creates the topic of a reply inbox.
+    /// Creates the topic of a reply inbox. `pattern` is the pattern of the subscriptions that read it.
     pub(crate) fn create_reply_inbox(
         &self,
         name: &str,
@@ -154,12 +156,12 @@ impl Node {
         })
     }
 
-    /// Remembers the reply subject that a request names.
+    /// Makes the reply inbox `inbox` accept replies to a subject that a request has named.
     pub(crate) fn add_reply_subject(&self, inbox: &str, subject: &str) {
         self.registry().with_reply_inbox(inbox, |_, replies| replies.add(subject, steady_ns()));
     }
 
-    /// The reply inbox of this name, for another node that sends replies to it.
+    /// Returns the reply inbox with this name, to which another node sends a reply.
     pub fn reply_inbox_by_name(&self, name: &str) -> Option<Arc<Topic>> {
         if !name.starts_with(FIRST_TOKEN) {
             return None;
@@ -167,7 +169,8 @@ impl Node {
         self.registry().with_reply_inbox(name, |topic, _| Arc::clone(topic))
     }
 
-    /// For another node: the name and pattern of the inbox at this node that accepts a reply to the subject.
+    /// Responds to another node: the name and the pattern of the reply inbox at this node that accepts replies to the
+    /// subject.
     pub(crate) fn offer_reply_inbox(&self, subject: Subject<'_>) -> Option<(String, String)> {
         if self.registry().owner(subject).is_some() {
             return None;
@@ -179,8 +182,8 @@ impl Node {
         })
     }
 
-    /// Finds the reply inbox for a subject without a query to other nodes. `None` if a topic owns the subject, if
-    /// no request known to this node has named the subject, or if clients of two nodes wait for the reply.
+    /// Returns the reply inbox for a subject, without asking other nodes. `None` if a topic owns the subject, if this
+    /// node knows of no request that has named the subject, or if clients of two nodes wait for the reply.
     pub fn reply_inbox(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         match self.reply_target(subject)? {
             ReplyTarget::Local(topic) | ReplyTarget::Remote(RemoteInbox { topic, .. }) => Some(topic),
@@ -196,7 +199,7 @@ impl Node {
         match (local, remote) {
             (Some(local), None) => Some(ReplyTarget::Local(local)),
             (None, Some(remote)) => Some(ReplyTarget::Remote(remote)),
-            // No node is known to have such an inbox, or clients of two nodes wait for the reply.
+            // This node knows of no reply inbox for the subject, or clients of two nodes wait for the reply.
             _ => None,
         }
     }
@@ -215,8 +218,8 @@ impl Node {
             && self.ownership().is_some_and(|ownership| ownership.needs_reply_query(subject.as_str()))
     }
 
-    /// Whether a record with this subject goes to a reply inbox. Asks other nodes; if there is such an inbox, this node
-    /// remembers it.
+    /// Whether a record with this subject goes to a reply inbox. If necessary, asks the other nodes, and remembers
+    /// which of them has the inbox.
     pub(crate) fn resolve_reply_inbox(&self, subject: Subject<'_>) -> bool {
         if !self.needs_reply_query(subject) {
             return self.reply_target(subject).is_some();
@@ -226,7 +229,7 @@ impl Node {
         else {
             return false;
         };
-        // If another node has the inbox, the query has remembered it.
+        // If another node has the inbox, this query makes this node remember the inbox.
         let has_subscriber =
             block_on(ownership.has_remote_reply_subscriber(subject.as_str())).unwrap_or(true);
         if is_here && !has_subscriber {
@@ -235,8 +238,8 @@ impl Node {
         is_here != has_subscriber && self.reply_target(subject).is_some()
     }
 
-    /// The topic for a publisher whose records may be replies to this subject; `None` if no reply inbox accepts them.
-    /// Asks other nodes.
+    /// Returns the topic for a publisher of replies to this subject; `None` if no reply inbox accepts them. If
+    /// necessary, asks the other nodes.
     pub(crate) fn reply_topic(&self, subject: Subject<'_>) -> Option<Arc<Topic>> {
         if !self.resolve_reply_inbox(subject) {
             return None;
@@ -251,8 +254,8 @@ impl Node {
     }
 }
 
-/// The topic of a publisher whose records may be replies. The topic closes after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`]
-/// records. For its next record, the publisher then looks up the topic again.
+/// The connection from a publisher's topic to a reply inbox. It closes after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`]
+/// records; for its next record, the publisher then looks for a topic again.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,
@@ -260,7 +263,7 @@ struct ReplyTopic {
     tail: Box<str>,
     until_ns: u64,
     records_left: AtomicU32,
-    /// The outcomes of records that were appended at this node.
+    /// The outcomes of records that were appended to a reply inbox at this node.
     tickets: Tickets,
 }
 
@@ -282,7 +285,7 @@ impl ReplyTopic {
         Topic::mirrored(&name, config, node.budget(), CLOCK, 1, make_reducer, &upstream).ok().map(Arc::new)
     }
 
-    /// Whether all records of the batch have this topic's reply subject.
+    /// Whether all records of the batch have the subject for which this topic was opened.
     fn has_only_subject(&self, batch: &ForwardedBatch<'_>) -> bool {
         let mut frames = batch.frames;
         while let Some((frame, stride)) = Frame::split(frames) {
@@ -356,7 +359,7 @@ impl Upstream for ReplyTopic {
         }
     }
 
-    /// Does nothing. This topic is in no registry, so no subscriber reads it.
+    /// Does nothing: the topic is in no registry, so that no subscriber reads it.
     fn start_feed(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn private_mirror(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {
@@ -404,7 +407,7 @@ mod tests {
         assert!(node.reply_inbox(subject("shop.orders.1")).is_some_and(|found| Arc::ptr_eq(&found, &topic)));
         assert!(node.reply_inbox(subject("shop.orders.2")).is_none());
         assert!(!node.has_owner(subject("shop.orders.1")));
-        // The inbox does not prevent topics from being created. A topic that owns the subject receives the reply.
+        // The reply inbox does not prevent this topic from being created. From now on, the topic receives the replies.
         node.publisher("shop.orders.2").unwrap();
         assert!(node.topic("shop.orders.2").is_some());
         node.create_topic("shop.orders.1", Default::default(), false).unwrap();
@@ -430,7 +433,7 @@ mod tests {
         (0..RECORDS_MAX).for_each(|_| publish("1").unwrap());
         assert_eq!(publish("1"), Err(PublishError::Closed));
         assert_eq!(log.last().seq, u64::from(RECORDS_MAX));
-        // Once publishers have used the subject `USES_MAX` times, a topic is created for further records.
+        // After `USES_MAX` uses of the subject, a topic is created for further records.
         let subject = Subject::parse("shop.orders.1").unwrap();
         (1..USES_MAX).for_each(|_| drop(node.owning_topic(subject).unwrap()));
         assert!(node.topic("shop.orders.1").is_none());

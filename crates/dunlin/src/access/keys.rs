@@ -1,7 +1,8 @@
 //! Permissions for keys.
 //!
-//! A pattern is a key, or a prefix with a trailing `*`. Deny wins. A range is allowed if one pattern allows all of it
-//! and no pattern denies any part of it. A watch shows only the changes of keys that the user may read.
+//! A pattern is a key, or a prefix with a trailing `*`. Deny wins. A range of keys is allowed if a single pattern
+//! allows the whole range and no pattern denies any part of it. A watch shows only the changes of keys that the user
+//! may read.
 
 use dunlin_control::{ControlCommand, ControlQuery, KeyOperation, LOCKS, prefix_end, visible_events};
 use dunlin_topic::{Filter, PayloadFilter};
@@ -13,7 +14,7 @@ use super::permissions::Action;
 pub struct KeyPattern(String);
 
 impl KeyPattern {
-    /// Parses a pattern of keys.
+    /// Makes a pattern of this text. Every text is a valid pattern.
     pub fn new(text: impl Into<String>) -> KeyPattern {
         KeyPattern(text.into())
     }
@@ -23,7 +24,8 @@ impl KeyPattern {
         &self.0
     }
 
-    /// The range of keys, end excluded. An empty end means no end.
+    /// The first key of the range that the pattern covers, and the first key after the range. If the latter is empty,
+    /// the range has no end.
     fn range(&self) -> (Vec<u8>, Vec<u8>) {
         match self.0.strip_suffix('*') {
             Some(prefix) => (prefix.as_bytes().to_vec(), prefix_end(prefix.as_bytes())),
@@ -42,12 +44,12 @@ impl KeyPattern {
     }
 }
 
-/// The first key after this one: the end of a range that contains only this key.
+/// The first key after `key`: the excluded end of a range that contains only `key`.
 fn key_after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The keys that a user may read, and those that the user may also write.
+/// The keys that a user may only read, and the keys that the user may also write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRule {
     /// Keys that may be read and written, except for denied keys.
@@ -58,7 +60,7 @@ pub struct KeyRule {
     pub deny: Vec<KeyPattern>,
 }
 
-/// The action and the keys for which a user lacks the permission.
+/// The action that the user may not do, and the keys for which the permission is missing.
 type MissingPermission = (Action, String);
 
 impl KeyRule {
@@ -78,14 +80,14 @@ impl KeyRule {
             && !self.deny.iter().any(|denied| denied.overlaps(start, end))
     }
 
-    /// Whether the user may read any key.
+    /// Whether some patterns allow the user to read keys.
     fn reads_any(&self) -> bool {
         !self.allow.is_empty() || !self.read.is_empty()
     }
 
-    /// Restricts `filter`, the filter of a subscriber of the topic of changes, to readable keys: if only some keys are
-    /// readable, the new filter reduces each revision to the changes of these keys. Returns `None` if no key is
-    /// readable.
+    /// Adds the user's permissions to `filter`, the filter of a subscriber to the topic of key changes. If only some
+    /// keys are readable, the new filter reduces each revision to the changes of these keys. Returns `None` if no key
+    /// is readable.
     pub(super) fn restrict(&self, filter: Option<Filter>) -> Option<Option<Filter>> {
         if !self.reads_any() {
             return None;
@@ -125,14 +127,14 @@ impl KeyRule {
         }
     }
 
-    /// Returns an error that names `what` if the user may write no key at all. A command without keys requires
-    /// permission to write at least one key.
+    /// Checks the permission for a command without keys: the user must have permission to write some key. `what` names
+    /// the command in the error.
     fn require_key_permission(&self, what: &str) -> Result<(), MissingPermission> {
         if self.allow.is_empty() { Err((Action::WriteKeys, what.to_owned())) } else { Ok(()) }
     }
 
-    /// Checks the permission for a command; the error names the keys. Locks are keys that begin with [`LOCKS`]. Whether
-    /// the user owns the lease is checked when the command is applied.
+    /// Checks the permission for a command; the error names the keys. A lock is the key that consists of [`LOCKS`] and
+    /// the lock's name. When the command is applied, the cluster also checks that the user owns the lease.
     pub fn command(&self, command: &ControlCommand<'_>) -> Result<(), (Action, String)> {
         match command {
             ControlCommand::Put { key, .. }

@@ -49,21 +49,21 @@ impl std::fmt::Display for Action {
 /// The permissions of one user: subjects, groups, keys and tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// The bounds on the subjects that any user of the tenant may use.
+    /// The subjects that users of the tenant may use. An action on a subject needs the permission of this rule, too.
     pub tenant: SubjectRule,
-    /// Subjects for [`Action::Publish`].
+    /// The subjects to which the user may publish.
     pub publish: SubjectRule,
-    /// Subjects for [`Action::Subscribe`].
+    /// The subjects to which the user may subscribe.
     pub subscribe: SubjectRule,
-    /// Subjects for [`Action::Create`].
+    /// The subjects that may belong to topics which the user creates.
     pub create: SubjectRule,
-    /// Topics for [`Action::Delete`].
+    /// The names of the topics that the user may delete.
     pub delete: SubjectRule,
-    /// Groups for [`Action::Join`].
+    /// The names of the groups that the user may join.
     pub groups: SubjectRule,
-    /// Keys for [`Action::ReadKeys`] and [`Action::WriteKeys`]. The bounds of the tenant do not apply to them.
+    /// The keys that the user may read or write. The rule `tenant` does not apply to keys.
     pub keys: KeyRule,
-    /// Permissions for [`Action::Tasks`].
+    /// The user's permissions to submit, run and manage tasks.
     pub tasks: TaskRule,
     /// Whether the user may read metrics and lists of subscriptions.
     pub surveys: bool,
@@ -80,7 +80,8 @@ impl Permissions {
         }
     }
 
-    /// Like [`Permissions::extent`], but for one subject, given as the topic's common prefix and the rest (tail).
+    /// Whether the user may do `action` on the subject that consists of `prefix`, the common prefix of the topic's
+    /// subjects, and `tail`, the rest.
     pub fn allows_parts(&self, action: Action, prefix: &str, tail: &str) -> bool {
         let rule = self.rule(action);
         if action == Action::Publish && is_inbox(prefix) {
@@ -95,8 +96,8 @@ impl Permissions {
         self.tenant.overlaps(pattern) && rules.iter().any(|rule| rule.overlaps(pattern))
     }
 
-    /// Restricts `filter`, the filter of a subscriber of the log, to the records that the user may read. Returns `None`
-    /// if the user may read nothing of the log.
+    /// Adds the user's permissions to `filter`, the filter of a subscriber to the log. Returns `None` if the user may
+    /// read nothing of the log.
     pub fn restrict(&self, log: &LogName, filter: Option<Filter>) -> Option<Option<Filter>> {
         let mut denied = Vec::new();
         let topic = pattern_of(log)?;
@@ -118,9 +119,10 @@ impl Permissions {
         }
     }
 
-    /// Whether a subscriber with these permissions reads the same records as one with `other`.
+    /// Whether a subscriber with these permissions may read the same records as a subscriber with the permissions
+    /// `other`.
     pub fn reads_same_as(&self, other: &Permissions) -> bool {
-        // Names every field, so that a new field causes a compile error here.
+        // All fields are named, so that the compiler reports a new field here.
         let Permissions {
             tenant,
             subscribe,
@@ -137,8 +139,8 @@ impl Permissions {
     }
 
     fn rule(&self, action: Action) -> &SubjectRule {
-        /// A rule that allows nothing. The actions on keys and tasks use it, because permissions for keys and tasks do
-        /// not name subjects.
+        /// A rule that allows no subject. It applies to actions on keys and tasks, whose permissions do not name
+        /// subjects.
         static NONE: SubjectRule = SubjectRule { allow: Vec::new(), deny: Vec::new() };
         match action {
             Action::ReadKeys | Action::WriteKeys | Action::Tasks => &NONE,
@@ -151,7 +153,7 @@ impl Permissions {
     }
 }
 
-/// Extends a filter so that it accepts only events of this tenant's tasks.
+/// Extends `filter` so that it accepts only events of this tenant's tasks.
 fn restrict_to_tenant(tenant: String, filter: Option<Filter>) -> Filter {
     match filter {
         None => Filter::new(move |tail| tail == tenant),
@@ -161,7 +163,7 @@ fn restrict_to_tenant(tenant: String, filter: Option<Filter>) -> Filter {
     }
 }
 
-/// Returns a pattern that matches at least all subjects of the log.
+/// Returns a pattern that matches all subjects of the log, and possibly other subjects.
 fn pattern_of(log: &LogName) -> Option<Pattern> {
     let prefix = log.subject_prefix.as_str();
     let owns_many = prefix.is_empty() || prefix.ends_with('.');

@@ -1,7 +1,7 @@
-//! Commands from clients, checked and bound to their user before they reach the cluster.
+//! Checks commands from clients, and adds the user's name to them, before they are sent to the cluster.
 //!
-//! When a command is applied, it is refused if it uses another user's lease. A command that takes effect later carries
-//! the name of its user. A task that publishes is checked again when it publishes.
+//! When the cluster applies a command, it refuses the command if the command uses another user's lease. A command that
+//! takes effect later carries the name of its user. When a task publishes, the permission is checked again.
 //!
 //! Invariants:
 //! - Listeners send the cluster only commands that this module has checked.
@@ -23,8 +23,8 @@ use crate::node::Node;
 use crate::refusal::Refused;
 
 impl Node {
-    /// Adds a command about keys, leases or locks to `permitted`, if the user has the permission for it. `bytes` is the
-    /// command's encoding.
+    /// Adds a command about keys, leases or locks to `permitted`. Returns an error if the user lacks the permission for
+    /// the command. `bytes` is the command's encoding.
     pub fn permit(
         &self,
         command: &ControlCommand<'_>,
@@ -36,13 +36,13 @@ impl Node {
         Ok(())
     }
 
-    /// Proposes a command about keys, leases or locks to the cluster, after a permission check.
+    /// Checks the permission for a command about keys, leases or locks, and proposes the command to the cluster.
     pub async fn execute(&self, command: &ControlCommand<'_>) -> Result<ControlReply, Refused> {
         let (control, bytes) = self.permitted(command).await?;
         control.execute_encoded(&bytes).await.map_err(|error| Refused::from(&error))
     }
 
-    /// After a permission check, returns the handle to the cluster and the command's bytes to propose.
+    /// Checks the permission for the command. Returns the handle to the cluster and the bytes to propose.
     pub(super) async fn permitted(
         &self,
         command: &ControlCommand<'_>,
@@ -54,7 +54,7 @@ impl Node {
         Ok((control, self.bound(command, &bytes).unwrap_or(bytes)))
     }
 
-    /// Answers a query of keys, leases or locks, after a permission check.
+    /// Checks the permission for a query of keys, leases or locks, and answers the query.
     pub async fn query_keys(
         &self,
         consistency: Consistency,
@@ -66,8 +66,9 @@ impl Node {
         found.map_err(|error| Refused::from(&error))?
     }
 
-    /// Answers a query from `state` if the user's current permissions allow the query. Leases of other users are
-    /// hidden. Totals over all tenants need the permission to read all keys or the permission to survey the node.
+    /// Answers a query from `state` if the user's current permissions allow the query. Hides leases of other users,
+    /// unless the user may read all keys. Shows totals over all tenants only to a user that may read all keys or survey
+    /// the node.
     pub fn query_state(
         &self,
         state: &ControlState,
@@ -103,8 +104,8 @@ impl Node {
         user.permissions().keys.command(command).map_err(forbidden)
     }
 
-    /// Returns the command's bytes with the user added if the command uses a lease, and with the tenant added if the
-    /// command makes the state larger, requests a lock or creates a lease. `None` if nothing has to be added.
+    /// Adds the user to a command that uses a lease. Adds the tenant to a command that makes the state larger, requests
+    /// a lock or creates a lease. Returns the new bytes, or `None` if nothing has to be added.
     fn bound(&self, command: &ControlCommand<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: ControlCommand<'_>| {
             let mut bytes = Vec::new();
@@ -126,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Returns the command with its user added, if the command creates or uses a lease.
+    /// Returns the command with the user added, or `None` if the command neither creates nor uses a lease.
     fn bound_to_user<'c>(
         &'c self,
         command: &ControlCommand<'_>,
@@ -141,8 +142,8 @@ impl Node {
         is_bound.then_some(ControlCommand::ByUser { user, all_leases, command: bytes })
     }
 
-    /// Adds a command about tasks to `permitted`, if the user has the permission for it. `rule` is [`Node::task_rule`];
-    /// `bytes` is the command's encoding, if the caller has it.
+    /// Adds a command about tasks to `permitted`. Returns an error if the user lacks the permission for the command.
+    /// `rule` is the result of [`Node::task_rule`]; `bytes` is the command's encoding, if the caller has it.
     pub fn permit_task(
         &self,
         rule: &TaskRule,
@@ -167,7 +168,7 @@ impl Node {
         Ok(())
     }
 
-    /// Proposes a command about tasks to the cluster, after a permission check.
+    /// Checks the permission for a command about tasks, and proposes the command to the cluster.
     pub async fn execute_task_command(
         &self,
         command: &TaskCommand<'_>,
@@ -182,10 +183,11 @@ impl Node {
             .map_err(|error| Refused::of_failed_command(command, &error))
     }
 
-    /// Returns the subject and the user of a task that publishes; `None` for other tasks, and on a node without users.
-    /// Returns an error if the user may not publish to the subject.
+    /// Returns the encoded subject and user of a task that publishes; `None` for other tasks, and on a node without
+    /// users. Returns an error if the user may not publish to the subject.
     fn destination(&self, task: &NewTask<'_>) -> Result<Option<Vec<u8>>, TopicError> {
-        // A task without a subject, or of another kind, does not publish. The cluster refuses invalid combinations.
+        // A task without a subject, or of another kind, does not publish. The cluster refuses a task whose kind and
+        // subject do not fit together.
         if task.kind != PUBLISH || task.subject.is_empty() {
             return Ok(None);
         }
@@ -210,7 +212,8 @@ fn may_write_all_keys(user: &Arc<dyn User>) -> bool {
     user.permissions().keys.may_write(b"", b"")
 }
 
-/// Returns the command with these destinations added to its tasks, or `None` for a command without tasks.
+/// Returns the command with `destinations` added to its tasks, one for each task. Returns `None` for a command without
+/// tasks.
 fn bound<'c>(command: &TaskCommand<'c>, destinations: &'c [Option<Vec<u8>>]) -> Option<TaskCommand<'c>> {
     let with = |(task, destination): (&NewTask<'c>, &'c Option<Vec<u8>>)| match destination {
         Some(subject) => NewTask { subject, ..task.clone() },

@@ -1,4 +1,4 @@
-//! Rules: patterns that allow and patterns that deny.
+//! A [`SubjectRule`] says for which subjects a user has a permission.
 
 use dunlin_topic::{Pattern, Selection, TailPattern};
 
@@ -7,18 +7,19 @@ use dunlin_topic::{Pattern, Selection, TailPattern};
 pub enum AccessExtent {
     /// The user may access no subject of the pattern.
     Nothing,
-    /// The user may access every subject of the pattern except those that a narrower pattern denies.
+    /// The user may access every subject of the pattern except the subjects of a denying pattern that covers only some
+    /// of them.
     Part,
     /// The user may access every subject of the pattern.
     All,
 }
 
-/// The subjects for which a user has a permission: all that match an allowed pattern and no denied pattern.
+/// The subjects for which a user has a permission: those that match an allowed pattern and no of the pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubjectRule {
-    /// At least one of these patterns must cover the subject or pattern.
+    /// The permission exists only for a subject or pattern that at least one of these patterns covers.
     pub allow: Vec<Pattern>,
-    /// None of these patterns may cover the subject or pattern.
+    /// The permission does not exist for the subjects of these patterns.
     pub deny: Vec<Pattern>,
 }
 
@@ -28,7 +29,8 @@ impl SubjectRule {
         self.deny.is_empty() && self.allow.iter().any(|allowed| allowed.as_str() == ">")
     }
 
-    /// How much of the pattern is allowed.
+    /// Whether all, some or none of the pattern's subjects are allowed. They count as not allowed if no single pattern
+    /// of `allow` covers the whole pattern.
     pub fn extent(&self, pattern: &Pattern) -> AccessExtent {
         if !self.allow.iter().any(|allowed| allowed.covers(pattern)) {
             AccessExtent::Nothing
@@ -37,7 +39,7 @@ impl SubjectRule {
         }
     }
 
-    /// How much of the pattern is not denied.
+    /// Whether `deny` leaves all, some or none of the pattern's subjects; `allow` is not considered.
     pub fn not_denied(&self, pattern: &Pattern) -> AccessExtent {
         if self.deny.iter().any(|denied| denied.covers(pattern)) {
             AccessExtent::Nothing
@@ -54,8 +56,8 @@ impl SubjectRule {
             && self.not_denied(pattern) > AccessExtent::Nothing
     }
 
-    /// Like [`extent`](SubjectRule::extent), but for one subject, given as the common prefix of its topic's subjects
-    /// and a tail.
+    /// Whether the rule allows the subject that consists of `prefix`, the common prefix of the topic's subjects, and
+    /// `tail`, the rest.
     pub fn allows_parts(&self, prefix: &str, tail: &str) -> bool {
         self.allow.iter().any(|allowed| allowed.matches_parts(prefix, tail))
             && !self.denies_parts(prefix, tail)
@@ -65,7 +67,8 @@ impl SubjectRule {
         self.deny.iter().any(|denied| denied.matches_parts(prefix, tail))
     }
 
-    /// Adds the tail patterns of the topic's denied subjects to `tails`. Returns `false` if all subjects are denied.
+    /// For the topic's subjects that are denied, adds patterns of their tails to `tails`. A tail is the part of a
+    /// subject after the topic's common prefix. Returns `false` if all of the topic's subjects are denied.
     pub(super) fn denied_tails(&self, topic: &Pattern, tails: &mut Vec<TailPattern>) -> bool {
         for denied in &self.deny {
             match denied.select(topic) {

@@ -1,7 +1,7 @@
 //! Permissions for tasks.
 //!
-//! `submit` covers the tasks of the user's own tenant. `work` lets a worker run tasks of all or of named tenants.
-//! `manage` allows everything, for any tenant.
+//! `submit` allows a user to submit and manage tasks of the user's own tenant. `work` lets the user's workers run
+//! tasks, of all tenants or of named ones. `manage` allows everything, for any tenant.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use dunlin_tasks::{TaskCommand, TaskQuery};
 pub struct TaskRule {
     /// The user's tenant.
     pub tenant: String,
-    /// Whether the user may submit, see, cancel, retry and discard tasks of the tenant.
+    /// Whether the user may submit, see, cancel, retry and discard tasks of the user's tenant.
     pub submit: bool,
     /// The tenants whose tasks the user's workers may run.
     pub work: WorkScope,
@@ -34,7 +34,7 @@ pub enum WorkScope {
 }
 
 impl WorkScope {
-    /// Whether a worker may run at least one tenant's tasks.
+    /// Whether the worker may run tasks of at least one tenant.
     pub fn is_any(&self) -> bool {
         *self != WorkScope::None
     }
@@ -52,7 +52,7 @@ impl WorkScope {
 type TenantOf<'f> = &'f dyn Fn(u64) -> Option<Vec<u8>>;
 
 impl TaskRule {
-    /// Permission for everything.
+    /// A rule that allows everything.
     pub fn all(tenant: &str) -> TaskRule {
         TaskRule { tenant: tenant.to_owned(), submit: true, work: WorkScope::All, manage: true }
     }
@@ -65,8 +65,9 @@ impl TaskRule {
         self.manage || tenant_of(task).is_some_and(|tenant| self.owns(&tenant))
     }
 
-    /// The tenants that a worker serves if it requests the tenants `requested`; `None` if the user may not serve all of
-    /// them. An empty list means all tenants, in the request and in the result.
+    /// Returns the tenants whose tasks a worker receives if it requests the tasks of the tenants `requested`. Returns
+    /// `None` if the user lacks the permission for one of them. An empty list means all tenants, in the argument and in
+    /// the result.
     pub fn serve(&self, requested: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         match &self.work {
             WorkScope::Of(tenants) if requested.is_empty() && !self.manage => {
@@ -76,7 +77,7 @@ impl TaskRule {
         }
     }
 
-    /// Whether a worker may serve these tenants. Empty means all.
+    /// Whether a worker of this user may run the tasks of all these tenants. An empty list means all tenants.
     pub fn serves(&self, tenants: &[Vec<u8>]) -> bool {
         match &self.work {
             _ if self.manage => true,
@@ -85,12 +86,12 @@ impl TaskRule {
         }
     }
 
-    /// Whether the user's workers may serve only named tenants. The tenants of each worker must then be checked.
+    /// Whether the user's workers may run tasks of named tenants only. The tenants of each worker must then be checked.
     pub fn is_bounded(&self) -> bool {
         !self.manage && matches!(self.work, WorkScope::Of(_))
     }
 
-    /// Checks the permission for a command; the error says what is refused.
+    /// Checks the permission for a command; the error names the command.
     pub fn command(&self, command: &TaskCommand<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let allowed = match *command {
             TaskCommand::Submit { tenant, .. }
@@ -123,7 +124,7 @@ impl TaskRule {
         if allowed { Ok(()) } else { Err(display_command(command)) }
     }
 
-    /// Checks the permission for a query; the error says what is refused.
+    /// Checks the permission for a query; the error names the task or the kind of data.
     pub fn query(&self, query: &TaskQuery<'_>, tenant_of: TenantOf<'_>) -> Result<(), String> {
         let (allowed, what) = match *query {
             TaskQuery::Get { task } | TaskQuery::Why { task } => {
@@ -148,12 +149,12 @@ impl TaskRule {
         if allowed { Ok(()) } else { Err(what) }
     }
 
-    /// Whether anything is allowed.
+    /// Whether the rule allows anything.
     pub fn is_any(&self) -> bool {
         self.submit || self.work.is_any() || self.manage
     }
 
-    /// The tenant whose events may be read: `Some(None)` for all tenants, `None` for none.
+    /// The tenant whose task events the user may read. `Some(None)` means all tenants, `None` means no tenant.
     pub(super) fn readable_tenant(&self) -> Option<Option<String>> {
         match (self.manage, self.submit) {
             (true, _) => Some(None),
@@ -163,7 +164,7 @@ impl TaskRule {
     }
 }
 
-/// Writes the rule in the notation of the users file.
+/// Writes the rule in the format of the users file.
 impl fmt::Display for TaskRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words: Vec<String> = Vec::new();

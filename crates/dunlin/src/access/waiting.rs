@@ -1,11 +1,11 @@
-//! Waiting for locks: a wait ends when its user loses the permission for the lock.
+//! Lets users wait for locks. A wait ends when its user loses the permission for the lock.
 //!
 //! Invariants:
-//! - A lock is granted only to a user who has the permission at that moment.
-//! - If the user of a wait loses the permission, the wait leaves the lock's queue, even if its client is gone.
+//! - A lock is granted only to a user that has the permission at that moment.
+//! - If the user of a wait loses the permission, the user's lease leaves the lock's queue, even if the client is gone.
 //!
-//! A client that disconnects while it waits keeps its place in the queue. The client may continue to wait under the
-//! same lease, at any node.
+//! If a client disconnects while it waits for a lock, its lease keeps its place in the lock's queue. The client may
+//! continue to wait under the same lease, at any node.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,11 +19,11 @@ use crate::control::{Control, ControlError, block_on};
 use crate::node::Node;
 use crate::refusal::Refused;
 
-/// How many times the node sends the cluster a request to end a wait or lease before it gives up. Each attempt may take
+/// How many times the node asks the cluster to end a wait or a lease before it gives up. Each attempt may take
 /// `answer_ms_max`.
 const ATTEMPTS: u32 = 12;
-/// The pause after a failed attempt. It is necessary because some errors occur at once, for example if too many
-/// commands wait.
+/// The pause after a failed attempt. Without a pause, errors that occur at once, such as too many waiting commands,
+/// would use up all attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Node {
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// Returns when the user loses the permission for the command; never on a node without users.
+    /// Returns once the user has lost the permission for the command. Never returns on a node without users.
     async fn until_denied(&self, changes: Option<watch::Receiver<()>>, command: &ControlCommand<'_>) {
         if let Some(mut changes) = changes {
             while changes.changed().await.is_ok() {
@@ -62,22 +62,22 @@ impl Node {
         std::future::pending().await
     }
 
-    /// If the user lacks the permission for a lock, makes the lease release the lock or leave the lock's queue.
+    /// Makes the lease release the lock or leave the lock's queue, while the user lacks the permission for the lock.
     fn release_or_leave(&self, control: Arc<Control>, name: &[u8], lease: u64) {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();
         self.0.waiters.run(move || {
             let release = ControlCommand::Release { name: &name, lease };
             retry(|| match may(&*user, &release) {
-                // There is nothing to release, because the user has received the permission again.
+                // The user has received the permission again, and may keep the lock.
                 true => Ok(()),
                 false => block_on(control.release_all(std::slice::from_ref(&release))),
             });
         });
     }
 
-    /// Ends the leases of `removed` users, with their keys and locks. For `changed` users, ends the waits for locks for
-    /// which they lack the permission. Retries while there is no leader.
+    /// Applies a change of the users. Ends the leases of `removed` users, with their keys and locks. Ends the waits of
+    /// `changed` users for locks for which they now lack the permission. Retries while there is no leader.
     pub fn users_changed(&self, removed: Vec<String>, changed: Vec<String>) {
         let (Some(control), Some(users)) = (self.control_if_any(), self.0.users.get()) else { return };
         if !removed.is_empty() {
@@ -98,7 +98,7 @@ impl Node {
     }
 }
 
-/// Takes a user's leases out of the queues of locks that the user may not have.
+/// Removes a user's leases from the queues of those locks for which the user lacks the permission.
 async fn end_denied_waits(
     control: &Control,
     name: &str,
@@ -108,7 +108,7 @@ async fn end_denied_waits(
     if waits.is_empty() {
         return Ok(());
     }
-    // If the user has been removed in the meantime, another call ends the user's leases.
+    // If the user no longer exists, the call of `users_changed` for the removal ends the user's leases.
     let Some(user) = user() else { return Ok(()) };
     let releases = waits.iter().map(|(lease, name)| ControlCommand::Release { name, lease: *lease });
     let denied: Vec<_> = releases.filter(|release| !may(&*user, release)).collect();

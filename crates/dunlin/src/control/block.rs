@@ -1,4 +1,4 @@
-//! Runs a future on a blocking thread.
+//! Runs a future to its end on the calling thread.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,9 +15,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs `future` on this thread, which sleeps while the future is pending.
-/// Do not call this on a thread of a runtime: the runtime's other tasks would stop, and the future may never become
-/// ready.
+/// Runs `future` on this thread, which sleeps while the future is pending. Do not call this function on a thread of an
+/// async runtime: the runtime's other tasks would stop, and `future` may never become ready.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     waiting::check();
     let mut future = pin!(future);

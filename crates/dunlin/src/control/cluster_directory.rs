@@ -1,4 +1,5 @@
-//! Finds data directories that belong to members of a cluster. A node must not start alone in such a directory.
+//! Finds data directories that belong to members of a cluster. A node must not start as a single node in such a
+//! directory.
 
 use std::io;
 use std::path::Path;
@@ -9,16 +10,17 @@ use dunlin_raft::{RaftMember, Status, members_on_disk};
 
 use super::ControlError;
 
-/// The advice in the error about a cluster member's data directory without the file of the node's identity.
+/// The advice to an operator whose node has the data directory of a cluster's member, but no file with its identity.
 pub(crate) const RESTORE_MEMBER: &str = "`cluster/identity.json` is missing: restore it from a backup; or `dunlin cluster remove` this node \
     on another one, empty the directory, and let it join anew";
 
 /// The subdirectories with the logs of keys and of the first shard of tasks.
 const LOGS: [&str; 2] = ["control", "tasks"];
 
-/// Finds a log of a cluster's member in a data directory. Returns the log's subdirectory and the numbers of its members
-/// in ascending order; `None` if each log is that of a single node. One log with members is enough to show that the
-/// whole directory belongs to a cluster: the other log has no members if the node stopped before it received an entry.
+/// Looks in a data directory for the log of a member of a cluster. Returns the log's subdirectory and the numbers of
+/// the cluster's nodes in ascending order; `None` if each log is that of a single node. One log with members is enough
+/// to show that the whole directory belongs to a cluster. The other log has no members if the node stopped before it
+/// received an entry.
 pub fn find_cluster_log(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
@@ -32,7 +34,7 @@ pub fn find_cluster_log(
     Ok(None)
 }
 
-/// The numbers of the members in ascending order; `None` if the log is that of a single node.
+/// The numbers of a cluster's nodes in ascending order; `None` if `members` are those of a single node's log.
 fn nodes_of_cluster<'a>(members: impl IntoIterator<Item = &'a RaftMember>) -> Option<Vec<u64>> {
     let mut nodes: Vec<u64> = members.into_iter().map(|member| member.id).collect();
     nodes.sort_unstable();
@@ -40,9 +42,9 @@ fn nodes_of_cluster<'a>(members: impl IntoIterator<Item = &'a RaftMember>) -> Op
     (!matches!(*nodes, [] | [1])).then_some(nodes)
 }
 
-/// Returns an error if the data directory has a log of a cluster's member, or if the process lacks file descriptors or
-/// memory for reading a log. The other members may have a newer state. A log that cannot be read for another reason is
-/// skipped here; the keys or tasks that use the log report the error.
+/// Returns an error if the data directory has the log of a member of a cluster, because the other members may have a
+/// newer state. Also returns an error if the process lacks file descriptors or memory for reading a log. A log that
+/// cannot be read for another reason is skipped here; the keys or tasks that use the log report the error.
 pub(crate) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
     for name in LOGS {
         match members_on_disk(disk, &data_dir.join(name)) {
@@ -54,7 +56,8 @@ pub(crate) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Resul
     Ok(())
 }
 
-/// Returns an error if the opened log is that of a cluster's member. The other members may have a newer state.
+/// Returns an error if the Raft group with this status has other members than a single node: they may have a newer
+/// state.
 pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
     let members = status.voters.iter().chain(&status.learners);
     nodes_of_cluster(members).map_or(Ok(()), |nodes| Err(refusal(&nodes)))

@@ -1,4 +1,5 @@
-//! Proposals and reads of keys. A node that leads handles them itself; any other node sends them to the leader.
+//! Executes commands and reads of keys, leases and locks. The leader executes them itself; any other node sends them to
+//! the leader.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -18,30 +19,30 @@ use super::machine::ControlMachine;
 use super::proposing::{self, PAUSE, RetryDeadline};
 use super::{Consistency, Control, ControlError};
 
-/// The number of leases is limited to `state_bytes_max` divided by this number of bytes, but the limit is at least
+/// The number of leases is limited to `state_bytes_max` divided by this number of bytes. This limit is at least
 /// [`LEASES_MIN`] and at most [`LEASES_MAX`].
 const LEASE_BYTES: u64 = 1 << 10;
 /// The lowest limit on the number of leases.
 const LEASES_MIN: u64 = 10_000;
 /// The highest limit on the number of leases.
 const LEASES_MAX: u64 = 1_000_000;
-/// Number of revisions and of lease numbers that are skipped after a restore. It is larger than the number that clients
-/// can have used since the backup. etcd's documentation advises the same for `etcdutl snapshot restore
+/// How many revisions and lease numbers are skipped after a restore from a backup: more than clients can have used
+/// since the backup was made. etcd's documentation gives the same advice for `etcdutl snapshot restore
 /// --bump-revision`.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
 /// Maximum number of leases or lock waits that one log entry ends.
 const BATCH_MAX: usize = 1_000;
 
 impl Control {
-    /// Proposes commands, and sends them to the leader if that is another node. The cluster applies them one after
-    /// another, with no other command in between. Returns the bytes of a [`ControlOutcome`] for each. Commands that
-    /// certainly were not applied are retried for `answer_ms_max`.
+    /// Proposes commands to the Raft group, through the leader if this node does not lead. The cluster applies them one
+    /// after another, with no other command in between. Returns an encoded [`ControlOutcome`] for each command.
+    /// Commands that certainly were not applied are retried for `answer_ms_max`.
     pub async fn propose(&self, commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
         self.propose_decoded(commands).await
     }
 
-    /// Like [`Control::propose`], but for commands that were decoded before.
+    /// Like [`Control::propose`], but without the check that the commands can be decoded.
     pub async fn propose_decoded(&self, commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         let group = self.group()?;
         let prepare = || self.prepare_term(&group);
@@ -69,7 +70,7 @@ impl Control {
     }
 
     /// Like [`Control::execute`], but for several commands, which are applied one after another with no other command
-    /// in between. Returns the result of each.
+    /// in between. Returns the result of each command.
     pub async fn execute_all(
         &self,
         all: &[ControlCommand<'_>],
@@ -99,7 +100,7 @@ impl Control {
         }
     }
 
-    /// The locks for which a user's leases wait, each with the lease that waits.
+    /// For each wait of a user's leases for a lock: the lease and the lock's name.
     pub(crate) async fn waits_of(&self, user: &str) -> Result<Vec<(u64, Key)>, ControlError> {
         self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
     }
@@ -140,7 +141,7 @@ impl Control {
         Ok(caught_up)
     }
 
-    /// Calls `read` with a state of the requested consistency.
+    /// Calls `read` with a state of the requested consistency, and returns the result.
     pub async fn read<R>(
         &self,
         consistency: Consistency,
@@ -152,12 +153,12 @@ impl Control {
         self.with(read)
     }
 
-    /// The epoch of revisions.
+    /// The present epoch of the revisions.
     pub async fn epoch(&self) -> Result<u32, ControlError> {
         self.read(Consistency::Stale, ControlState::epoch).await
     }
 
-    /// Answers a query.
+    /// Answers a query of keys, leases or locks.
     pub async fn query(
         &self,
         consistency: Consistency,
@@ -175,8 +176,8 @@ impl Control {
         acquired.ok_or(ControlError::Unknown)
     }
 
-    /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `cancelled` completes first. When this
-    /// function returns, the cluster either has applied the command or will never apply it.
+    /// Like [`Control::acquire`], but for an encoded command. Returns `None` if `cancelled` completes before the wait
+    /// ends. When this function returns, the cluster either has applied the command or will never apply it.
     pub(crate) async fn acquire_by(
         &self,
         name: &[u8],
@@ -189,9 +190,8 @@ impl Control {
         }
         let mut cancelled = pin!(cancelled);
         loop {
-            // Catches up first. Otherwise this node could apply an earlier command, such as a release by the same
-            // lease, after the wait has begun. The earlier command would then end the wait with the outcome of an
-            // earlier wait.
+            // First apply all earlier commands. Otherwise this node could apply one of them, such as a release by the
+            // same lease, after this wait has begun, and this wait would end with the outcome of an earlier one.
             self.catch_up().await.map_err(queued_error)?;
             let mut lock_wait = LockWait {
                 control: self,
@@ -199,8 +199,8 @@ impl Control {
                 lease,
                 outcome: Some(self.lock_waiters.register(name, lease)),
             };
-            // The lease may have received the lock, or left the queue, before the wait began. The lock is not requested
-            // again: this would put a lease back into the queue that a command has removed from it.
+            // The lease may have received the lock, or left the queue, before the wait began. Do not request the lock
+            // again: if a command has removed the lease from the queue, a request would put it back.
             self.catch_up().await.map_err(queued_error)?;
             match self.with(|state| state.lock_status(name, lease)).map_err(queued_error)?? {
                 LockStatus::Held { token } => return Ok(Some(token)),
@@ -211,8 +211,8 @@ impl Control {
                 Either::Left((None, _)) => {}
                 Either::Right(((), _)) => return Ok(None),
             }
-            // The wait ended without an outcome, because the state was restored or the node is stopping. If the node is
-            // stopping, `group` returns an error.
+            // The wait ended without an outcome: either a snapshot replaced the state, or the node is stopping. If the
+            // node is stopping, `group` returns an error.
             self.group()?;
         }
     }
@@ -226,8 +226,8 @@ impl Control {
         }
     }
 
-    /// Begins the first epoch of a cluster that has none. Applies the log first, because a restarted node can lead
-    /// before it has applied its log, and the log may already contain an epoch.
+    /// Begins the first epoch of a cluster that has none. Applies the whole log first: a restarted node can become the
+    /// leader before it has applied its log, and the log may already contain an epoch.
     pub(super) async fn begin_epoch(&self) -> Result<(), ControlError> {
         let group = self.group()?;
         let mut command = Vec::new();
@@ -254,16 +254,16 @@ impl Control {
         }
     }
 
-    /// After a restore, begins an epoch that is later than the present one and follows the clock, so that it is also
-    /// later than all epochs that this node has begun. Skips the revisions, fencing tokens and lease numbers that
-    /// clients may have received after the backup was made.
+    /// Begins a new epoch after a restore from a backup. The epoch is later than the present one and follows the clock,
+    /// so that it is also later than all epochs that this node has begun. Skips the revisions, fencing tokens and lease
+    /// numbers that clients may have received after the backup was made.
     pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
         self.execute(&ControlCommand::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
     }
 
-    /// As the leader, begins an epoch if there is none, and proposes the limits once in each term, before other
-    /// commands.
+    /// Prepares the leader for commands. Begins an epoch if there is none, and proposes the leader's limits once in
+    /// each term.
     async fn prepare_term(&self, group: &GroupHandle<ControlMachine>) -> Result<(), ControlError> {
         if !self.has_begun() {
             self.begin_epoch().await?;
@@ -273,7 +273,7 @@ impl Control {
             return Ok(());
         }
         let state_bytes_max = self.limits.state_bytes_max;
-        // The state has room for this number of leases, because a lease takes less memory than `LEASE_BYTES`.
+        // The state has room for `leases_max` leases, because a lease takes less memory than `LEASE_BYTES`.
         let leases_max = (state_bytes_max / LEASE_BYTES).clamp(LEASES_MIN, LEASES_MAX);
         let present = self.view.state().limits();
         let limits = dunlin_control::ControlStateLimits { state_bytes_max, leases_max, ..present };
@@ -288,7 +288,7 @@ impl Control {
         Ok(())
     }
 
-    /// Handles a proposal or read of another node.
+    /// Handles a proposal or read that another node has forwarded to this node.
     pub(super) async fn handle_forwarded(
         &self,
         group: &GroupHandle<ControlMachine>,
@@ -306,8 +306,7 @@ impl Control {
     }
 }
 
-/// Converts an error for a lease that may already be in a lock's queue: `NoLeader` would wrongly say that nothing
-/// changed.
+/// Replaces `NoLeader`, which says that nothing changed, by `Unknown`: the lease may already be in the lock's queue.
 fn queued_error(error: ControlError) -> ControlError {
     match error {
         ControlError::NoLeader { .. } => ControlError::Unknown,
@@ -315,7 +314,7 @@ fn queued_error(error: ControlError) -> ControlError {
     }
 }
 
-/// A caller that waits for a lock. Dropping the value ends the wait.
+/// The wait of a caller at this node for a lock. Dropping the value ends the wait.
 struct LockWait<'a> {
     control: &'a Control,
     name: &'a [u8],

@@ -26,21 +26,22 @@ pub enum ControlError {
         "the command may have been executed: the leader changed, or a response was lost; read the state before a retry"
     )]
     Unknown,
-    /// Too many commands wait already.
+    /// The limit on the number of waiting commands is reached.
     #[error("too many commands wait: the limit waiting_max = {waiting_max} is reached; retry later")]
     Busy {
-        /// The limit.
+        /// The limit on the number of waiting commands.
         waiting_max: usize,
     },
-    /// Too many bytes of commands wait already.
+    /// The limit on the size of all waiting commands is reached.
     #[error(
         "too many commands wait: the limit waiting_bytes_max = {waiting_bytes_max} is reached; retry later"
     )]
     BusyBytes {
-        /// The limit, bytes.
+        /// The limit on the size of all waiting commands, bytes.
         waiting_bytes_max: usize,
     },
-    /// The leader's disk is nearly full; nothing changed. Commands that make the state smaller are accepted.
+    /// The leader's disk is nearly full; nothing changed. The leader still accepts commands that do not make the state
+    /// larger.
     #[error("the disk has no room for commands that make the state larger: {0}")]
     DiskFull(String),
     /// This node's keys or tasks cannot start yet, because the process or the machine lacks file descriptors or memory.
@@ -55,19 +56,19 @@ pub enum ControlError {
     TooLarge {
         /// The command's length, bytes.
         bytes: usize,
-        /// The limit, bytes.
+        /// The limit on a command's length, bytes.
         bytes_max: usize,
     },
     /// The bytes are not a valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] ControlDecodeError),
-    /// The change of members is not possible now.
+    /// The cluster's members cannot be changed now.
     #[error("{0}")]
     Members(String),
     /// This node has left the cluster or is stopping.
     #[error("this node has left its cluster or is stopping: {0}")]
     Stopped(String),
-    /// This node could not join its cluster.
+    /// This node could not start its membership in the cluster.
     #[error("this node could not start its part of the cluster: {0}")]
     Start(String),
 }

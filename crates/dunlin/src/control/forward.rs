@@ -12,7 +12,7 @@ use std::io;
 use bytes::{Buf, BufMut, Bytes};
 use dunlin_raft::{CommandBatch, RaftGroupError, RaftMember};
 
-/// The first byte of a forwarded request. Requests of the raft protocol begin with another byte.
+/// The first byte of a forwarded request. Messages of the raft protocol begin with other bytes.
 const MARK: u8 = 0xc0;
 const VERSION: u8 = 1;
 const PROPOSE: u8 = 1;
@@ -30,7 +30,7 @@ fn invalid(what: &'static str) -> io::Error {
 }
 
 impl ForwardedRequest {
-    /// Decodes a request; returns `None` if the bytes are a request of the raft protocol.
+    /// Decodes a forwarded request; returns `None` if the bytes are a message of the raft protocol.
     pub(crate) fn read(bytes: &[u8]) -> Option<io::Result<ForwardedRequest>> {
         let rest = bytes.strip_prefix(&[MARK])?;
         Some(match rest {
@@ -118,13 +118,13 @@ fn write_error(error: &RaftGroupError, out: &mut Vec<u8>) {
         RaftGroupError::Unknown => (3, 0, 0, ""),
         RaftGroupError::NoQuorum(why) => (4, 0, 0, why.as_str()),
         RaftGroupError::Busy(waiting_max) => (5, *waiting_max as u64, 0, ""),
-        // An earlier version reads this as the limit of the number of commands.
+        // An older version of Dunlin reads code 5 as `Busy`: the limit on the number of waiting commands.
         RaftGroupError::BusyBytes(bytes_max) => (5, *bytes_max as u64, 1, ""),
         RaftGroupError::TooLarge { bytes, bytes_max } => (6, *bytes as u64, *bytes_max as u64, ""),
         RaftGroupError::Refused(why) => (7, 0, 0, why.as_str()),
         RaftGroupError::Stopped(why) => (8, 0, 0, why.as_str()),
         RaftGroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
-        // An error of a later version of the raft crate, which this version does not know. The outcome counts as
+        // A newer version of the raft crate may have further errors. The outcome of the commands then counts as
         // unknown.
         _ => (3, 0, 0, ""),
     };

@@ -1,4 +1,4 @@
-//! The topic of key changes: one record for each revision, on every node.
+//! The topic of key changes, which has one record for each revision and is the same on every node.
 
 mod past;
 
@@ -13,15 +13,15 @@ use crate::error::TopicError;
 use crate::node::Node;
 pub(super) use past::{PastChanges, is_past};
 
-/// The topic's name. Its records are decoded by [`dunlin_control::KeyEvents`].
+/// The name of the topic of key changes. [`dunlin_control::KeyEvents`] decodes its records.
 pub const KV: &str = "$kv";
 
-/// The largest record, which holds the changes of one revision, in bytes.
+/// The maximum size of a record, which contains all changes of one revision, in bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
-/// The size in bytes above which a batch of past changes is appended and a new batch begins.
+/// When the changes of a restored snapshot are appended, a batch ends once it has at least this size, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// A change of at least this size, in bytes, is appended alone and without a copy. Subscribers wait for the log while a
-/// change is copied.
+/// Changes of at least this size, in bytes, are appended one by one and without a copy. Changes in a batch are copied,
+/// and meanwhile subscribers wait for the log.
 const UNBATCHED_BYTES: usize = 256 << 10;
 
 /// Writes the changes of keys to the topic [`KV`].
@@ -29,51 +29,50 @@ const UNBATCHED_BYTES: usize = 256 << 10;
 pub(super) struct ChangeHistory {
     topic: Arc<Topic>,
     epoch: u32,
-    /// Whether snapshots contain the changes.
+    /// Whether snapshots of the keys' state contain the changes.
     in_snapshots: bool,
 }
 
 impl ChangeHistory {
-    /// Creates the topic. It is in epoch 0 until the epoch is known. With `in_snapshots`, snapshots contain the
-    /// changes.
+    /// Creates the topic [`KV`]. It is in epoch 0 until the cluster's epoch is known. If `in_snapshots` is set,
+    /// snapshots contain the changes.
     pub(super) fn open(node: &Node, bytes: u64, in_snapshots: bool) -> Result<ChangeHistory, TopicError> {
         let retention = Retention { bytes, records: None, age: None };
         let config = TopicConfig { retention, record_bytes_max: RECORD_BYTES_MAX, ..TopicConfig::default() };
         let topic = node.create_system_topic(KV, config, 0)?;
-        // At another node, or at this node before a restart, a watch may have read records that this log does not
-        // contain yet.
+        // A watch may have read records that this log does not contain yet: at another node, or here before a restart.
         topic.logs()[0].set_replicated(true);
         Ok(ChangeHistory { topic, epoch: 0, in_snapshots })
     }
 
-    /// Marks the topic as unreplicated. This is correct if no other node exists and this node has applied its whole
-    /// log: then no subscriber can have read records that this node lacks.
+    /// Marks the topic as unreplicated. Call this only if no other node exists and this node has applied its whole log:
+    /// then no subscriber can have read records that this node lacks.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);
         }
     }
 
-    /// Removes the topic.
+    /// Removes the topic [`KV`].
     pub(super) fn close(node: &Node) {
         node.registry().remove(KV);
     }
 
-    /// Moves the topic to the revision after `revision` in this epoch. Its subscribers receive a gap or the notice of a
-    /// new epoch.
+    /// Lets the topic continue with the revision after `revision` in this epoch. Subscribers receive a gap or the
+    /// notice of a new epoch.
     pub(super) fn advance_to(&mut self, epoch: u32, revision: u64) {
         self.epoch = epoch;
         self.topic.logs()[0].reset_to(Position { epoch, seq: revision + 1 });
     }
 
-    /// The changes that the topic retains, if snapshots contain them.
+    /// The changes in the topic's log, for a snapshot; `None` if snapshots do not contain changes.
     pub(super) fn freeze(&self) -> Option<PastChanges> {
         let log = &self.topic.logs()[0];
         self.in_snapshots.then(|| PastChanges::of(Arc::clone(log), log.last()))
     }
 
-    /// Adds the changes of a restored snapshot with this epoch and revision. Watches miss only changes that neither
-    /// this node nor the snapshot holds.
+    /// Adds the changes in the blocks of a restored snapshot. `epoch` and `revision` are those of the snapshot's state.
+    /// Watches miss only changes that neither this node nor the snapshot holds.
     pub(super) fn restore(&mut self, epoch: u32, revision: u64, blocks: &[Bytes]) {
         self.epoch = epoch;
         let mut past = past::changes(epoch, blocks);
@@ -110,8 +109,8 @@ impl ChangeHistory {
         self.record(&mut batch);
     }
 
-    /// Appends the changes of several revisions, if possible as one batch, so that subscribers are notified once. For a
-    /// revision that does not fit into the log, subscribers receive a gap.
+    /// Appends the changes of several revisions, if possible as one batch, so that subscribers are notified once. If a
+    /// revision does not fit into the log, subscribers receive a gap instead of it.
     pub(super) fn record(&self, changes: &mut Vec<Change>) {
         let Some(last) = changes.last().map(|change| change.revision) else { return };
         let is_large = changes.iter().any(|change| change.bytes.len() >= UNBATCHED_BYTES);
@@ -130,7 +129,7 @@ impl ChangeHistory {
         }
     }
 
-    /// Appends the records. Returns `false` if the log has no room for them.
+    /// Appends the records; `last` is the revision of the last one. Returns `false` if the log has no room for them.
     fn append<'d>(&self, drafts: impl Iterator<Item = Draft<'d>> + Clone, last: u64) -> bool {
         match self.topic.append_drafts(now_ns(), 0, false, drafts) {
             Ok(receipt) => {

@@ -1,4 +1,4 @@
-//! Starts the node's membership in the Raft group that stores its cluster's keys, at the first use of a key.
+//! Starts this node's membership in the Raft group for keys, leases and locks, when a key, lease or lock is first used.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,22 +11,22 @@ use super::{Control, ControlError};
 use crate::node::Node;
 use crate::storage::{Storage, part_mark};
 
-/// The cluster's keys are in this subdirectory of the data directory.
+/// The subdirectory of the data directory that contains the log of keys, leases and locks.
 const DIR: &str = "control";
-/// Pause between attempts to start while the disk is full, or the process lacks file descriptors or memory. Requests
-/// that arrive during the pause are refused at once.
+/// The pause after a start that failed because the disk was full, or because the process lacked file descriptors or
+/// memory. Requests that arrive during the pause are refused at once.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The node's membership in the Raft group of its cluster's keys, once it was started.
+/// The node's membership in the Raft group for keys, leases and locks, once it was started.
 #[derive(Debug, Default)]
 pub(crate) struct LazyControl {
     control: OnceLock<Arc<Control>>,
-    /// Held while the membership is started.
+    /// Held while a thread starts the membership.
     starting: Mutex<()>,
     failure: StartFailure,
 }
 
-/// The error of the last start of a node's membership, if the start failed.
+/// The error of the last attempt to start a membership in a Raft group, if that attempt failed.
 #[derive(Debug, Default)]
 pub(crate) struct StartFailure(Mutex<Option<FailedStart>>);
 
@@ -34,20 +34,21 @@ pub(crate) struct StartFailure(Mutex<Option<FailedStart>>);
 struct FailedStart {
     error: ControlError,
     at: Instant,
-    /// Whether the last start found files that were restored from a copy.
+    /// Whether the files that the attempt found were, or may have been, restored from a copy.
     is_restored: bool,
 }
 
 impl FailedStart {
-    /// Whether a later start may succeed: the disk was full, or the process lacked file descriptors or memory.
+    /// Whether the error is temporary, so that a later start may succeed: the disk was full, or the process lacked file
+    /// descriptors or memory.
     fn is_temporary(&self) -> bool {
         matches!(self.error, ControlError::DiskFull(_) | ControlError::LacksResource(_))
     }
 }
 
 impl StartFailure {
-    /// Stores the result of the latest start: its error, if it failed, and whether it found files that were restored, or may
-    /// have been.
+    /// Stores the result of the latest start. `failed` is the error, if the start failed. `is_restored` says whether
+    /// the files that the start found were, or may have been, restored from a copy.
     pub(crate) fn record(&self, failed: Option<ControlError>, is_restored: bool) {
         *self.lock() = failed.map(|error| FailedStart { error, at: Instant::now(), is_restored });
     }
@@ -56,7 +57,8 @@ impl StartFailure {
         self.lock().as_ref().map(|failed| failed.error.to_string())
     }
 
-    /// The error of a start that failed for a temporary reason; `None` once another attempt is due.
+    /// The error of the last start if it was temporary and the pause before the next attempt has not passed; otherwise
+    /// `None`.
     pub(crate) fn temporary_error(&self) -> Option<ControlError> {
         let failed = self.lock();
         let recent =
@@ -64,13 +66,13 @@ impl StartFailure {
         recent.map(|failed| failed.error.clone())
     }
 
-    /// Whether the last start failed for a temporary reason. It then left files without this node's mark (module
-    /// `part_mark`). These files look as if they were restored from a copy, but this node has created them.
+    /// Whether the last start failed for a temporary reason after it had created files in this directory. These files
+    /// lack this node's mark (module `part_mark`), and therefore look as if they were restored from a copy.
     pub(crate) fn has_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && !failed.is_restored)
     }
 
-    /// Whether a start that failed for a temporary reason has to be tried again.
+    /// Whether the last start failed for a temporary reason, and the pause before the next attempt has passed.
     fn is_retry_due(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && failed.at.elapsed() >= RETRY_PAUSE)
     }
@@ -81,8 +83,8 @@ impl StartFailure {
 }
 
 impl Node {
-    /// Returns the node's membership in the Raft group of its cluster's keys. Without [`Node::set_control`], the first
-    /// call starts a cluster of one: in the data directory, or in memory if there is none.
+    /// Returns the node's membership in the Raft group for keys, leases and locks. If [`Node::set_control`] has not
+    /// been called, the first call starts a cluster of one: in the data directory, or in memory if there is none.
     pub fn control(&self) -> Result<&Arc<Control>, ControlError> {
         if let Some(control) = self.lazy_control().control.get() {
             return Ok(control);
@@ -104,12 +106,12 @@ impl Node {
                 let log_dir = dir.join(DIR);
                 let logs = std::slice::from_ref(&log_dir);
                 let has_own_files = self.lazy_control().failure.has_own_files();
-                // If the next check fails, the files may be restored ones.
+                // Until the next check succeeds, assume that the files may be restored ones.
                 is_restored = !has_own_files;
                 let is_unchanged = part_mark::is_unchanged(&**disk, dir, DIR, logs);
                 let control = is_unchanged.map_err(ControlError::from_start_error).and_then(|is_unchanged| {
                     is_restored = !has_own_files && !is_unchanged;
-                    // The other logs are read only if the log of keys is new, or may have been restored from a copy.
+                    // Other logs have to be read only if the log of keys is new, or may have been restored from a copy.
                     if is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
                         refuse_cluster_log(disk, dir)?;
                     }
@@ -135,7 +137,8 @@ impl Node {
         }
     }
 
-    /// Ends the membership. A single node then records the modification times of its files.
+    /// Ends the membership in the Raft group for keys, leases and locks. A single node then records the modification
+    /// times of its files.
     pub(crate) fn stop_control(&self) {
         let Some(control) = self.control_if_any() else { return };
         control.stop();
@@ -146,8 +149,8 @@ impl Node {
         }
     }
 
-    /// Keys or tasks that failed to start, with reasons such as damaged files. The node refuses all requests for
-    /// them.
+    /// The keys or the tasks, if they failed to start or have stopped because of an error, each with the reason. The
+    /// node refuses all requests for them.
     pub fn failed_parts(&self) -> Vec<String> {
         let not_started = |failure: &StartFailure| self.missing_cluster_reason().or_else(|| failure.reason());
         let ended = |why: String| format!("this part of the node has ended; restart the node: {why}");
@@ -163,8 +166,8 @@ impl Node {
         failed.into_iter().filter_map(|(part, why)| Some(format!("{part}: {}", why?))).collect()
     }
 
-    /// Explains why a node of a cluster has no keys and tasks: it does not take part in the cluster yet. `None` for a
-    /// single node.
+    /// If this node belongs to a cluster, explains why it has no keys and tasks: it is not connected to the cluster
+    /// yet. `None` for a single node.
     pub(crate) fn missing_cluster_reason(&self) -> Option<String> {
         if !self.is_cluster_member() {
             return None;
@@ -188,8 +191,8 @@ impl Node {
     }
 
     /// Whether the node is configured as a member of a cluster, or has the data directory of a member. Such a node must
-    /// not start alone: its log would fork from the cluster's. Also `true` while the process or the machine lacks file
-    /// descriptors or memory for reading the directory.
+    /// not start as a single node, because its log would then differ from the cluster's. The result is also `true`
+    /// while the process or the machine lacks file descriptors or memory for reading the directory.
     pub(crate) fn is_cluster_member(&self) -> bool {
         let may_have_files = |files: io::Result<Vec<String>>| match files {
             Ok(files) => !files.is_empty(),
@@ -198,27 +201,28 @@ impl Node {
         self.config().is_cluster_member || self.cluster_files().is_some_and(may_have_files)
     }
 
-    /// The names of the files of this node's membership in a cluster; `None` without a data directory.
+    /// The names of the files that describe this node's membership in a cluster; `None` without a data directory.
     fn cluster_files(&self) -> Option<io::Result<Vec<String>>> {
         let (disk, dir) = self.storage().map(Storage::disk_and_dir)?;
         Some(disk.list(&dir.join("cluster")))
     }
 
-    /// Whether the data directory contains keys of a cluster of one.
+    /// Whether the data directory contains the log of keys of a single node.
     pub(crate) fn has_control(&self) -> bool {
         let disk_and_dir = self.storage().map(Storage::disk_and_dir);
         !self.is_cluster_member()
             && disk_and_dir.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// Sets the node's membership in the Raft group of its cluster's keys. Returns `false` if the node already has one.
+    /// Sets the node's membership in the Raft group for keys, leases and locks. Returns `false` if the node already has
+    /// one.
     pub fn set_control(&self, control: Arc<Control>) -> bool {
         let _one_at_a_time = self.lazy_control().starting.lock().unwrap_or_else(PoisonError::into_inner);
         self.lazy_control().control.set(control).is_ok()
     }
 
-    /// Names the keys, tasks or durable topics for which the disk has no room, with the error. Until there is room, the
-    /// node refuses requests that make them larger.
+    /// If the disk has no room for keys, tasks or durable topics, returns a text that names one of these and the error.
+    /// Until there is room, the node refuses requests that make this part larger.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());
@@ -227,7 +231,7 @@ impl Node {
         keys.or_else(tasks).or_else(topics)
     }
 
-    /// The node's membership in the Raft group of its cluster's keys, if it was started.
+    /// The node's membership in the Raft group for keys, leases and locks, if it was started.
     pub fn control_if_any(&self) -> Option<&Arc<Control>> {
         self.lazy_control().control.get()
     }

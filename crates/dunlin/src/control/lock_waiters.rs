@@ -1,6 +1,7 @@
-//! Callers at this node that wait for locks.
+//! Notifies callers at this node that wait for locks.
 //!
-//! Invariant: each caller receives one notification: its token, a refusal, or the request to look at the state again.
+//! Invariant: each caller receives exactly one outcome: the lock's token, a refusal, or a closed channel. After a
+//! closed channel, the caller reads the state again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,15 +12,15 @@ use tokio::sync::oneshot;
 /// The outcome of a wait for a lock: the lock's token, or the reason why the wait failed.
 pub(super) type LockOutcome = Result<u64, ControlRefusal>;
 
-/// The callers that wait for locks, by lease and lock name.
+/// The callers at this node that wait for locks. The map's key is a lease and the name of a lock.
 #[derive(Debug, Default)]
 pub(super) struct LockWaiters(Mutex<Waiters>);
 
 type Waiters = BTreeMap<(u64, Key), Vec<oneshot::Sender<LockOutcome>>>;
 
 impl LockWaiters {
-    /// Registers a caller that waits. After this call, the caller has to look whether its lease waits, because an
-    /// outcome before the call is not sent.
+    /// Registers a caller whose lease waits for the lock. After this call, the caller has to check in the state whether
+    /// its lease still waits, because an outcome from before the call is not sent.
     pub(super) fn register(&self, name: &[u8], lease: u64) -> oneshot::Receiver<LockOutcome> {
         let (notify, outcome) = oneshot::channel();
         let mut waiters = self.waiters();
@@ -29,7 +30,7 @@ impl LockWaiters {
         outcome
     }
 
-    /// Removes waits whose receivers were dropped.
+    /// Removes those callers of this lock and lease that have dropped their receivers.
     pub(super) fn unregister(&self, name: &[u8], lease: u64) {
         let mut waiters = self.waiters();
         let key = (lease, Key::from_slice(name));
@@ -61,8 +62,8 @@ impl LockWaiters {
         }
     }
 
-    /// Called when the state was restored. Notifies callers whose lease holds the lock. All other callers have to
-    /// look again whether their leases wait.
+    /// Called when a snapshot has replaced the state. Sends the token to callers whose lease holds the lock. The
+    /// channels of all other callers close, so that they read the state again.
     pub(super) fn notify_restored(&self, state: &ControlState) {
         for ((lease, name), senders) in std::mem::take(&mut *self.waiters()) {
             if let Some(token) = state.lock_token(&name, lease) {
@@ -71,7 +72,7 @@ impl LockWaiters {
         }
     }
 
-    /// Ends all waits. Their receivers then return an error.
+    /// Ends all waits by closing the callers' channels.
     pub(super) fn end_all(&self) {
         self.waiters().clear();
     }
@@ -90,7 +91,7 @@ impl LockWaiters {
     }
 }
 
-/// Sends the outcome to all waiters. Ignores waiters whose receivers were dropped.
+/// Sends the outcome to all waiters. Waiters that have dropped their receivers are skipped.
 fn notify(waiters: Vec<oneshot::Sender<LockOutcome>>, outcome: LockOutcome) {
     for waiter in waiters {
         let _ = waiter.send(outcome);

@@ -13,19 +13,19 @@ use super::history::{ChangeHistory, PastChanges, is_past};
 use super::lock_waiters::LockWaiters;
 use super::view::StateView;
 
-/// If a log entry ends more leases and keys than this, it is applied on another thread than Raft's. To end a thousand
-/// takes some milliseconds.
+/// A log entry that ends more leases and keys than this is applied on a thread of its own, not on Raft's. Ending a
+/// thousand takes some milliseconds.
 const ENDS_MAX: usize = 1_000;
 
-/// The replicated state of keys, leases and locks. Each command also updates the topic of changes, the copy of the
-/// state for reads, and the callers that wait for locks.
+/// The replicated state of keys, leases and locks. Each log entry also updates the topic of changes and the copy of the
+/// state for reads, and notifies the callers that wait for locks.
 pub(super) struct ControlMachine {
     state: ControlState,
     effects: ControlEffects,
     history: ChangeHistory,
     view: Arc<StateView>,
     lock_waiters: Arc<LockWaiters>,
-    /// Buffer for a response.
+    /// A buffer in which responses are encoded.
     encoded: Vec<u8>,
 }
 
@@ -89,16 +89,16 @@ impl StateMachine for ControlMachine {
         self.state.has_more_due(now_ms, ENDS_MAX) || self.state.deletes_more(commands, ENDS_MAX)
     }
 
-    /// A command that this version cannot decode counts as one that does not make the state larger.
+    /// Whether the command makes the state larger. For a command that this version cannot decode, the result is
+    /// `false`.
     fn grows(command: &[u8]) -> bool {
         ControlCommand::decode(command).is_ok_and(|command| command.grows())
     }
 
     /// Applies a command.
     ///
-    /// # Panics
-    /// If this build does not know the command. The node stops then, because skipping the command would make nodes
-    /// differ. No node proposes a command that it does not know.
+    /// # Panics If this version of Dunlin does not know the command. The node stops then, because nodes that skip the
+    /// command would differ from nodes that apply it. No node proposes a command that it does not know itself.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = ControlCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
@@ -109,8 +109,7 @@ impl StateMachine for ControlMachine {
     }
 
     fn end_entry(&mut self) {
-        // Updates the copy for reads first: a subscriber that receives a change must already find the change in this
-        // copy.
+        // First update the copy for reads: a subscriber that receives a change must already find it in this copy.
         self.view.publish(&self.state);
         self.history.record(&mut self.effects.changes);
         self.effects.read_bytes = 0;
@@ -141,7 +140,7 @@ impl StateMachine for ControlMachine {
     }
 }
 
-/// The state at one moment, for a snapshot.
+/// The state and the history of changes at one moment, for a snapshot.
 struct FrozenControl {
     state: dunlin_control::FrozenControlState,
     past: Option<PastChanges>,

@@ -1,5 +1,5 @@
-//! Proposals to a raft group and reads of its state. A node that leads handles them itself; any other node sends them
-//! to the leader.
+//! Proposes commands to a raft group, and finds out what a read of the group's state has to wait for. The leader does
+//! this itself; any other node sends a request to the leader.
 
 use std::io;
 use std::pin::pin;
@@ -14,13 +14,13 @@ use futures_util::future::{Either, select};
 use super::ControlError;
 use super::forward::{self, ForwardedRequest};
 
-/// The pause between two attempts to find the leader.
+/// The pause between two attempts to reach the leader.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// The time after which a node that has received no responses counts as a node without a majority.
+/// The time after which a node without a response from a majority gives up.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
-/// The time at which an operation was first tried, and how long it may be tried again.
+/// The time until which an operation may be tried again.
 pub(crate) struct RetryDeadline {
     began: Instant,
     max: Duration,
@@ -31,7 +31,8 @@ impl RetryDeadline {
         RetryDeadline { began: Instant::now(), max }
     }
 
-    /// Waits before another attempt. If the time for attempts has passed, returns `NoLeader` with the reason `why`.
+    /// Waits before another attempt. If no time for attempts is left, returns `NoLeader` with `why`, the reason why the
+    /// last attempt failed.
     async fn wait<M: StateMachine>(&self, group: &GroupHandle<M>, why: String) -> Result<(), ControlError> {
         let waited = self.began.elapsed();
         if waited >= self.max {
@@ -45,12 +46,12 @@ impl RetryDeadline {
     }
 }
 
-/// The responses to proposed commands. If the commands certainly were not applied, the commands themselves and the
+/// The responses to proposed commands. If the commands certainly were not applied, the error holds the commands and the
 /// reason.
 type ProposalOutcome = Result<Vec<Bytes>, (CommandBatch, String)>;
 
-/// Proposes commands to the leader. Commands that certainly were not applied are proposed again until the deadline.
-/// While this node leads, each attempt begins with `prepare`.
+/// Proposes commands to the leader. Commands that certainly were not applied are proposed again until the deadline. If
+/// this node is the leader, it calls `prepare` before each attempt.
 pub(crate) async fn propose<M, E, F>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,
@@ -141,7 +142,7 @@ pub(crate) async fn try_catch_up<M: StateMachine>(group: &GroupHandle<M>, transp
     }
 }
 
-/// The index of the log entry that this node has to apply before it answers a linearizable read.
+/// The index of a log entry. Once this node has applied this entry, it can answer a linearizable read.
 async fn read_index<M: StateMachine>(
     group: &GroupHandle<M>,
     transport: &dyn Transport,
@@ -170,7 +171,7 @@ async fn read_index<M: StateMachine>(
     }
 }
 
-/// Handles a proposal or read of another node.
+/// Handles a proposal or read that another node has forwarded to this node.
 pub(crate) async fn handle_forwarded<M: StateMachine>(
     group: &GroupHandle<M>,
     request: ForwardedRequest,

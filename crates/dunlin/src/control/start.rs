@@ -1,4 +1,4 @@
-//! Gives up the start of a raft group if the group's disk stays full.
+//! Ends the start of a raft group with an error if the group's disk stays full.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -8,13 +8,14 @@ use futures_util::future::{Either, select};
 
 use super::ControlError;
 
-/// The longest time for which a start waits for room on its disk. The group may make room itself by removing old log
-/// entries.
+/// The longest time for which the start of a group waits for room on the disk. The group may make room itself by
+/// removing old log entries.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
-/// The interval at which the start checks whether there is room.
+/// The interval at which the group's log is checked for lack of room.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `start`. Returns [`ControlError::DiskFull`] if the group's log has waited for room too long.
+/// Runs `start`, the start of a group. Returns [`ControlError::DiskFull`] instead if the group's log waits for room too
+/// long.
 pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
     group: &GroupHandle<M>,
     start: impl Future<Output = Result<(), E>>,
@@ -26,7 +27,7 @@ pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
     }
 }
 
-/// Returns once the group's log has waited for room for longer than [`ROOM_WAIT_MAX`].
+/// Returns the reason once the group's log has waited for room without interruption for [`ROOM_WAIT_MAX`].
 async fn wait_until_full<M: StateMachine>(group: &GroupHandle<M>) -> String {
     let mut since = None;
     loop {

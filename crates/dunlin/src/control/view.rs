@@ -1,26 +1,26 @@
-//! A copy of the key-value state, from which the node answers reads.
+//! A copy of the state of keys, leases and locks, from which the node answers reads.
 //!
-//! Applying a large transaction can take seconds. Reads use a copy that shares unchanged parts with the state. Reads
-//! and the machine therefore do not wait for each other.
+//! Applying a large transaction can take seconds. The copy, which shares unchanged parts with the state, lets reads and
+//! the state machine proceed without waiting for each other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_control::ControlState;
 
-/// A copy of the key-value state after the last log entry, for reads. It is stored before the response to that entry is
-/// sent.
+/// A copy of the state of keys, leases and locks after the last applied log entry, for reads. The copy is updated
+/// before the response to that entry is sent.
 #[derive(Debug, Default)]
 pub(super) struct StateView(Mutex<Arc<ControlState>>);
 
 impl StateView {
-    /// Replaces the state.
+    /// Replaces the copy.
     pub(super) fn publish(&self, state: &ControlState) {
         let mut next = Arc::new(state.clone());
         std::mem::swap(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), &mut next);
-        // The previous copy is freed here, outside the lock.
+        // `next`, now the previous copy, is freed here, after the lock was released.
     }
 
-    /// The state after the last entry.
+    /// The state after the last applied log entry.
     pub(super) fn state(&self) -> Arc<ControlState> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -32,7 +32,7 @@ mod tests {
 
     use crate::{Config, Node, block_on};
 
-    /// Applying a large transaction must not block a listener's thread that reads.
+    /// While a large transaction is applied, a listener's thread must still be able to read.
     #[test]
     fn key_reads_do_not_wait_for_the_lock_of_the_state_machine() {
         let node = Node::start(Config::default()).expect("it starts");

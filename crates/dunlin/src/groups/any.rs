@@ -1,4 +1,4 @@
-//! A group of either kind: `share` or `work`.
+//! A group of either kind: `share` or `work`. Code that handles both kinds uses it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::group::Group;
 use super::{GroupInfo, GroupKind};
 use crate::node::Node;
 
-/// A group of either kind.
+/// A group of kind `share` or `work`.
 #[derive(Debug, Clone)]
 pub(super) enum AnyGroup {
     Share(Arc<Group<ShareGroup>>),
@@ -70,7 +70,7 @@ impl AnyGroup {
         }
     }
 
-    /// For each log, the records that a `share` group has delivered to members.
+    /// The records that a `share` group has delivered to members, one entry for each log. Empty for a `work` group.
     pub(super) fn delivered_ranges(&self, node: &Node) -> Vec<DeliveredRanges> {
         match self {
             AnyGroup::Share(group) => group.delivered_ranges(node),
@@ -85,21 +85,23 @@ impl AnyGroup {
         }
     }
 
-    /// Ends the group because another node owns the topic. `last_epoch` is the last epoch before that node's epoch, if
-    /// it is known. A `share` group then first delivers the remaining records through this epoch.
+    /// Ends the group because another node now owns the topic. `last_epoch` is the last epoch before the new owner's
+    /// epoch, if it is known. A `share` group then first delivers its remaining records of the epochs through
+    /// `last_epoch`.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {
             (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),
             (AnyGroup::Share(group), None) => group.end(why),
             (AnyGroup::Work(group), _) => {
                 group.end(why);
-                // Publishers wait for the group at the topic's next owner, and no longer for this one.
+                // From now on, publishers wait for the group at the topic's next owner instead of this group.
                 group.unregister();
             }
         }
     }
 
-    /// Whether the topic has moved and members still have to receive records from before the move.
+    /// Whether members still have to receive records from before the topic's move to another owner. Called only after
+    /// the move.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self, AnyGroup::Share(group) if group.ended().is_none())
     }
@@ -125,7 +127,7 @@ impl AnyGroup {
         }
     }
 
-    /// Whether the group may still send dead letters, although nobody can join it any more.
+    /// Whether the group may still send dead letters, although no member can join it any more.
     pub(super) fn may_send_dead_letters(&self) -> bool {
         match self {
             AnyGroup::Share(_) => false,
@@ -133,7 +135,7 @@ impl AnyGroup {
         }
     }
 
-    /// Drops the dead letters that are not known to be stored, and reports their number.
+    /// Drops those dead letters of which it is not known that they are stored, and reports their number.
     pub(super) fn drop_dead_letters(&self, node: &Node) {
         if let AnyGroup::Work(group) = self {
             group.drop_dead_letters(node);

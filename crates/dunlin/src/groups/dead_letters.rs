@@ -1,7 +1,7 @@
-//! Dead letters: records whose attempts have all failed.
+//! Sends dead letters: copies of records whose attempts have all failed.
 //!
-//! A dead letter is a copy of the record with its key, reply, event time and headers, and with headers about its
-//! origin. Sending a dead letter does not wait. A [`LetterQueue`] keeps the letter until it is stored.
+//! A dead letter has the record's key, reply, event time and headers, and further headers about the record's origin.
+//! Sending a dead letter does not wait. A [`LetterQueue`] keeps the letter until it is stored.
 
 mod dropped;
 mod queue;
@@ -26,23 +26,23 @@ pub(super) use dropped::DroppedLetters;
 pub(super) use queue::LetterQueue;
 use queue::{LetterNumber, LetterNumbers, SentLetter};
 
-/// The destination of a group's dead letters, and what the group's partitions share to send them.
+/// The destination of a group's dead letters, with the state for sending that all partitions of the group share.
 #[derive(Debug)]
 pub(super) struct LetterTarget {
     subject: String,
-    /// The durability of the group's own topic. If the node creates the topic for dead letters, that topic has the same
+    /// The durability of the group's topic. If the node creates the topic for dead letters, that topic gets the same
     /// durability.
     durable: Option<DurableOptions>,
     creation: Creation,
     /// Notified when the outcome of a sent letter is known.
     outcomes: Arc<Waiter>,
     alarm: Arc<OutcomeAlarm>,
-    /// Wakes the alarm.
+    /// The waker that runs the alarm.
     waker: Waker,
 }
 
-/// Wakes the thread or task that handles deadlines when the outcome of a sent letter is known. The alarm takes no lock
-/// of the group, because it may go off while the group's lock is held.
+/// When the outcome of a sent letter is known, wakes the thread or task that handles deadlines. The alarm takes none of
+/// the group's locks, because it may run while one is held.
 #[derive(Debug)]
 struct OutcomeAlarm {
     is_due: AtomicBool,
@@ -57,7 +57,7 @@ impl Wake for OutcomeAlarm {
 }
 
 impl LetterTarget {
-    /// Creates the target for dead letters of the topic `source`, which are published to `subject`.
+    /// Creates the target for dead letters from the topic `source`; the letters are published to `subject`.
     pub(super) fn new(subject: String, source: &Topic, deadline: &Arc<NextDeadline>) -> LetterTarget {
         let alarm = Arc::new(OutcomeAlarm { is_due: AtomicBool::new(false), deadline: Arc::clone(deadline) });
         let waker = Waker::from(Arc::clone(&alarm));
@@ -77,13 +77,14 @@ impl LetterTarget {
         self.alarm.is_due.load(Ordering::SeqCst)
     }
 
-    /// Called before the queues take outcomes: an outcome that becomes known later sets the alarm off again.
+    /// Resets the alarm. Called before the queues take outcomes, so that an outcome that becomes known afterwards runs
+    /// the alarm again.
     pub(super) fn reset_alarm(&self) {
         self.alarm.is_due.store(false, Ordering::SeqCst);
         self.outcomes.take_ready(|_| ());
     }
 
-    /// Lets the next outcome set the alarm off.
+    /// Makes the next outcome run the alarm.
     pub(super) fn arm(&self) {
         if !self.outcomes.set_waker(&self.waker) {
             self.waker.wake_by_ref();
@@ -91,16 +92,16 @@ impl LetterTarget {
     }
 }
 
-/// Set while a thread creates the topic for a group's dead letters. Each operation of the group tries to send the
-/// letters, but only one creation runs at a time.
+/// Whether a thread is creating the topic for a group's dead letters. Each operation of the group tries to send the
+/// letters, but only one creation of the topic runs at a time.
 #[derive(Debug, Default)]
 struct Creation(Arc<AtomicBool>);
 
-/// Marks a creation that is under way until this value is dropped.
+/// A creation that is under way. Dropping the value marks the creation as ended.
 struct Underway(Arc<AtomicBool>);
 
 impl Creation {
-    /// Returns `None` if a creation is under way already.
+    /// Marks a creation as under way. Returns `None` if another one is under way already.
     fn begin(&self) -> Option<Underway> {
         (!self.0.swap(true, Ordering::AcqRel)).then(|| Underway(Arc::clone(&self.0)))
     }
@@ -112,7 +113,7 @@ impl Drop for Underway {
     }
 }
 
-/// The group whose dead letters are sent: its node, topic and name, and the destination.
+/// The group whose dead letters are sent: its node, its topic, its name, and the destination of the letters.
 pub(super) struct LetterSender<'a> {
     pub(super) node: &'a Node,
     pub(super) topic: &'a str,
@@ -120,24 +121,24 @@ pub(super) struct LetterSender<'a> {
     pub(super) target: &'a LetterTarget,
 }
 
-/// The log that contains the records of a partition's dead letters.
+/// The log of a partition, which contains the records whose dead letters are sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LetterSource<'a> {
     pub(super) log: &'a Log,
-    /// The newest epoch whose records the group delivered.
+    /// The newest epoch whose records the group may deliver.
     pub(super) newest_epoch: u32,
 }
 
 impl LetterSender<'_> {
-    /// Counts letters that were dropped because they could not be stored.
+    /// Reports letters that were dropped because they could not be stored. `count` is their number.
     pub(super) fn report_dropped(&self, count: u64, why: String) {
         let (topic, group) = (self.topic.to_owned(), self.group.to_owned());
         let dropped = DroppedDeadLetters { topic, group, count, why };
         self.node.groups_of_node().dropped_letters.add(dropped);
     }
 
-    /// Sends the letter of a record. `number` is the letter's number if the letter was sent before. Returns `None` if
-    /// the record has left the log, and [`ReadDeferred`] if the record cannot be read at present.
+    /// Sends the dead letter of a record. `number` is the letter's number if the letter was sent before. Returns `None`
+    /// if the record has left the log, and [`ReadDeferred`] if the record cannot be read at present.
     fn send(
         &self,
         records: LetterSource<'_>,
@@ -146,8 +147,8 @@ impl LetterSender<'_> {
         numbers: &LetterNumbers,
     ) -> Result<Option<Result<SentLetter, PublishError>>, ReadDeferred> {
         let LetterSource { log, newest_epoch } = records;
-        // If the topic has moved and its sequence numbers have restarted, another record has the sequence number
-        // `letter.seq`.
+        // If the topic has moved and its sequence numbers have restarted, `letter.seq` may be the number of another
+        // record. The epoch tells the two apart.
         let sent = log.try_read(letter.seq, |record| {
             let is_of_group = record.position.epoch <= newest_epoch;
             is_of_group.then(|| self.append(&record, letter, number, numbers))
@@ -164,15 +165,15 @@ impl LetterSender<'_> {
     ) -> Result<SentLetter, PublishError> {
         let subject = self.target.subject.as_str();
         let parsed = Subject::parse(subject).map_err(TopicError::from)?;
-        // The group sends its letters regardless of the user whose request has led here.
+        // Use a handle without a user: the user whose request has led to this call need not have the permission.
         let node = self.node.unguarded();
         let durable = self.target.durable;
         let topic = match node.registry().owner(parsed) {
             Some(topic) => topic,
             None if node.creates_letter_topic_at_once(parsed, durable) => owner(&node, parsed, durable)?,
             None => {
-                // The cluster or a disk has to create the topic. The group's lock is held here, so this call does not
-                // wait for the topic, and the group tries again later.
+                // The cluster or a disk has to create the topic. Do not wait for the creation here, because the group's
+                // lock is held. The group sends the letter again later.
                 if let Some(underway) = self.target.creation.begin() {
                     let (retry_node, subject) = (node.clone(), subject.to_owned());
                     node.0.waiters.run(move || {
@@ -221,7 +222,7 @@ impl LetterSender<'_> {
         };
         let receipt = topic.append_batch(now_ns(), append).inspect_err(|error| {
             if matches!(error, PublishError::DiskBehind { .. }) {
-                // The disk reserves room only if a publisher waits for it.
+                // Without a waiting publisher, the disk would not reserve room.
                 topic.await_room(partition, &self.target.outcomes);
             }
         })?;
@@ -236,8 +237,8 @@ impl LetterSender<'_> {
     }
 }
 
-/// Finds the topic for the dead letter. If there is none and `auto_create` is set, creates it, as durable as `durable`.
-/// A dead letter is not treated as a reply.
+/// Finds the topic for dead letters. If there is none and `auto_create` is set, creates it with the durability
+/// `durable`. Even if `subject` looks like the subject of a reply, no reply inbox is used.
 fn owner(
     node: &Node,
     subject: Subject<'_>,
@@ -255,14 +256,14 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if there is none, if the
-/// user may not publish to it, or if it is `source`, whose records become dead letters.
+/// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if no such topic exists,
+/// if the user may not publish to it, or if it is `source`, the topic of the group itself.
 pub(super) fn prepare(node: &Node, subject: &str, source: &Topic) -> Result<(), super::JoinError> {
     let invalid = |error| super::JoinError::DeadLetterSubject { subject: subject.to_owned(), error };
     let parsed = Subject::parse(subject).map_err(invalid)?;
     let mut found = owner(node, parsed, source.config().durable);
     if matches!(found, Err(TopicError::Unknown(_))) && waiting::is_allowed() {
-        // Another node may have created the topic just before.
+        // This node may not know yet that another node has created the topic.
         found = node.agreed_topic(parsed);
     }
     let topic = found.map_err(|error| match error {

@@ -1,5 +1,5 @@
-//! The earliest deadline of all groups. The thread or task that handles deadlines sleeps until then. An
-//! earlier deadline wakes it.
+//! Keeps the earliest deadline of all groups. The thread or task that handles deadlines sleeps until then. If an
+//! earlier deadline is set meanwhile, the thread or task is woken.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::task::Waker;
 /// The earliest deadline of all groups, and the waker of the thread or task that handles deadlines.
 #[derive(Debug)]
 pub(super) struct NextDeadline {
-    /// The time of the earliest deadline; the maximum value means that there is none.
+    /// The time of the earliest deadline; `u64::MAX` means that there is no deadline.
     next_ns: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
@@ -28,16 +28,16 @@ impl NextDeadline {
         }
     }
 
-    /// Runs `handle`, which handles the deadlines that have passed and calls [`report`](NextDeadline::report) for all
-    /// others. Returns the next deadline, if there is one. If an earlier deadline is reported afterwards, `waker` is
-    /// woken.
+    /// Runs `handle`, which handles the deadlines that have passed and calls [`report`](NextDeadline::report) with each
+    /// of the others. Returns the earliest reported deadline, if there is one. If an earlier deadline is reported
+    /// afterwards, `waker` is woken.
     pub(super) fn run(&self, waker: &Waker, handle: impl FnOnce()) -> Option<u64> {
-        // Removes the waker while `handle` runs, so that the handler does not wake itself.
+        // While `handle` runs, its own reports must not wake it.
         self.set_waker(None);
         self.next_ns.store(u64::MAX, Ordering::SeqCst);
         handle();
-        // Sets the waker before the next deadline is read: a deadline that was reported earlier is read below, and a
-        // later one wakes the handler.
+        // Set the waker first, then read the deadline: a deadline that is reported before the read is returned, and one
+        // that is reported after it wakes the handler.
         self.set_waker(Some(waker.clone()));
         Some(self.next_ns.load(Ordering::SeqCst)).filter(|next_ns| *next_ns != u64::MAX)
     }

@@ -1,50 +1,52 @@
-//! The records that ended `share` groups have delivered.
+//! Remembers which records ended `share` groups have delivered.
 //!
-//! When a topic moves, a member at another node joins its group at the next owner some time after that owner's epoch
-//! has begun. By then, a group of this name may have been created, have delivered records and have ended. A later
-//! group of the name does not deliver these records again.
+//! After a topic has moved, a member at another node joins its group again at the next owner, some time after that
+//! owner's epoch has begun. By then, another group with this name may have been created there, have delivered records
+//! and have ended. The group that the member joins must not deliver these records again.
 //!
-//! Limits: [`GROUPS_MAX`] groups, of which the oldest are forgotten, and [`RANGES_MAX`] ranges of each log.
+//! Limits: at most [`GROUPS_MAX`] groups are remembered, the oldest are forgotten first. At most [`RANGES_MAX`] ranges
+//! of records are remembered for each log.
 
 use std::collections::VecDeque;
 
 use super::Name;
 
-/// The largest number of ended groups that are remembered.
+/// The maximum number of ended groups that are remembered.
 const GROUPS_MAX: usize = 1_024;
-/// The largest number of ranges that are remembered for one log of a group.
+/// The maximum number of ranges that are remembered for each log of a group.
 const RANGES_MAX: usize = 64;
 
-/// The records of one epoch of a log that groups of one name have delivered.
+/// The records of one epoch of a log that groups with the same name have delivered.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeliveredRanges {
     epoch: u32,
-    /// Ranges of sequence numbers (first and last), in ascending order.
+    /// The first and last sequence number of each range, in ascending order.
     ranges: Vec<(u64, u64)>,
 }
 
-/// The names of ended groups, with the records that they have delivered.
+/// The ended groups of a node's topics, with the records that these groups have delivered.
 #[derive(Debug, Default)]
 pub(super) struct EndedGroups {
-    /// The ended groups, oldest first; for each, the delivered records of every log.
+    /// The ended groups, oldest first. Each has one entry for each log of its topic.
     groups: VecDeque<(Name, Vec<DeliveredRanges>)>,
 }
 
 impl DeliveredRanges {
-    /// Returns the ranges of `epoch` in `self`, merged with `ranges`, which a later group has delivered in this epoch.
+    /// Returns the ranges of `epoch`: those in `self`, and `ranges`, which a later group with the same name has
+    /// delivered.
     pub(super) fn with(&self, epoch: u32, mut ranges: Vec<(u64, u64)>) -> DeliveredRanges {
         ranges.extend(self.in_epoch(epoch));
         ranges.sort_unstable();
         while ranges.len() > RANGES_MAX {
-            // If there are too many ranges, the first two are joined. The records between them then count as delivered,
-            // because no record may be delivered twice.
+            // Join the first two ranges. The records between them then count as delivered, although they were not: no
+            // record may be delivered twice.
             let (_, last) = ranges.remove(1);
             ranges[0].1 = ranges[0].1.max(last);
         }
         DeliveredRanges { epoch, ranges }
     }
 
-    /// The records from `first` to `last` of this epoch that were not delivered.
+    /// The ranges of records from `first` to `last` in `epoch` that were not delivered.
     pub(super) fn missing(&self, epoch: u32, first: u64, last: u64) -> Vec<(u64, u64)> {
         let (mut missing, mut next) = (Vec::new(), first);
         for &(from, through) in self.in_epoch(epoch).iter().filter(|(from, _)| *from <= last) {
@@ -73,7 +75,7 @@ impl EndedGroups {
         self.groups.iter().any(|(other, _)| other == name)
     }
 
-    /// Remembers an ended group, if it has delivered records.
+    /// Remembers a group that has ended. A group that has delivered nothing is ignored.
     pub(super) fn add(&mut self, name: Name, delivered: Vec<DeliveredRanges>) {
         if delivered.iter().all(DeliveredRanges::is_empty) {
             return;
@@ -84,7 +86,7 @@ impl EndedGroups {
         self.groups.push_back((name, delivered));
     }
 
-    /// Takes the delivered records of groups with this name, for each log.
+    /// Takes out what ended groups with this name have delivered, one entry for each log.
     pub(super) fn take(&mut self, name: &Name) -> Vec<DeliveredRanges> {
         let at = self.groups.iter().position(|(other, _)| other == name);
         at.and_then(|at| self.groups.remove(at)).map_or_else(Vec::new, |(_, delivered)| delivered)

@@ -14,52 +14,51 @@ pub enum JoinError {
     /// The group's name is invalid.
     #[error("invalid group name: {0}")]
     Name(#[from] SubjectError),
-    /// The topic, or the topic of the dead letters, does not exist or was refused.
+    /// The group's topic, or the topic for its dead letters, does not exist or cannot be used.
     #[error("{0}")]
     Topic(#[from] TopicError),
-    /// The group cannot start at this position.
+    /// The group cannot start at the requested position.
     #[error("{0}")]
     Start(#[from] SubscribeError),
-    /// The group exists and has the other kind.
+    /// The group exists already, but is of the other kind.
     #[error("group {group:?} exists already and is of kind {kind}")]
     Kind {
-        /// The group.
+        /// The group's name.
         group: String,
-        /// The group's kind.
+        /// The kind of the existing group.
         kind: GroupKind,
     },
-    /// The subject for dead letters belongs to the group's own topic, so that dead letters would be delivered to the
-    /// group again.
+    /// The group's own topic owns the subject for dead letters, so that the group would receive its dead letters again.
     #[error(
         "topic {topic:?} owns {subject:?}, so its dead letters would return to it: choose a subject of another \
          topic, or let the group drop them"
     )]
     DeadLetters {
-        /// The subject.
+        /// The subject for dead letters.
         subject: String,
-        /// The topic.
+        /// The group's topic.
         topic: String,
     },
-    /// The subject for dead letters is invalid, such as `dead.TOPIC` of a topic with a very long name.
+    /// The subject for dead letters is invalid. The default `dead.TOPIC` can be too long if the topic's name is.
     #[error(
         "the subject {subject:?} of the group's dead letters is invalid: {error}; choose another subject, or let the \
          group drop them"
     )]
     DeadLetterSubject {
-        /// The subject.
+        /// The subject for dead letters.
         subject: String,
-        /// The reason.
+        /// The reason why the subject is invalid.
         error: SubjectError,
     },
-    /// The user that creates the group lacks a permission for the subject of its dead letters.
+    /// The user may not use the subject for dead letters, and therefore may not create the group.
     #[error(
         "{}, the subject of the group's dead letters: grant it, choose another subject, or let the group drop them",
         forbidden(*action, subject)
     )]
     DeadLettersForbidden {
-        /// The action.
+        /// The action for which the user lacks the permission.
         action: Action,
-        /// The subject.
+        /// The subject of that action.
         subject: String,
     },
     /// A named limit is reached.
@@ -72,7 +71,8 @@ pub enum JoinError {
     },
 }
 
-/// The error for a claim that has ended: its deadline passed, or the record was already acknowledged or returned.
+/// The error for a claim that is no longer open: its deadline has passed, or the record was already acknowledged or
+/// returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("claim {token} has ended: its deadline passed, or the record was already acknowledged or returned")]
 pub struct StaleClaim {

@@ -1,16 +1,17 @@
-//! One group: a state machine for each partition of its topic, and the members that sleep.
+//! A group consists of a state machine for each partition of the topic, and of the list of members that sleep.
 //!
 //! Invariants:
-//! - Every operation goes through [`Group::with`]. It first handles claims and delays that have expired, and after the
-//!   operation wakes members that can take records.
+//! - Every operation goes through [`Group::with`]. `with` first handles claims and delays that have expired, then runs
+//!   the operation, and then wakes members that can take records.
 //! - A member begins to sleep only if it has received everything that is available. The check and the start of the
 //!   sleep happen under the lock of `state`.
-//! - A publish wakes one member. The woken member takes records, and wakes the next member if there are more records.
-//! - Lock order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because the thread that calls it
-//!   may hold another group's `state`.
-//! - Between two calls, the group does not keep any segment of a log in use.
-//! - One operation skips a limited number of expired records ([`SkipBudget`]). If this limit is reached, the member
-//!   does not sleep, but continues with its next operation.
+//! - A published record wakes one member. The woken member takes records, and wakes the next member if there are more
+//!   records.
+//! - Locks are taken in this order: `state`, `sleepers`. A waker that a log calls takes only `sleepers`, because the
+//!   thread that calls the waker may hold another group's `state`.
+//! - Between two operations, the group uses no segment of a log, so that logs can drop all segments.
+//! - One operation skips a limited number of expired records ([`SkipBudget`]). At this limit, the operation ends, and
+//!   the member continues with another operation instead of sleeping.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,35 +32,35 @@ use super::{GroupInfo, GroupKind};
 use crate::clock::{now_ns, steady_ns};
 use crate::node::Node;
 
-/// A group of one topic.
+/// A group of a topic, with the state machine `M` for each partition.
 #[derive(Debug)]
 pub(crate) struct Group<M> {
     pub(super) topic: Arc<Topic>,
     pub(super) name: String,
     state: Mutex<MembershipState<M>>,
     sleepers: Mutex<VecDeque<Sleeper>>,
-    /// Notified by the logs while members sleep.
+    /// The waiter that the logs notify of new records while members sleep.
     pub(super) logs: Arc<Waiter>,
     pub(super) alarm: Waker,
-    /// Whether the group remains when its last member has left.
+    /// Whether the group continues to exist after its last member has left.
     pub(super) is_lasting: bool,
-    /// Where the group sends its dead letters; `None` if they are dropped.
+    /// The destination of the group's dead letters; `None` if the group drops them.
     pub(super) dead_letters: Option<LetterTarget>,
     /// The time of the group's next deadline.
     due_ns: AtomicU64,
-    /// Set when the topic has moved. Members receive this error after the remaining records.
+    /// Set when the topic has moved to another owner. Members receive the remaining records, and then this error.
     moved: OnceLock<SubscribeError>,
-    /// The reason why the group ended before its topic; unset while the group exists.
+    /// The reason why the group has ended, if it has.
     ended: OnceLock<SubscribeError>,
 }
 
-/// A group member that waits for records or notices.
+/// A sleeping member, which waits for records or notices.
 #[derive(Debug)]
 pub(super) struct Sleeper {
     pub(super) member: MemberId,
     pub(super) waiter: Arc<Waiter>,
     pub(super) token: u32,
-    /// Whether the member waits for records, or only for notices.
+    /// Whether a record wakes the member. A notice always does.
     pub(super) accepts_records: bool,
 }
 
@@ -107,8 +108,8 @@ impl<M: GroupMachine> Group<M> {
         Ok((group, notices))
     }
 
-    /// Runs `op` on the group's state with the present time of the monotonic clock. Then wakes the members that can
-    /// receive something as a result.
+    /// Runs `op` on the group's state; its second argument is the present time of the monotonic clock. Then wakes
+    /// members that can now receive something.
     pub(super) fn with<R>(&self, node: &Node, op: impl FnOnce(&mut MembershipState<M>, u64) -> R) -> R {
         let now_ns = steady_ns();
         let (outcome, woken) = {
@@ -136,7 +137,8 @@ impl<M: GroupMachine> Group<M> {
         self.with(node, |state, _| {
             state.register(&self.name)?;
             let mut member = MemberId(0);
-            // All partitions have the same members, so that either all partitions accept another member or none does.
+            // All partitions have the same number of members. Therefore, either all partitions accept the new member or
+            // none does.
             for part in &mut state.parts {
                 member = part.machine.join()?;
             }
@@ -145,13 +147,13 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. All records of
-    /// the present epoch then belong to the group, even if a newer member has joined first.
+    /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. From then on,
+    /// the group delivers all records of the present epoch, even if a newer member joined first.
     pub(super) fn include_epoch_after(&self, node: &Node, epoch: u32) {
         self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.include_epoch_after(epoch)));
     }
 
-    /// Sets the records that earlier groups of this name have delivered.
+    /// Sets the records that earlier groups with this name have delivered, one entry for each log.
     pub(super) fn set_delivered_before(&self, node: &Node, delivered: Vec<DeliveredRanges>) {
         self.with(node, |state, _| {
             state
@@ -162,8 +164,8 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// For each log, the records that this group and earlier groups of its name have delivered. The group must have no
-    /// members.
+    /// The records that this group and earlier groups with its name have delivered, one entry for each log. Call this
+    /// only for a group without members.
     pub(super) fn delivered_ranges(&self, node: &Node) -> Vec<DeliveredRanges> {
         self.with(node, |state, _| state.parts.iter().map(GroupPartition::delivered_ranges).collect())
     }
@@ -177,7 +179,7 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// Does the housekeeping of the group: records that the log dropped before a member claimed them count as lost.
+    /// Counts the records as lost that the log dropped before a member claimed them.
     pub(super) fn tick(&self, node: &Node) {
         self.with(node, |state, _| {
             for part in &mut state.parts {
@@ -187,19 +189,20 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// Ends the group; members receive the error.
+    /// Ends the group with the error `why`, which its members receive.
     pub(super) fn end(&self, why: &SubscribeError) {
         let _ = self.ended.set(why.clone());
         let woken: Vec<Sleeper> = self.sleepers().drain(..).collect();
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Lets no publisher wait for the group any more.
+    /// Removes the group from those for which publishers of a reliable topic wait.
     pub(super) fn unregister(&self) {
         self.lock().parts.iter_mut().for_each(|part| part.cursor.unregister());
     }
 
-    /// Ends the group because its topic has moved, after its members have received the epochs through `last_epoch`.
+    /// Ends the group because its topic has moved to another owner. Members first receive the records of the epochs
+    /// through `last_epoch`.
     pub(super) fn end_after(&self, node: &Node, last_epoch: u32, why: &SubscribeError) {
         let _ = self.moved.set(why.clone());
         self.with(node, |state, _| {
@@ -209,7 +212,7 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Why the group has ended; `None` while it exists.
+    /// The reason why the group has ended; `None` if it has not.
     pub(super) fn ended(&self) -> Option<&SubscribeError> {
         self.ended.get()
     }
@@ -225,14 +228,14 @@ impl<M: GroupMachine> Group<M> {
         if has_outcome { 0 } else { self.due_ns.load(Ordering::Relaxed) }
     }
 
-    /// Whether the group may still send dead letters, although nobody can join it any more.
+    /// Whether the group may still send dead letters, although no member can join it any more.
     pub(super) fn may_send_dead_letters(&self) -> bool {
         let state = self.lock();
         let has_letters = || state.parts.iter().any(|part| part.dead_letters() > 0);
         self.dead_letters.is_some() && (!state.members.is_empty() || has_letters())
     }
 
-    /// Drops the dead letters that are not known to be stored, and reports their number.
+    /// Drops those dead letters of which it is not known that they are stored, and reports their number.
     pub(super) fn drop_dead_letters(&self, node: &Node) {
         let Some(target) = &self.dead_letters else { return };
         let (count, refusal): (u64, _) = {
@@ -247,7 +250,7 @@ impl<M: GroupMachine> Group<M> {
         }
     }
 
-    /// The time since which the group has had no members; `None` while it has some.
+    /// The time since which the group has no members; `None` if it has members.
     pub(super) fn idle_since_ns(&self, node: &Node) -> Option<u64> {
         self.with(node, |state, _| state.members.is_empty().then_some(state.idle_since_ns))
     }
@@ -264,9 +267,9 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Registers a member that begins to sleep. Returns the time in ns at which it has to check again at the latest, or
-    /// `None` if it need not check. Fails if an event is available. `reported_ends` says for which partitions the
-    /// member has received the notice of the end.
+    /// Adds a member to the sleeping members. Returns the time in ns at which the member has to check again even if it
+    /// was not woken, or `None` if there is no such time. Returns an error if an event is available already.
+    /// `reported_ends` says for each partition whether the member has received the notice that the log has ended.
     pub(super) fn sleep(
         &self,
         node: &Node,
@@ -278,8 +281,7 @@ impl<M: GroupMachine> Group<M> {
                 return Err(EventsAvailable);
             }
             let mut sleepers = self.sleepers();
-            // The end of the group wakes the members that sleep at that time. This member comes later, so it must not
-            // sleep.
+            // If the group has ended already, nothing would wake this member.
             if self.ended().is_some() {
                 return Err(EventsAvailable);
             }
@@ -291,20 +293,21 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Ends a member's wait. If the member was already woken by a notification, wakes another member in its place.
+    /// Ends a member's wait. If a notification has already woken the member, wakes another member in its place.
     pub(super) fn cancel_wait(&self, node: &Node, member: MemberId) {
         if !self.remove_sleeper(member) || self.logs.is_ready() {
             self.with(node, |_, _| ());
         }
     }
 
-    /// Removes a member from the list of sleeping members. Returns `false` if it was not in the list.
+    /// Removes a member from the list of sleeping members. Returns `false` if the member was not in the list.
     fn remove_sleeper(&self, member: MemberId) -> bool {
         let mut sleepers = self.sleepers();
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.accepts_records) {
-            // A log may have been about to wake this member. The log then wakes its next subscriber instead.
+            // No member waits for records now. Without a waker, a log that is about to wake this group wakes its next
+            // subscriber.
             self.logs.clear_waker();
         }
         sleepers.len() < before
@@ -319,8 +322,8 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// The members to wake: all if there is a notice, otherwise one that can take a record. If there is nothing to
-    /// deliver, the logs will wake members that could take more records.
+    /// Takes the members to wake out of the list: all members if there is a new notice, otherwise one that can take a
+    /// record. If there is nothing to deliver, makes the logs wake a member later.
     fn take_sleepers_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
         let notice_count = state.notice_count();
@@ -342,7 +345,7 @@ impl<M: GroupMachine> Group<M> {
     }
 }
 
-/// The reason why a member does not begin to wait: there are events for it.
+/// The error of a member that wants to sleep although events are available for it.
 #[derive(Debug)]
 pub(super) struct EventsAvailable;
 

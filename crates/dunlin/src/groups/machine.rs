@@ -1,4 +1,4 @@
-//! The operations that a group needs from its state machine.
+//! The operations that a group needs from its state machine, in a trait that both kinds of groups implement.
 
 use std::fmt::Debug;
 
@@ -6,8 +6,8 @@ use dunlin_topic::{DeadLetter, GroupError, LostRecords, MemberDeparture, MemberI
 
 /// A state machine of `dunlin-topic`: [`ShareGroup`] or [`WorkGroup`].
 pub(crate) trait GroupMachine: Debug + Send + 'static {
-    /// Whether publishers of a reliable topic also wait for a group without members, because such a group loses no
-    /// records.
+    /// Whether publishers of a reliable topic also wait for a group that has no members. Set for groups that lose no
+    /// records while they have no members.
     const WAITED_FOR_WITHOUT_MEMBERS: bool;
 
     fn join(&mut self) -> Result<MemberId, GroupError>;
@@ -16,9 +16,9 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     fn has_lost(&self, member: MemberId) -> bool;
     fn take_lost(&mut self, member: MemberId) -> Option<LostRecords>;
     fn losses(&self) -> u64;
-    /// The sequence number up to which all records are settled.
+    /// The highest sequence number up to which all records are settled.
     fn position(&self) -> u64;
-    /// The last record that the group has taken from the log.
+    /// The sequence number of the last record that the state machine has taken from the log.
     fn fed_through(&self) -> u64;
 
     /// Ends claims and delays that have expired.
@@ -30,26 +30,27 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
 
     fn drop_before(&mut self, _oldest_seq: u64) {}
 
-    /// Adds records that precede the group's first record and that no member has received.
+    /// Adds the records from `first` to `last`. They come before the group's first record, and no member has received
+    /// them.
     fn add_earlier(&mut self, _first: u64, _last: u64) {}
 
-    /// The records that members have received, beginning with the record `first`, as ascending ranges. Called only for
-    /// a group without members.
+    /// The ranges of records that members have received, in ascending order. The record `first` is the first that
+    /// counts. Called only for a group without members.
     fn delivered_ranges(&self, _first: u64) -> Vec<(u64, u64)> {
         Vec::new()
     }
 
-    /// Whether a record can be delivered without reading the log.
+    /// Whether the state machine can deliver a record that it has already taken from the log.
     fn has_ready_record(&self) -> bool {
         false
     }
 
-    /// Whether the group accepts more records from the log.
+    /// Whether the state machine can take more records from the log.
     fn can_read(&self) -> bool {
         true
     }
 
-    /// Whether no record that was taken from the log can be delivered again.
+    /// Whether no record that was taken from the log will be delivered again.
     fn is_settled(&self) -> bool {
         true
     }
@@ -63,7 +64,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
         None
     }
 
-    /// The number of dead letters that [`take_dead_letter`](GroupMachine::take_dead_letter) can still return.
+    /// The number of dead letters that [`take_dead_letter`](GroupMachine::take_dead_letter) has not returned yet.
     fn dead_letters(&self) -> usize {
         0
     }
@@ -79,7 +80,7 @@ impl GroupMachine for ShareGroup {
     }
 
     fn leave(&mut self, member: MemberId, departure: MemberDeparture, _now_ns: u64) {
-        // An error only means that the member has left already.
+        // Ignore the error: it means that the member has left already.
         let _ = match departure {
             MemberDeparture::Left => ShareGroup::leave_and_return(self, member),
             MemberDeparture::Died => ShareGroup::leave(self, member),
@@ -139,7 +140,7 @@ impl GroupMachine for WorkGroup {
     }
 
     fn leave(&mut self, member: MemberId, departure: MemberDeparture, now_ns: u64) {
-        // An error only means that the member has left already.
+        // Ignore the error: it means that the member has left already.
         let _ = WorkGroup::leave(self, member, departure, now_ns);
     }
 
@@ -187,8 +188,8 @@ impl GroupMachine for WorkGroup {
         self.reached_limit().is_none()
     }
 
-    /// Whether no record is ready, claimed or delayed. Records that wait behind another record of their key need no
-    /// check, because that other record is ready, claimed or delayed.
+    /// Whether no record is ready, claimed or delayed. A record that waits behind another record with its key need not
+    /// be checked, because the other record is ready, claimed or delayed.
     fn is_settled(&self) -> bool {
         WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }

@@ -1,4 +1,4 @@
-//! One member's part of a group: its notices, and how it waits for events.
+//! The part of a group that belongs to one member: the member's notices, and its wait for events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::state::MembershipState;
 use crate::clock::steady_ns;
 use crate::node::Node;
 
-/// One member of a group. Dropping the value counts as the member's death.
+/// A member of a group. Dropping the value counts as the member's death.
 #[derive(Debug)]
 pub(super) struct GroupMember<M: GroupMachine> {
     node: Node,
@@ -25,12 +25,12 @@ pub(super) struct GroupMember<M: GroupMachine> {
     waiter: Arc<Waiter>,
     token: u32,
     notices: VecDeque<Notice>,
-    /// Notices that report the end of a log. The member receives them after the records that it took before.
+    /// Notices that a log has ended. The member receives them after all records that it took before.
     ends: VecDeque<Notice>,
     /// For each partition, whether the member has received the notice that the partition's log has ended.
     reported_ends: Box<[bool]>,
     lost: u64,
-    /// The number of lost records that the log dropped before a member received them.
+    /// How many of the lost records were dropped by the log before any member received them.
     dropped_records: u64,
     has_left: bool,
 }
@@ -68,12 +68,12 @@ impl<M: GroupMachine> GroupMember<M> {
         &self.group.name
     }
 
-    /// The number of records that the group has lost, as far as this member's gaps have reported them.
+    /// The number of records that the group has lost, as far as gaps for this member have reported them.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The number of lost records that the log dropped before a member received them.
+    /// How many of the lost records were dropped by the log before any member received them.
     pub(super) fn dropped_records(&self) -> u64 {
         self.dropped_records
     }
@@ -124,8 +124,8 @@ impl<M: GroupMachine> GroupMember<M> {
         if is_over { Err(SubscribeError::Closed) } else { Ok(()) }
     }
 
-    /// Lets the next event notify the waiter. Events are notices and, if `accepts_records` is set, records. Returns
-    /// `false` if an event is available at once.
+    /// Makes the next event notify the waiter. Events are notices and, if `accepts_records` is set, records. Returns
+    /// `false` if an event is already available.
     pub(super) fn sleep(&self, accepts_records: bool) -> bool {
         self.register_sleeper(accepts_records).is_ok()
     }
@@ -139,8 +139,8 @@ impl<M: GroupMachine> GroupMember<M> {
         self.group.sleep(&self.node, sleeper, &self.reported_ends)
     }
 
-    /// Waits until an event may be available. Returns `false` after `timeout`. Handles deadlines of the group during
-    /// the wait.
+    /// Waits until an event may be available. Returns `false` if `timeout` passes first. During the wait, also handles
+    /// the group's deadlines.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> bool {
         let until_ns = timeout.map_or(u64::MAX, |timeout| {
             steady_ns().saturating_add(timeout.as_nanos().min(u64::MAX.into()) as u64)
@@ -167,7 +167,7 @@ impl<M: GroupMachine> GroupMember<M> {
     }
 
     /// Registers the waker. Returns the time in ns at which to check again at the latest, or `None` if a notification
-    /// has arrived before the waker was registered. Fails if an event is available.
+    /// arrived before the waker was registered. Returns an error if an event is available already.
     fn register_waker(&self, waker: &Waker) -> Result<Option<u64>, EventsAvailable> {
         self.waiter.take_ready(|_| ());
         let tick_ns = self.register_sleeper(true)?;
@@ -191,7 +191,7 @@ fn notice(log: &Arc<dunlin_topic::LogName>, epoch: u32, lost: &LostRecords) -> N
     Notice::Gap(Gap { log: Arc::clone(log), epoch, first: lost.first, last: lost.last })
 }
 
-/// Parks the thread until this time by the monotonic clock. `u64::MAX` means never.
+/// Parks the thread until the monotonic clock reaches `at_ns`; `u64::MAX` means without a time limit.
 fn park_until(at_ns: u64) {
     match at_ns {
         u64::MAX => thread::park(),

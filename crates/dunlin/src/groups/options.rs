@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin_topic::{DeadLetterTarget, Start};
 
-/// The kind of a group, which decides how records go to its members: `share` or `work`.
+/// The kind of a group. It decides how the group distributes records to its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GroupKind {
     /// Each record goes to one member, at most once.
@@ -28,27 +28,26 @@ impl std::fmt::Display for GroupKind {
 pub struct ShareOptions {
     /// The member's name, which operators see.
     pub member: String,
-    /// Where the group starts, if this member creates it.
+    /// The position at which the group starts, if this member creates it.
     pub start: Start,
-    /// For a member that was in the group before, at this or an earlier owner: the last epoch in which it was a member.
-    /// If this member creates the group here and the topic's present epoch is later than this epoch, the group begins
-    /// with the present epoch. If the present epoch is not later, the group begins with the next record. Takes
-    /// precedence over `start`.
+    /// For a member that was in the group before, at this owner or an earlier one: the last epoch in which it was a
+    /// member. It matters only if this member creates the group here, and takes precedence over `start`. If the topic's
+    /// present epoch is later, the group begins with the present epoch; otherwise with the next record.
     pub after_epoch: Option<u32>,
-    /// Whether publishers wait for the group, if this member creates it on a `reliable` topic.
+    /// Whether publishers to a `reliable` topic wait for the group, if this member creates it.
     pub registered: bool,
-    /// Whether the group remains when its last member has left, if this member creates the group.
-    /// [`Node::end_group`](crate::Node::end_group) ends a group that does not remain.
+    /// Whether the group continues to exist after its last member has left, if this member creates the group. A group
+    /// that does not is ended by [`Node::end_group`](crate::Node::end_group).
     pub lasting: bool,
-    /// Whether the member may join at another node if that node owns the topic. The membership then follows the topic,
-    /// and records count as consumed when they arrive at this node. Without this option, the member is refused if
-    /// another node owns the topic.
+    /// Whether the member may join the group at another node if that node owns the topic. The membership then follows
+    /// the topic to each new owner, and records count as consumed when they arrive at this node. If this option is not
+    /// set and another node owns the topic, joining fails.
     pub anywhere: bool,
-    /// The user whose number of groups increases if this member creates the group. Set for a client of another node.
-    /// Ignored if the node handle belongs to a user.
+    /// If this member creates the group, the user to whose groups it counts. Set if a client of another node joins.
+    /// Ignored if the node handle has a user.
     pub for_user: Option<String>,
-    /// The number of records that the member takes at once. A higher number makes each record cheaper. But records that
-    /// were taken wait here while other members may be idle, and are lost if this member dies.
+    /// The number of records that the member takes at once. A higher number makes taking records cheaper. But records
+    /// that the member has taken are not delivered to other, idle members, and are lost if this member dies.
     pub ahead: u32,
 }
 
@@ -73,20 +72,20 @@ impl Default for ShareOptions {
 pub struct WorkOptions {
     /// The member's name, which operators see.
     pub member: String,
-    /// Where the group starts.
+    /// The position at which the group starts.
     pub start: Start,
-    /// Whether publishers wait for this group, if the topic is `reliable`.
+    /// Whether publishers to a `reliable` topic wait for this group.
     pub registered: bool,
     /// How long a claim lasts.
     pub claim: Duration,
-    /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
+    /// The number of attempts after which a record becomes a dead letter; 0 means that the number is unlimited.
     pub attempts_max: u32,
     /// The destination of dead letters.
     pub dead_letters: DeadLetterTarget,
 }
 
 impl WorkOptions {
-    /// The subject of the topic's dead letters, if they are kept.
+    /// The subject for dead letters of a group of `topic`; `None` if the group has no dead letters or drops them.
     pub(crate) fn dead_letters_of(&self, topic: &str) -> Option<String> {
         if self.attempts_max == 0 { None } else { self.dead_letters.subject_for(topic) }
     }
@@ -96,7 +95,7 @@ impl Default for WorkOptions {
     fn default() -> WorkOptions {
         WorkOptions {
             member: String::new(),
-            // Records that were published before the first member joined are delivered too.
+            // By default, the group also delivers records that were published before its first member joined.
             start: Start::Earliest,
             registered: false,
             claim: Duration::from_secs(30),

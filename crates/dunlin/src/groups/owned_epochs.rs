@@ -1,8 +1,8 @@
 //! Decides from which epochs of a log a group at this node may deliver records.
 //!
-//! A group belongs to the topic's owner. When the topic moves, records of the next owner's epoch reach this node's log
-//! as soon as the log is a mirror, which is before the node has ended the group. The group at the next owner delivers
-//! them, so this group must not read them.
+//! A group delivers only records of epochs in which this node owns the topic. When the topic moves to another owner,
+//! this node's log becomes a mirror and receives records of the next owner's epoch, even before this node has ended the
+//! group. The group at the next owner delivers these records, so this group must not read them.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use dunlin_topic::Log;
 
 #[derive(Debug)]
 pub(super) struct OwnedEpochs {
-    /// The log of the topic. The group's cursor may read another log: the private mirror of a single subscriber.
+    /// The topic's log. It may differ from the log that the group's cursor reads: that can be a mirror for the cursor
+    /// alone.
     log: Arc<Log>,
-    /// The newest epoch in which this node is known to own the topic.
+    /// The newest epoch in which, as far as the group knows, this node owns the topic.
     through: u32,
-    /// The last epoch whose records the group still reads at this node after its topic has moved; `None` if this node
-    /// owns the topic.
+    /// If the topic has moved to another owner, the last epoch whose records the group still delivers.
     last: Option<u32>,
 }
 
@@ -24,17 +24,17 @@ impl OwnedEpochs {
         OwnedEpochs { log: Arc::clone(log), through: log.owned_through(), last: None }
     }
 
-    /// Limits the group to the epochs through `last`, because its topic has moved.
+    /// Limits the group to the epochs through `last`, because the topic has moved to another owner.
     pub(super) fn end_after(&mut self, last: u32) {
         self.last = Some(last);
     }
 
-    /// Whether the topic has moved and the group only delivers the remaining records.
+    /// Whether the topic has moved to another owner, so that the group only delivers its remaining records.
     pub(super) fn is_ending(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Whether the topic has moved and this epoch comes after the last one that the group still reads.
+    /// Whether the topic has moved to another owner, and `epoch` is later than the last epoch that the group delivers.
     pub(super) fn has_ended_before(&self, epoch: u32) -> bool {
         self.last.is_some_and(|last| epoch > last)
     }
@@ -44,8 +44,8 @@ impl OwnedEpochs {
         self.last.unwrap_or(self.through)
     }
 
-    /// Like [`newest`](OwnedEpochs::newest), but also asks the log, which may have begun an epoch that the group has
-    /// not read yet.
+    /// Like [`newest`](OwnedEpochs::newest), but first reads from the log whether this node owns the topic in a newer
+    /// epoch.
     pub(super) fn refresh(&mut self) -> u32 {
         if self.last.is_none() {
             self.through = self.through.max(self.log.owned_through());

@@ -1,4 +1,4 @@
-//! One partition of a group: the position in its log, and the state machine.
+//! The part of a group that belongs to one partition of the topic: the position in the log, and the state machine.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::machine::GroupMachine;
 use super::owned_epochs::OwnedEpochs;
 use super::reader::GroupReader;
 
-/// The time after which a group reads a record again that it could not read, ns.
+/// The pause after a record could not be read, before the group tries again, ns.
 const READ_RETRY_NS: u64 = 100_000_000;
 
 /// A group's state for one partition of its topic.
@@ -21,30 +21,30 @@ const READ_RETRY_NS: u64 = 100_000_000;
 pub(super) struct GroupPartition<M> {
     pub(super) cursor: Cursor,
     pub(super) machine: M,
-    /// The position of the first record that belongs to the group.
+    /// The position of the first record that the group delivers.
     first: Position,
-    /// The records that earlier groups of this name have delivered.
+    /// The records that earlier groups with this name have delivered.
     pub(super) delivered_before: DeliveredRanges,
-    /// Whether the log was deleted and read to its end.
+    /// Whether the log was deleted and the group has read it to its end.
     pub(super) ended: bool,
-    /// Dead letters that were taken from the state machine and are not known to be stored.
+    /// Dead letters that were taken from the state machine, and of which it is not known that they are stored.
     pub(super) letters: LetterQueue,
     pub(super) epochs: OwnedEpochs,
-    /// The time until which members receive no records, because a record could not be read.
+    /// If a record could not be read, the time until which members receive no records.
     paused_until_ns: Option<u64>,
 }
 
-/// Creates a cursor with which a group reads one log.
+/// Creates the cursor with which a group reads one log.
 pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Cursor, SubscribeError> {
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor for a group whose members belonged to it until `epoch`, at this owner or an earlier one. The cursor
-/// starts with the present epoch if that is later than `epoch`, otherwise with the next record.
+/// Creates a cursor for a group that is created by a member which was in the group until `epoch`, at this owner or an
+/// earlier one. The cursor starts with the present epoch if that is later than `epoch`, otherwise with the next record.
 ///
-/// The epochs in between belong to other owners, or to this node before its restart. Groups of this name may have
-/// delivered the records of these epochs, so this group does not. A notice reports that this group may have missed
-/// them.
+/// Epochs between `epoch` and the present one belong to other owners, or to this node before its restart. Their records
+/// may have been delivered by other groups with this name, so this group does not deliver them. A notice reports that
+/// the group may have missed them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -56,7 +56,8 @@ pub(super) fn cursor_after(
         let before = |first: Position| Start::After(Position { seq: first.seq - 1, ..first });
         let start = first.map_or(Start::Latest, before);
         let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;
-        // The next epoch may have begun in the meantime, and its records belong to the group.
+        // If a later epoch has begun meanwhile, start again, because the group has to deliver all records of that
+        // epoch.
         if first.is_some() || cursor.next().epoch <= epoch {
             notices.extend(first.and_then(|first| skipped_epochs(log, epoch, first)));
             return Ok(cursor);
@@ -64,8 +65,8 @@ pub(super) fn cursor_after(
     }
 }
 
-/// Returns the notice that the group continues with `new_first` after the records of `epoch`; `None` if no records in
-/// between are known to the log.
+/// Returns the notice that the group continues with `new_first` after the records of `epoch`. Returns `None` if the log
+/// knows of no records in between.
 fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> {
     let skipped = log.first_after_epoch(epoch).filter(|first| first.epoch < new_first.epoch)?;
     let (log, last_seen) = (Arc::clone(log.name()), skipped.seq.saturating_sub(1));
@@ -74,7 +75,8 @@ fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> 
 }
 
 impl<M: GroupMachine> GroupPartition<M> {
-    /// Creates the partition for `log`. `cursor` reads `log` or, if there is one, a private mirror of `log`.
+    /// Creates the state for the partition `log`. `cursor` reads `log` or, if there is one, a mirror that serves only
+    /// this group.
     pub(super) fn new(
         log: &Arc<Log>,
         mut cursor: Cursor,
@@ -82,7 +84,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         notices: &mut Vec<Notice>,
     ) -> Result<GroupPartition<M>, SubscribeError> {
         let epochs = OwnedEpochs::new(log);
-        // A group that starts in a past epoch continues in the present one. Its first member receives the notice of the
+        // If the group starts in a past epoch, move on to the present one. The first member receives the notice of the
         // new epoch.
         if cursor.next().epoch != cursor.log().last().epoch
             && cursor.next().epoch < epochs.newest()
@@ -105,7 +107,7 @@ impl<M: GroupMachine> GroupPartition<M> {
         })
     }
 
-    /// Stops the delivery of records to members for [`READ_RETRY_NS`].
+    /// Delivers no records to members for [`READ_RETRY_NS`].
     pub(super) fn pause(&mut self, now_ns: u64) {
         self.paused_until_ns = Some(now_ns.saturating_add(READ_RETRY_NS));
     }
@@ -114,8 +116,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.paused_until_ns.is_some()
     }
 
-    /// Handles what is due at this time: the end of a pause, of claims and of delays. Checks whether the epoch that the
-    /// cursor has reached belongs to this node.
+    /// Ends the pause, the claims and the delays whose time has come. If the cursor has reached an epoch that is not
+    /// known to belong to this node, checks again whether it does.
     pub(super) fn tick(&mut self, now_ns: u64) {
         self.paused_until_ns = self.paused_until_ns.filter(|until_ns| now_ns < *until_ns);
         if self.is_at_next_owner() {
@@ -124,14 +126,14 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.machine.tick(now_ns);
     }
 
-    /// The time of the next [`tick`](GroupPartition::tick); `None` if nothing will be due.
+    /// The time at which [`tick`](GroupPartition::tick) next has something to do; `None` if there is no such time.
     pub(super) fn next_tick_ns(&self) -> Option<u64> {
         self.machine.next_tick_ns().into_iter().chain(self.paused_until_ns).min()
     }
 
-    /// Called when a member joins that was in the group until `epoch`: all records of later epochs belong to the group.
-    /// If the group began after the first records of the present epoch, adds these records. Records of epochs in
-    /// between may have been delivered at another node.
+    /// Called when a member joins that was in the group until `epoch`: the group then delivers all records of the
+    /// present epoch. If the group began in the middle of this epoch, adds its earlier records. Records of epochs
+    /// before the present one are not added, because they may have been delivered at another node.
     pub(super) fn include_epoch_after(&mut self, epoch: u32) {
         let start = self.cursor.log().epoch_start();
         let begins_later = self.first.epoch == start.epoch && self.first.seq > start.seq;
@@ -143,13 +145,13 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.first = start;
     }
 
-    /// The records of the group's first epoch that this group and earlier groups of its name have delivered. Called
+    /// The records of the group's first epoch that this group and earlier groups with its name have delivered. Called
     /// only for a group without members.
     pub(super) fn delivered_ranges(&self) -> DeliveredRanges {
         self.delivered_before.with(self.first.epoch, self.machine.delivered_ranges(self.first.seq))
     }
 
-    /// Returns the log's reader and the state machine. Both are needed to take records.
+    /// Returns the reader of the log, and the state machine that takes records from the reader.
     pub(super) fn reader<'a>(&'a mut self, skips: &'a mut SkipBudget) -> (GroupReader<'a>, &'a mut M) {
         let GroupPartition { cursor, machine, ended, epochs, .. } = self;
         (GroupReader::new(cursor, ended, epochs, skips), machine)
@@ -160,33 +162,33 @@ impl<M: GroupMachine> GroupPartition<M> {
         !self.is_paused() && (self.machine.has_ready_record() || has_unread())
     }
 
-    /// Whether the log has records, but only those of another owner's epoch.
+    /// Whether the log has unread records, but only records of another owner's epoch.
     pub(super) fn has_only_foreign_records(&self) -> bool {
         self.is_at_next_owner() && self.cursor.may_have_more()
     }
 
-    /// Whether the group has read everything up to an epoch that is not known to belong to this node. If the topic has
-    /// moved, the group is about to be ended.
+    /// Whether the next record belongs to an epoch in which, as far as the group knows, another node owns the topic. If
+    /// the topic has indeed moved, the group will soon be ended.
     fn is_at_next_owner(&self) -> bool {
         self.cursor.next().epoch > self.epochs.newest()
     }
 
-    /// Whether the group accepts more records from the log.
+    /// Whether the group can take more records from the log.
     pub(super) fn can_read(&self) -> bool {
         self.machine.can_read() && !self.ended && !self.is_paused() && !self.is_past_last_epoch()
     }
 
-    /// Whether a group whose topic has moved has received all records that remain at this node.
+    /// Whether the topic has moved to another owner, and the group has taken all its remaining records from the log.
     pub(super) fn is_past_last_epoch(&self) -> bool {
         self.epochs.has_ended_before(self.cursor.next().epoch)
     }
 
-    /// The newest epoch from which the group received records.
+    /// The newest epoch from which the group has taken records.
     pub(super) fn epoch(&self) -> u32 {
         self.cursor.next().epoch.min(self.epochs.newest())
     }
 
-    /// Whether the partition can deliver no more records.
+    /// Whether the log has ended and no record of the partition will be delivered any more.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.machine.is_settled()
     }
@@ -196,22 +198,22 @@ impl<M: GroupMachine> GroupPartition<M> {
         last.saturating_sub(self.position()).saturating_sub(self.machine.claims().into())
     }
 
-    /// The sequence number up to which all records are settled or have expired.
+    /// The highest sequence number up to which all records are settled or have expired.
     fn position(&self) -> u64 {
         let position = self.machine.position();
         if position < self.machine.fed_through() {
             return position;
         }
-        // All records that were taken are settled, and the cursor has skipped only expired records since.
+        // All records that were taken are settled, and those that the cursor has skipped since have expired.
         position.max(self.cursor.next().seq - 1)
     }
 
-    /// The number of dead letters of the partition that are not known to be stored.
+    /// The number of the partition's dead letters of which it is not known that they are stored.
     pub(super) fn dead_letters(&self) -> usize {
         self.letters.len() + self.machine.dead_letters()
     }
 
-    /// Drops the dead letters that are not known to be stored. Returns their number.
+    /// Drops those dead letters of which it is not known that they are stored. Returns their number.
     pub(super) fn drop_dead_letters(&mut self) -> u64 {
         let of_machine = std::iter::from_fn(|| self.machine.take_dead_letter()).count();
         self.letters.drop_all() + of_machine as u64

@@ -7,18 +7,18 @@ use dunlin_topic::{
 
 use super::owned_epochs::OwnedEpochs;
 
-/// Reads records from a cursor for a group. After a read, the cursor stays at the last record, so that the record can
-/// be copied without a search.
+/// Reads records for a group with the group's cursor. After a read, the cursor stays at the record, so that the record
+/// can be copied without a search.
 pub(super) struct GroupReader<'a> {
     cursor: &'a mut Cursor,
     ended: &'a mut bool,
     epochs: &'a mut OwnedEpochs,
-    /// The number of expired records that the group may still skip while it holds its lock. Once the budget is spent,
-    /// the reader ends as if there were no more records, although the cursor has some.
+    /// The number of expired records that the group's present operation may still skip. Once the budget is spent,
+    /// `next` returns `None` as if there were no more records.
     skips: &'a mut SkipBudget,
-    /// Notices other than losses.
+    /// Notices from the log, except for gaps.
     pub(super) notices: Vec<Notice>,
-    /// The size in bytes of the record that was returned last; 0 once the cursor has moved past it.
+    /// The size in bytes of the record that `next` returned last; 0 once the cursor has moved past that record.
     current_bytes: u32,
 }
 
@@ -32,11 +32,10 @@ impl<'a> GroupReader<'a> {
         GroupReader { cursor, ended, epochs, skips, notices: Vec::new(), current_bytes: 0 }
     }
 
-    /// Appends the record's frame to `out`, and returns its position; `None` if the log has dropped the record. The
-    /// epoch of the position may be older than the cursor's.
+    /// Appends the frame of the record `seq` to `out`, and returns the record's position. Returns `None` if the log has
+    /// dropped the record. The record may belong to an earlier epoch than the cursor's.
     ///
-    /// # Errors
-    /// [`ReadDeferred`] if the record cannot be read at present.
+    /// # Errors [`ReadDeferred`] if the record cannot be read at present.
     pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> Result<Option<Position>, ReadDeferred> {
         let mut append = |record: Record<'_>| {
             record.frame.append_to(out);
@@ -88,7 +87,7 @@ impl RecordSource for GroupReader<'_> {
                     *self.ended = true;
                     return None;
                 }
-                // The group ignores the new epoch, because its members join the group again at the next owner.
+                // Drop the notice: the group's members join the group at the next owner, and it delivers this epoch.
                 ReadOutcome::Notice(Notice::EpochChanged(changed))
                     if self.epochs.is_ending() || !self.epochs.includes(changed.new_first.epoch) => {}
                 ReadOutcome::Notice(notice) => self.notices.push(notice),

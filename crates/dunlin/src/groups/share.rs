@@ -1,4 +1,4 @@
-//! Members of `share` groups. The topic's owner is this node or another one.
+//! Members of `share` groups. The owner of the group's topic may be this node or another one.
 
 mod local;
 mod remote;
@@ -24,18 +24,20 @@ pub(super) use local::ConsumptionMode;
 use local::LocalMember;
 use remote::RemoteMember;
 
-/// A member of a share group, in which each record goes to one member, at most once.
+/// A member of a share group. Each record goes to one member of the group, at most once.
 ///
-/// Asking for the next record, or [`leave`](ShareMember::leave), consumes the previous one. Dropping the member
-/// counts as its death: its last record and records taken ahead become lost, and other members receive a gap.
+/// A record is consumed when the member asks for the next record or calls [`leave`](ShareMember::leave). Dropping the
+/// value counts as the member's death: its last record and the records that it has taken ahead are lost, and the other
+/// members receive a gap.
 ///
-/// Losses of the group are delivered as [`Gap`](dunlin_topic::Gap)s. If more than `group_lost_ranges_max` gaps are
-/// pending, the last one is extended over all further losses. [`lost`](ShareMember::lost) returns the exact number of
-/// lost records.
+/// Records that the group has lost are reported as [`Gap`](dunlin_topic::Gap)s. If more than `group_lost_ranges_max`
+/// gaps wait for delivery, the last one is extended over all further lost records, and then also covers records that
+/// are not lost. [`lost`](ShareMember::lost) returns the exact number of lost records.
 #[derive(Debug)]
 pub struct ShareMember {
     location: MemberLocation,
-    /// How the member joins again after the topic has moved; `None` if the membership ends in this case.
+    /// The options with which the member joins again after the topic has moved. If `None`, the membership ends in this
+    /// case.
     rejoin: Option<Box<Rejoin>>,
 }
 
@@ -66,7 +68,7 @@ impl ShareMember {
         }
     }
 
-    /// Makes a member for a listener. Its membership follows the topic from owner to owner.
+    /// Creates a member for a listener. When the topic moves to another owner, the member joins the group there.
     pub(super) fn following_topic(
         node: &Node,
         topic: &str,
@@ -92,7 +94,7 @@ impl ShareMember {
         }
     }
 
-    /// The number of records that the group has lost, as far as this member's gaps have reported them.
+    /// The number of records that the group has lost, as far as gaps for this member have reported them.
     pub fn lost(&self) -> u64 {
         match &self.location {
             MemberLocation::Local(member) => member.lost(),
@@ -100,8 +102,8 @@ impl ShareMember {
         }
     }
 
-    /// The number of lost records that the log dropped before any member received them. Always 0 if another node owns
-    /// the topic, because this node does not know the number.
+    /// How many of the lost records were dropped by the log before any member received them. Always 0 if another node
+    /// owns the topic, because this node does not know the number.
     pub fn dropped_records(&self) -> u64 {
         match &self.location {
             MemberLocation::Local(member) => member.dropped_records(),
@@ -109,8 +111,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: the newest epoch whose records the group delivers, even if the topic is moving to another owner.
-    /// `None` if the membership is at another node.
+    /// For a listener: the newest epoch whose records the group delivers at this node, even if the topic is moving to
+    /// another owner. `None` if another node owns the topic.
     pub fn owner_epoch(&mut self) -> Option<u32> {
         match &mut self.location {
             MemberLocation::Local(member) => Some(member.owner_epoch()),
@@ -118,8 +120,8 @@ impl ShareMember {
         }
     }
 
-    /// Leaves the group, and consumes the last record. Records that were taken ahead are lost for the group or, if
-    /// another node owns the topic, go to other members.
+    /// Leaves the group, and consumes the last record. Records that the member has taken ahead are lost for the group;
+    /// but if another node owns the topic, they go to other members.
     pub fn leave(self) {
         if let MemberLocation::Local(member) = self.location {
             member.leave();
@@ -134,8 +136,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: whether another node owns the topic, and has not responded to the first request for the
-    /// membership yet. The waiter is notified of the response.
+    /// For a listener: whether another node owns the topic and has not yet responded to the first request to join. The
+    /// waiter is notified of the response.
     pub fn is_joining(&self) -> bool {
         match &self.location {
             MemberLocation::Local(_) => false,
@@ -143,9 +145,9 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: if another node owns the topic, asks that node to deliver no more records. The member
-    /// ends after the records that are already on their way. Returns `false` if this node owns the topic, because then
-    /// no records are on their way.
+    /// For a listener: if another node owns the topic, asks that node to send no more records. The member ends after it
+    /// has received the records that are already on their way. If this node owns the topic, no records are on their
+    /// way, and the result is `false`.
     pub fn stop_delivery(&self) -> bool {
         match &self.location {
             MemberLocation::Local(_) => false,
@@ -156,8 +158,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: the largest number of records that may wait for the group. Always 0 if another node owns the
-    /// topic, because this node does not know the number.
+    /// For a listener: an upper bound of the number of records that wait for the group. Always 0 if another node owns
+    /// the topic, because this node does not know the number.
     pub fn waiting(&mut self) -> u64 {
         match &mut self.location {
             MemberLocation::Local(member) => member.waiting(),
@@ -165,8 +167,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: lets the next event notify the waiter. Events are notices and, if `accepts_records` is set,
-    /// records. Returns `false` if an event is available at once.
+    /// For a listener: makes the next event notify the waiter. Events are notices and, if `accepts_records` is set,
+    /// records. Returns `false` if an event is already available.
     pub fn sleep(&self, accepts_records: bool) -> bool {
         match &self.location {
             MemberLocation::Local(member) => member.sleep(accepts_records),
@@ -174,8 +176,9 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: whether the last [`ready`](Subscribe::ready) ended because it has skipped as many expired
-    /// records as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener lets others run, and checks again.
+    /// For a listener: whether the last [`ready`](Subscribe::ready) ended early because it had skipped as many expired
+    /// records as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener then lets other work run, and calls
+    /// `ready` again.
     pub fn is_skipping(&self) -> bool {
         match &self.location {
             MemberLocation::Local(member) => member.is_skipping(),
@@ -183,8 +186,8 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: reports that the client has consumed the partition's records through `seq`. A member with
-    /// `share_in_flight_max` unconsumed records receives no more.
+    /// For a listener: reports that the client has consumed the partition's records through `seq`. A member that has
+    /// received `share_in_flight_max` records without consuming them receives no more.
     pub fn consume(&mut self, partition: u16, seq: u64) {
         match &mut self.location {
             MemberLocation::Local(member) => member.consume(partition, seq),
@@ -192,21 +195,23 @@ impl ShareMember {
         }
     }
 
-    /// Joins the group at the topic's new owner. Returns `false` if the membership ends.
+    /// Joins the group at the topic's new owner. Returns `false` if the member cannot join again, so that the
+    /// membership ends.
     fn rejoin(&mut self, start: Start) -> Result<bool, SubscribeError> {
         let Some(rejoin) = &mut self.rejoin else { return Ok(false) };
         let (topic, group) = (Arc::clone(self.location.topic()), self.location.group_name());
         let options = ShareOptions { start, ..rejoin.options.clone() };
         let location = MemberLocation::find(&rejoin.node, topic.name(), &group, &options, &rejoin.wakeup)?;
         self.location = location;
-        // Makes the member check again, because records may have arrived before it slept.
+        // Make the member check for events: the notification of a record may have been sent before the member began to
+        // sleep.
         rejoin.wakeup.0.notify(rejoin.wakeup.1);
         Ok(true)
     }
 }
 
 impl MemberLocation {
-    /// Joins the group at the topic's owner, here or at another node.
+    /// Joins the group at the owner of the topic, which is this node or another one.
     fn find(
         node: &Node,
         topic: &str,
@@ -261,7 +266,7 @@ impl From<JoinError> for SubscribeError {
     }
 }
 
-/// Whether the error says that the topic has another owner.
+/// Whether the error says that the topic has moved to another owner.
 fn is_moved(why: &SubscribeError) -> bool {
     match why {
         SubscribeError::Refused(text) => {
@@ -275,7 +280,8 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.location {
             MemberLocation::Local(member) => match member.ready() {
-                // Start after the epoch that the group has reached, because members have received its records already.
+                // Start after the epoch that the group has reached, because members have already received the records
+                // of this epoch.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: member.epoch(), seq: 0 })),
                 other => return other,
             },
@@ -295,7 +301,7 @@ impl Subscribe for ShareMember {
         }
     }
 
-    /// Always fails: the members share the group's position, so no member can move to a position of its own.
+    /// Always returns an error: all members share the group's position, so that no member can go to another position.
     fn resync(&mut self, _log: &LogName, _resync: Resync) -> Result<(), SubscribeError> {
         Err(SubscribeError::Refused(
             "a member of a share group cannot resynchronize: the members share the group's position"
@@ -320,7 +326,7 @@ impl Subscribe for ShareMember {
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         match &mut self.location {
             MemberLocation::Local(member) => member.wait(timeout),
-            // A remote member does not wait here, but only checks for events.
+            // If another node owns the topic, this call does not wait. It only checks for events.
             MemberLocation::Remote(member) => Ok(member.has_events()),
         }
     }

@@ -1,4 +1,4 @@
-//! The state of a group: its partitions and members.
+//! The state of a group that one lock protects: the partitions and the members.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,28 +10,28 @@ use super::machine::GroupMachine;
 use super::partition::GroupPartition;
 use crate::node::Node;
 
-/// The part of a group that its lock protects.
+/// The state of a group that the group's lock protects.
 #[derive(Debug)]
 pub(super) struct MembershipState<M> {
     pub(super) parts: Vec<GroupPartition<M>>,
     pub(super) members: BTreeMap<MemberId, String>,
-    /// Time at which the group was created, ns since the Unix epoch. Claim tokens are numbered from this time. A token
-    /// of an earlier group of the same name therefore settles no claim of this one, even after a restart.
+    /// The time at which the group was created, ns since the Unix epoch. Claim tokens are numbered from this time. A
+    /// token from an earlier group with the same name therefore settles no claim of this group, even after a restart.
     pub(super) created_ns: u64,
     /// Time at which the last member left, by the monotonic clock.
     pub(super) idle_since_ns: u64,
     /// Whether publishers of a reliable topic wait for the group.
     registered: bool,
-    /// The index of the partition that is read next.
+    /// The index of the partition from which the next record is taken first.
     next_part: usize,
-    /// The expired records that the present operation may still skip, in all partitions.
+    /// How many expired records the present operation may still skip, in all partitions together.
     pub(super) skips: SkipBudget,
-    /// The value of [`MembershipState::notice_count`] when the members were last woken for a notice.
+    /// The value that [`MembershipState::notice_count`] had when the members were last woken for a notice.
     pub(super) woken_at_notice_count: u64,
 }
 
 impl<M: GroupMachine> MembershipState<M> {
-    /// `created_ns` is the time of day, and `now_ns` the time by the monotonic clock.
+    /// Creates the state. `created_ns` is the time of the wall clock, and `now_ns` that of the monotonic clock.
     pub(super) fn new(parts: Vec<GroupPartition<M>>, created_ns: u64, now_ns: u64) -> MembershipState<M> {
         let registered = parts.iter().any(|part| part.cursor.is_registered());
         let members = BTreeMap::new();
@@ -47,9 +47,9 @@ impl<M: GroupMachine> MembershipState<M> {
         }
     }
 
-    /// Calls `visit` with one partition after another, beginning with `next_part`, until `visit` returns a value. All
-    /// partitions share one budget for skipping expired records, but a partition without expired records needs no
-    /// budget.
+    /// Calls `visit` for one partition after another, beginning with `next_part`, until `visit` returns a value. All
+    /// partitions share one budget for skipping expired records, so that a partition with many of them can spend the
+    /// whole budget.
     pub(super) fn find<R>(
         &mut self,
         mut visit: impl FnMut(usize, &mut GroupPartition<M>, &mut SkipBudget) -> Option<R>,
@@ -74,8 +74,8 @@ impl<M: GroupMachine> MembershipState<M> {
             || sleeper.accepts_records && self.has_records_for(sleeper.member)
     }
 
-    /// Makes the logs wake members when records arrive. If a sleeping member can take a record at once, returns that
-    /// member's index instead.
+    /// Makes the logs wake members when records arrive. If a record is already available for a sleeping member, returns
+    /// this member's index in `sleepers` instead.
     pub(super) fn arm(&mut self, sleepers: &VecDeque<Sleeper>, group: &Group<M>) -> Option<usize> {
         let mut armed = false;
         for (token, part) in self.parts.iter_mut().enumerate() {
@@ -101,9 +101,10 @@ impl<M: GroupMachine> MembershipState<M> {
         of_parts.into_iter().chain(self.registered_until_ns()).min()
     }
 
-    /// The time until which publishers of a reliable topic wait for a group that has no members; `None` if the group
-    /// has members or has no such limit. The wait is half as long as for other subscribers: a publisher that began to
-    /// wait when the last member left can then continue before its own time limit.
+    /// The time until which publishers of a reliable topic wait for the group although it has no members. `None` if the
+    /// group has members, or if publishers do not wait or wait without such a limit. The wait is half as long as for
+    /// other subscribers: a publisher that began to wait when the last member left can then continue before its own
+    /// time limit.
     fn registered_until_ns(&self) -> Option<u64> {
         let is_registered = || self.parts.iter().any(|part| part.cursor.is_registered());
         if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !is_registered() {
@@ -120,28 +121,28 @@ impl<M: GroupMachine> MembershipState<M> {
         }
     }
 
-    /// Registers the group with the logs again after a member has joined, so that publishers wait for the group.
+    /// After a member has joined, registers the group with the logs again, so that publishers wait for the group.
     pub(super) fn register(&mut self, name: &str) -> Result<(), SubscribeError> {
         let missing = |part: &&mut GroupPartition<M>| self.registered && !part.cursor.is_registered();
         let name = subscriber_name(name);
         self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.register(&name))
     }
 
-    /// A number that grows with each notice for all members.
+    /// A number that grows with each notice for all members: a gap, the end of a log, or the last record before a move.
     pub(super) fn notice_count(&self) -> u64 {
         let ends =
             |part: &GroupPartition<M>| u64::from(part.is_over()) + u64::from(part.is_past_last_epoch());
         self.parts.iter().map(|part| part.machine.losses() + ends(part)).sum()
     }
 
-    /// Whether all members have received the records that remain at this node after the topic has moved. True for a
-    /// group without members.
+    /// Whether, after a move of the topic, the members have received all records that remain at this node. Also `true`
+    /// if the group has no members.
     pub(super) fn is_drained(&self) -> bool {
         self.members.is_empty() || self.parts.iter().all(|part| part.ended || part.is_past_last_epoch())
     }
 
-    /// Takes the outcomes of sent dead letters, and sends the letters that wait. Drops all letters if the group has no
-    /// destination for them.
+    /// Takes the outcomes of sent dead letters, and sends waiting ones. If the group has no destination for dead
+    /// letters, drops them.
     pub(super) fn send_dead_letters(&mut self, node: &Node, group: &Group<M>) {
         let Some(target) = &group.dead_letters else {
             for part in &mut self.parts {
@@ -167,7 +168,7 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 }
 
-/// The name under which waiting publishers and operators see the group.
+/// The group's name as a subscriber. Operators and publishers that wait for the group see it.
 pub(super) fn subscriber_name(group: &str) -> String {
     format!("group {group}")
 }

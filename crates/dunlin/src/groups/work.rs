@@ -15,23 +15,23 @@ use super::membership::GroupMember;
 use super::state::MembershipState;
 use crate::clock::steady_ns;
 
-/// If a member has at least this number of claims, expired claims are removed from its list.
+/// A member with at least this number of open claims removes expired claims from its list.
 const SWEEP_MIN: usize = 1_024;
 
-/// A member of a work group, in which a member claims each record and then acknowledges it.
+/// A member of a work group. A member claims a record, and then acknowledges it.
 ///
-/// Dropping the member counts as its death, and as a failed attempt for the records that it has claimed. Other members
-/// can claim these records at once.
+/// Dropping the value counts as the member's death, and as a failed attempt for each record that the member has
+/// claimed. Other members can claim these records at once.
 #[derive(Debug)]
 pub struct WorkMember {
     membership: GroupMember<WorkGroup>,
     open: HashMap<u64, OpenClaim>,
-    /// Events that were not returned to the caller yet.
+    /// Events that the caller has not taken yet.
     events: VecDeque<WorkEvent>,
     is_skipping: bool,
 }
 
-/// A claim that, as far as this member knows, is still open.
+/// A claim of this member. It may have expired without the member's knowledge.
 #[derive(Debug, Clone, Copy)]
 struct OpenClaim {
     part: usize,
@@ -44,18 +44,18 @@ struct OpenClaim {
 pub enum WorkEvent {
     /// A claimed record.
     ClaimedRecord(ClaimedRecord),
-    /// A gap for the whole group, or the topic's deletion.
+    /// A notice, such as a gap in the group's records or the deletion of the topic.
     Notice(Notice),
 }
 
-/// A record that a work group's member has claimed until a deadline.
+/// A record that a member of a work group has claimed until a deadline.
 #[derive(Debug, Clone)]
 pub struct ClaimedRecord {
-    /// The token that settles the claim.
+    /// The claim's token, with which the member acknowledges, returns or renews the claim.
     pub token: u64,
     /// Time at which the claim ends, ns by the monotonic clock ([`steady_ns`]).
     pub deadline_ns: u64,
-    /// The number of this attempt, from 1.
+    /// The number of this attempt; the first is 1.
     pub attempt: u32,
     position: Position,
     log: Arc<LogName>,
@@ -69,7 +69,7 @@ impl ClaimedRecord {
         Record { position: self.position, prev_seq: self.position.seq - 1, frame, log: &self.log }
     }
 
-    /// The record's frame with its padding, as in a batch.
+    /// The record's frame with its padding, in the form that frames have in a batch.
     pub fn frame_bytes(&self) -> &[u8] {
         &self.frame
     }
@@ -90,12 +90,12 @@ impl WorkMember {
         self.membership.group()
     }
 
-    /// The number of records that the group has lost, as far as this member's gaps have reported them.
+    /// The number of records that the group has lost, as far as gaps for this member have reported them.
     pub fn lost(&self) -> u64 {
         self.membership.lost()
     }
 
-    /// Claims the available records, at most `max`. Also returns notices, which do not count towards `max`.
+    /// Claims available records, at most `max`. Also returns waiting notices, which do not count towards `max`.
     pub fn claim(&mut self, max: usize) -> Result<Vec<WorkEvent>, SubscribeError> {
         self.fetch(max)?;
         while self.is_skipping {
@@ -112,15 +112,15 @@ impl WorkMember {
         Ok(self.events.pop_front())
     }
 
-    /// For a listener: whether the last [`try_claim`](WorkMember::try_claim) ended because it has skipped as many
-    /// expired records as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener lets others run, and tries
-    /// again.
+    /// For a listener: whether the last [`try_claim`](WorkMember::try_claim) ended early because it had skipped as many
+    /// expired records as a [`SkipBudget`](dunlin_topic::SkipBudget) allows. The listener then lets other work run, and
+    /// tries again.
     pub fn is_skipping(&self) -> bool {
         self.is_skipping
     }
 
-    /// Waits for the next event: a record, which is then claimed, or a notice. Returns `None` after `timeout` without
-    /// an event.
+    /// Waits for the next event: a record, which this call claims, or a notice. Returns `None` if `timeout` passes
+    /// first.
     pub fn claim_one(&mut self, timeout: Option<Duration>) -> Result<Option<WorkEvent>, SubscribeError> {
         let until_ns = timeout.map(|timeout| steady_ns().saturating_add(saturating_ns(timeout)));
         loop {
@@ -138,25 +138,25 @@ impl WorkMember {
         }
     }
 
-    /// Waits until there may be a record to claim. Returns `false` after `timeout`.
+    /// Waits until there may be an event for this member. Returns `false` if `timeout` passes first.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         !self.events.is_empty() || self.membership.wait(timeout)
     }
 
-    /// Waits in async code: ready when [`claim`](WorkMember::claim) may return something.
-    /// [`Node::handle_deadlines`](crate::Node::handle_deadlines) handles deadlines and delays, as does every operation
-    /// of a member.
+    /// The wait for async code: ready when [`claim`](WorkMember::claim) may return something. The caller also has to
+    /// run [`Node::handle_deadlines`](crate::Node::handle_deadlines), which ends claims and delays in time even if no
+    /// member does an operation.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.events.is_empty() { self.membership.poll(cx) } else { Poll::Ready(()) }
     }
 
-    /// For a listener: lets the next event notify the waiter. Events are notices and, if `accepts_records` is set,
-    /// records. Returns `false` if an event is available at once.
+    /// For a listener: makes the next event notify the waiter. Events are notices and, if `accepts_records` is set,
+    /// records. Returns `false` if an event is already available.
     pub fn sleep(&self, accepts_records: bool) -> bool {
         self.events.is_empty() && self.membership.sleep(accepts_records)
     }
 
-    /// Acknowledges the record.
+    /// Acknowledges the claimed record, and so ends the claim.
     pub fn ack(&mut self, token: u64) -> Result<(), StaleClaim> {
         let OpenClaim { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         self.membership.with(|state, member, now_ns| {
@@ -166,8 +166,8 @@ impl WorkMember {
         })
     }
 
-    /// Reports a failed attempt. Any member can receive the record again after `delay`. If the attempts of the record
-    /// are used up, it becomes a dead letter instead.
+    /// Reports a failed attempt, and so ends the claim. After `delay`, any member can claim the record again. If this
+    /// was the record's last allowed attempt, it becomes a dead letter instead.
     pub fn nack(&mut self, token: u64, delay: Duration) -> Result<(), StaleClaim> {
         let OpenClaim { part, seq, .. } = self.open.remove(&token).ok_or(StaleClaim { token })?;
         let delay_ns = saturating_ns(delay);
@@ -178,7 +178,8 @@ impl WorkMember {
         })
     }
 
-    /// Extends the claim by a whole claim duration from now. Returns the new deadline, by the monotonic clock.
+    /// Extends the claim: it now lasts for a whole claim duration from now. Returns the new deadline, by the monotonic
+    /// clock.
     pub fn renew(&mut self, token: u64) -> Result<u64, StaleClaim> {
         let OpenClaim { part, seq, .. } = *self.open.get(&token).ok_or(StaleClaim { token })?;
         let renewed = self.membership.with(|state, member, now_ns| {
@@ -190,12 +191,12 @@ impl WorkMember {
         Ok(deadline_ns)
     }
 
-    /// Leaves the group. Other members can claim this member's records at once, and the attempt does not count.
+    /// Leaves the group. Other members can claim this member's records at once. The ended attempts do not count.
     pub fn leave(mut self) {
         self.membership.leave(MemberDeparture::Left);
     }
 
-    /// Removes expired claims from the list, because they cannot be settled.
+    /// If the list of open claims is long, removes expired claims, which can no longer be settled.
     fn remove_expired_claims(&mut self) {
         if self.open.len() >= SWEEP_MIN {
             let now_ns = steady_ns();
@@ -203,7 +204,8 @@ impl WorkMember {
         }
     }
 
-    /// Claims records until the member has `max` events, no record is available, or too many records have expired.
+    /// Claims records until `events` has `max` entries, no record is available, or the operation has skipped as many
+    /// expired records as it may.
     fn fetch(&mut self, max: usize) -> Result<(), SubscribeError> {
         if self.events.is_empty() {
             self.membership.check_open()?;
@@ -236,12 +238,13 @@ fn saturating_ns(duration: Duration) -> u64 {
 }
 
 impl MembershipState<WorkGroup> {
-    /// Returns the token that the member receives, which combines a token of the partition with the partition's number.
+    /// Returns the token that the member receives. It combines the token of the partition's state machine with the
+    /// partition's number.
     fn to_member_token(&self, token: u64, part: usize) -> u64 {
         self.created_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
     }
 
-    /// Extracts the partition's token from a token of the member.
+    /// Returns the token of the partition's state machine that is contained in a member's token.
     fn to_part_token(&self, token: u64) -> u64 {
         token.wrapping_sub(self.created_ns) / self.parts.len() as u64
     }

@@ -16,11 +16,12 @@ use crate::registry::{cost_of, is_reserved, is_service_subject};
 use crate::select::MissingTopicPolicy;
 use crate::waiting::{self, ARRIVAL_MAX};
 
-/// The smallest amount of memory that a log with one record takes, bytes.
+/// The least memory that a log with one record takes, bytes.
 const SEGMENT_BYTES_MIN: usize = 4 << 10;
 
 impl Node {
-    /// The topic that owns the subject, for publishing. Creates a topic if `auto_create` is set.
+    /// Returns the topic to which a record with this subject is published. Creates a topic if no topic owns the subject
+    /// and `auto_create` is set.
     pub fn owning_topic(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.may_publish(subject)?;
         let owner = self.0.registry.owner(subject).or_else(|| self.reply_topic(subject));
@@ -28,13 +29,13 @@ impl Node {
     }
 
     /// Like [`owning_topic`](Node::owning_topic), but for a record that is not a reply. The caller has checked the
-    /// permission.
+    /// user's permission.
     pub(crate) fn find_owning_topic(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         self.find_owning_topic_or_durable(subject, None)
     }
 
-    /// Like [`find_owning_topic`](Node::find_owning_topic), but a topic that this call creates is as durable as
-    /// `durable`, unless new topics are durable by default.
+    /// Like [`find_owning_topic`](Node::find_owning_topic). If this call creates the topic, and new topics are not
+    /// durable by default, the topic gets the durability `durable`.
     pub(crate) fn find_owning_topic_or_durable(
         &self,
         subject: Subject<'_>,
@@ -43,7 +44,7 @@ impl Node {
         self.owning_topic_or_new(subject, durable, |_| Ok(())).map(OwningTopic::into_topic)
     }
 
-    /// The configuration of topics that the node creates by itself.
+    /// The configuration of a topic that is created because no topic owns a subject.
     fn auto_created_config(&self, durable: Option<DurableOptions>) -> TopicConfig {
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
         if durable.is_none() || config.durable.is_some() {
@@ -53,7 +54,8 @@ impl Node {
         TopicConfig { durable, retention, ..config }
     }
 
-    /// Returns the topic that owns the subject, in this node or in the cluster. Creates no topic.
+    /// Returns the topic that owns the subject, even if only the cluster and not this node knows the topic yet. Creates
+    /// no topic.
     pub(crate) fn agreed_topic(&self, subject: Subject<'_>) -> Result<Arc<Topic>, TopicError> {
         match (self.0.registry.owner(subject), self.ownership()) {
             (Some(topic), _) => Ok(topic),
@@ -64,15 +66,15 @@ impl Node {
         }
     }
 
-    /// Returns the topic that owns the subject. Creates no topic.
+    /// Returns the topic that owns the subject, after a permission check. Creates no topic.
     pub fn existing_topic(&self, subject: Subject<'_>) -> Result<OwningTopic, TopicError> {
         self.may_publish(subject)?;
         self.agreed_topic(subject).map(OwningTopic::of)
     }
 
-    /// The destination of a record with this payload size: the topic that owns its subject or, for a reply, the
-    /// reply inbox. Otherwise the node creates a topic if it may. A new topic that refuses the record
-    /// is removed again.
+    /// Returns the destination of a record with a payload of `payload_bytes`: the topic that owns the subject or, for a
+    /// reply, the inbox. If neither exists, creates a topic if `auto_create` is set. A new topic that refuses the
+    /// record is removed again.
     pub fn owning_topic_for(
         &self,
         subject: Subject<'_>,
@@ -129,8 +131,8 @@ impl Node {
         if let Some(topic) = self.0.registry.owner(subject) {
             return Ok(OwningTopic::of(topic));
         }
-        // No topic is created for the subject of an inbox: the requester's session, and with it the inbox, may have
-        // ended before the reply arrives.
+        // No topic is created for the subject of an inbox. A reply may arrive after the session of its requester has
+        // ended, and with it the inbox.
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }
@@ -145,8 +147,8 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let (name, config) = if services {
-            // All subjects that begin with [`SERVICES`] share one topic, because most of these subjects are used only
-            // for a short time.
+            // All subjects that begin with [`SERVICES`] share one topic, because most of them are used only for a short
+            // time.
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {
@@ -161,12 +163,13 @@ impl Node {
                 Err(TopicError::Exists(_) | TopicError::Overlaps(_)) => {}
                 Err(refused) => return Err(refused),
             }
-            // The creation failed: another client has created a topic first, or a topic with other subjects has this
-            // name.
+            // The name or the subject is taken: either another client has created a topic for the subject first, or a
+            // topic with this name owns other subjects.
             if let Some(topic) = self.0.registry.owner(subject) {
                 return Ok(OwningTopic::of(topic));
             }
-            // The topic was deleted just before, or another node has created a topic that this node does not know yet.
+            // No topic owns the subject: either the topic was deleted just now, or another node has created one that
+            // this node does not know yet. Try again.
             let may_wait = waiting::is_allowed();
             let is_over = if may_wait { steady_ns() >= until_ns } else { is_second };
             if self.0.registry.get(name).is_some() || is_over {
@@ -174,16 +177,16 @@ impl Node {
             }
             is_second = true;
             if may_wait {
-                // Each attempt sends a request to the cluster. The pause therefore doubles after each attempt.
+                // Double the pause after each attempt, because each attempt sends a request to the cluster.
                 thread::sleep(pause);
                 pause *= 2;
             }
         }
     }
 
-    /// Creates the topics of these subjects in this order, with one request to the cluster, and waits for the response.
-    /// Each subject comes with the payload size of its record. If the cluster refuses a topic, the error is returned
-    /// when the record is published.
+    /// Creates topics for these subjects, in this order and with one request to the cluster, and waits for the
+    /// response. The second value of each pair is the payload size of the record for the subject. If the cluster
+    /// refuses a topic, the error is returned later, when the record is published.
     pub(crate) fn precreate_topics(&self, subjects: Vec<(String, usize)>) {
         let Some(ownership) = self.ownership().filter(|_| self.0.config.auto_create) else { return };
         let config = TopicConfig { pattern: None, ..self.0.config.topic.clone() };
@@ -219,7 +222,7 @@ impl Node {
         }
     }
 
-    /// Whether publishing to a subject that equals the topic's name would create a topic with this configuration.
+    /// Whether the topic has the configuration with which the node would create it for a subject that equals its name.
     pub fn would_auto_create(&self, topic: &Topic) -> bool {
         let config = &self.0.config;
         let limits = config.topic_limits(&config.topic);
@@ -227,10 +230,10 @@ impl Node {
         config.auto_create && **topic.config() == created
     }
 
-    /// Removes a topic that was created for a refused record, unless another caller uses it.
+    /// Removes a topic that was created for a record which was then refused, unless another caller uses the topic.
     pub(crate) fn remove_if_unused(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {
-            // In a cluster, the topic is not removed, because other nodes may know it already.
+            // Other nodes of the cluster may know the topic already, so keep it.
             return;
         }
         let epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
@@ -239,7 +242,7 @@ impl Node {
             topic.close();
             if topic.config().durable.is_some() {
                 let (node, topic) = (self.unguarded(), Arc::clone(topic));
-                // If the disk fails during this removal, an empty topic stays.
+                // If the disk fails during this removal, an empty topic remains on disk.
                 self.0.waiters.run(move || {
                     let _one_at_a_time = node.lock_durable_topics();
                     drop(node.0.storage.as_ref().map(|storage| storage.delete(&topic)));
@@ -248,8 +251,8 @@ impl Node {
         }
     }
 
-    /// Returns the topic that owns the subject, or the topic whose pattern is exactly this one. `missing` says whether
-    /// a topic is created for a subject without an owner.
+    /// Returns the topic that owns the subject or, if the pattern has wildcards, the topic with exactly this pattern.
+    /// `missing` says whether to create a topic for a subject without one.
     pub fn owning_topic_or_pattern(
         &self,
         pattern: &Pattern,

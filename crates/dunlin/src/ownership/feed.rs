@@ -1,5 +1,5 @@
-//! Feeds the mirrors of a topic: decides which records this node requests from the owner, and stores them in the
-//! mirrors.
+//! A mirror is this node's copy of a topic's log that another node owns. A feed receives a topic's records from the
+//! owner and stores them in this node's mirrors of the topic.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,10 +13,10 @@ use dunlin_topic::{
 use super::route::Route;
 use crate::clock::steady_ns;
 
-/// The protocol name under which other nodes appear as subscribers.
+/// The protocol name of subscribers that are mirrors at other nodes.
 pub const NODE_PROTOCOL: &str = "node";
 
-/// Whether a subscriber is another node's mirror.
+/// Whether the subscriber is a mirror of this topic at another node.
 pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
     subscriber.protocol == NODE_PROTOCOL && subscriber.name == SubscribeOptions::MIRROR
 }
@@ -24,15 +24,15 @@ pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
 /// Receives records from a topic's owner, and appends them to this node's mirrors of the topic.
 #[derive(Debug)]
 pub struct MirrorFeed {
-    /// The subjects of the topic.
+    /// The pattern of the topic's subjects.
     pub pattern: Arc<str>,
     pub(super) route: Weak<Route>,
     pub(super) logs: Vec<Weak<Log>>,
-    /// The permit that a mirror for a single subscriber needs; `None` for mirrors that all subscribers share.
+    /// The permit of a mirror that serves a single subscriber; `None` for mirrors that all subscribers share.
     pub(super) permit: Option<Arc<PrivateMirrorPermit>>,
     pub(super) start: Start,
-    /// The position before the first record to request. Set if the logs here are empty and the owner hands over all
-    /// records.
+    /// The position before the first requested record. Used if the mirrors have no records, for example when the owner
+    /// hands over all its records to this node.
     pub(super) after: Option<Position>,
     pub(super) is_stateful: bool,
     pub(super) registered: bool,
@@ -42,7 +42,7 @@ pub struct MirrorFeed {
     stopped: AtomicBool,
     accepted: AtomicBool,
     read_ns: AtomicU64,
-    /// Notified when the mirror of a single subscriber may have room again.
+    /// Notified when a mirror that serves a single subscriber may have room again.
     room: Arc<Waiter>,
 }
 
@@ -51,7 +51,7 @@ pub struct MirrorFeed {
 pub(super) struct PrivateMirrorPermit(Arc<AtomicUsize>);
 
 impl PrivateMirrorPermit {
-    /// Takes a permit. Returns `None` if `max` permits are taken.
+    /// Takes a permit. Returns `None` if `max` permits are already taken.
     pub(super) fn take(taken: &Arc<AtomicUsize>, max: usize) -> Option<Arc<PrivateMirrorPermit>> {
         let permit = PrivateMirrorPermit(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < max).then(|| Arc::new(permit))
@@ -64,24 +64,24 @@ impl Drop for PrivateMirrorPermit {
     }
 }
 
-/// The position from which a mirror receives records of the owner.
+/// The position from which a mirror needs the owner's records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MirrorFeedStart {
-    /// The mirror begins each log at this start.
+    /// The mirror needs all logs of the topic from this start.
     At(Start),
-    /// The mirror continues after the last record that it has of each log.
+    /// The mirror needs each log from the record after this position, the last one that the mirror has.
     After(Vec<(Arc<LogName>, Position)>),
 }
 
 /// The result of passing an event of the owner to a mirror: the event was applied, must be repeated, or ends the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MirrorFeedOutcome {
-    /// The event was applied.
+    /// The mirror has applied the event.
     Applied,
-    /// The mirror has no room until its single subscriber reads. Offer the same event again when [`MirrorFeed::room`]
-    /// is notified, or a little later.
+    /// The mirror has no room until its single subscriber reads. Pass the same event again when [`MirrorFeed::room`] is
+    /// notified, or a little later.
     Retry,
-    /// The feed ends: this node owns the topic, or the mirrors cannot continue.
+    /// Pass no more events: this node owns the topic now, or the mirror cannot continue.
     Ended,
 }
 
@@ -111,7 +111,7 @@ impl MirrorFeed {
         }
     }
 
-    /// The options of the subscription at the owner.
+    /// The options with which the mirror subscribes to the topic at the owner.
     pub fn options(&self) -> SubscribeOptions {
         let name = if self.permit.is_some() { "mirror of one subscriber" } else { SubscribeOptions::MIRROR };
         let follows_state = self.is_stateful && self.permit.is_none();
@@ -123,7 +123,7 @@ impl MirrorFeed {
         }
     }
 
-    /// The position from which the mirror needs records of the owner.
+    /// The position from which the mirrors need the owner's records.
     pub fn start_position(&self) -> MirrorFeedStart {
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
         let last_positions: Vec<_> = logs
@@ -140,13 +140,13 @@ impl MirrorFeed {
         })
     }
 
-    /// Whether the feed should continue.
+    /// Whether the owner should still send records to the mirrors.
     pub fn is_needed(&self) -> bool {
         let Some(route) = self.route.upgrade().filter(|_| !self.stopped.load(Ordering::Acquire)) else {
             return false;
         };
-        // A mirror of a single subscriber reads only from the topic's present owner. A former owner receives its
-        // records from the present owner, or has none.
+        // For a mirror that serves a single subscriber, a feed from a former owner is useless: the former owner has no
+        // new records, or receives them from the present owner.
         if self.permit.is_some() && route.owner().0 != self.from {
             return false;
         }
@@ -163,7 +163,7 @@ impl MirrorFeed {
         unread_ns < self.unread_max.as_nanos() as u64
     }
 
-    /// Makes a new feed from this owner for the same mirror of a single subscriber.
+    /// Makes a new feed for the same mirror of a single subscriber. `from` is the owner that will send the records.
     pub(super) fn restart_from(&self, from: u64) -> Arc<MirrorFeed> {
         Arc::new(MirrorFeed {
             pattern: Arc::clone(&self.pattern),
@@ -192,14 +192,14 @@ impl MirrorFeed {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Called once the owner has accepted the subscription. `after` is the position before the first record of each
+    /// Called once the owner has accepted the subscription. `after` has the position before the first record of each
     /// log.
     pub fn on_accepted(&self, after: &[(Arc<LogName>, Position)]) {
         self.accepted.store(true, Ordering::Release);
         for (name, after) in after {
             let Some(log) = self.log(name) else { continue };
             if self.is_stateful && self.permit.is_none() && log.fed_through().is_none() {
-                // The log keeps a state, which arrives before the log's records.
+                // The state arrives first, and says where the log's records begin.
                 continue;
             }
             log.feed_from(*after);
@@ -217,7 +217,7 @@ impl MirrorFeed {
         self.logs.get(usize::from(name.partition))?.upgrade()
     }
 
-    /// Applies an event of the owner. `frame` is a buffer that is used for encoding.
+    /// Applies an event of the owner to the mirrors. `frame` is a reusable buffer for encoding.
     pub fn apply(&self, event: &Event<'_>, frame: &mut Vec<u8>) -> MirrorFeedOutcome {
         match event {
             Event::Record(record) => {
@@ -229,7 +229,8 @@ impl MirrorFeed {
         }
     }
 
-    /// Applies the frame of one record. If the outcome is [`Retry`](MirrorFeedOutcome::Retry), offer the record again.
+    /// Applies a record to the mirrors; `frame` is the record's frame. If the outcome is
+    /// [`Retry`](MirrorFeedOutcome::Retry), call this again with the same record.
     pub fn apply_record(
         &self,
         log: &LogName,
@@ -249,10 +250,10 @@ impl MirrorFeed {
                 MirrorFeedOutcome::Retry
             }
             Err(MirrorFeedError::Own) => MirrorFeedOutcome::Ended,
-            // The log cannot apply this record to its state. The feed begins again, with the owner's state.
+            // The record does not fit the mirror's state. End this feed: the next one begins with the owner's state.
             Err(_) if log.is_stateful() => MirrorFeedOutcome::Ended,
             Err(_) => {
-                // The mirror cannot keep the record, so its subscribers receive a gap.
+                // The mirror cannot store the record, so its subscribers receive a gap.
                 log.feed_gap(position);
                 MirrorFeedOutcome::Applied
             }
@@ -300,8 +301,8 @@ impl MirrorFeed {
                 }
             }
             Notice::Deleted { .. } => {
-                // This node may not know yet that the topic was deleted. Records of another topic with the same name
-                // must not be appended here.
+                // This node may not know yet that the topic was deleted. Mark it now: no records of a later topic with
+                // the same name may be appended here.
                 if let Some(route) = self.route.upgrade() {
                     route.mark_deleted();
                 }
@@ -313,24 +314,24 @@ impl MirrorFeed {
         MirrorFeedOutcome::Applied
     }
 
-    /// Closes the mirrors of a deleted topic. Their subscribers can still read the remaining records.
+    /// Closes the mirrors because the topic was deleted. Subscribers can still read the remaining records.
     pub(super) fn close(&self) {
         self.logs.iter().filter_map(Weak::upgrade).for_each(|log| log.close_mirror());
     }
 
-    /// Reports that a log has reached this epoch.
+    /// Tells the topic's route that a log has reached `epoch`.
     fn epoch_reached(&self, epoch: u32) {
         if let Some(route) = self.route.upgrade() {
             route.epoch_reached(epoch);
         }
     }
 
-    /// The waiter that is notified when the mirror of a single subscriber may have room again.
+    /// The waiter that is notified when a mirror that serves a single subscriber may have room again.
     pub fn room(&self) -> &Arc<Waiter> {
         &self.room
     }
 
-    /// Called when the feed has ended, with the reason.
+    /// Called when the feed has ended. `why` is the reason.
     pub fn ended(self: &Arc<MirrorFeed>, why: &str) {
         if let Some(route) = self.route.upgrade() {
             route.feed_ended(self, why);

@@ -1,12 +1,12 @@
-//! Batches that are forwarded to owners, and their outcomes.
+//! Batches of records that this node forwards to topics' owners, and the outcomes of these batches.
 //!
 //! Limits:
 //! - All batches without a response together take at most `forwarded_bytes_max` bytes.
-//! - The batches for one owner leave at least a third of their own size free ([`TIMES_FREE_MAX`]). A single absent
-//!   owner thus takes three quarters of the bytes, and each further one three quarters of the rest. Absent owners never
-//!   use up the bytes of others.
-//! - A batch is accepted regardless of its size while the batches for its owner take no more bytes than are free. The
-//!   limits are exceeded by one batch for each owner at most.
+//! - The batches for one owner may take at most [`TIMES_FREE_MAX`] times the bytes that are still free. If one owner
+//!   does not respond, its batches therefore take at most three quarters of all bytes. Batches for a second such owner
+//!   take at most three quarters of the rest, and so on. Owners that do not respond never use up all bytes.
+//! - While the batches for an owner take no more bytes than are free, a batch of any size is accepted. The limits are
+//!   thus exceeded by at most one batch for each owner.
 //! - At most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
 //!
 //! Rejected alternative: an equal part of the bytes for each owner. Most nodes forward to few owners at a time, so that
@@ -26,38 +26,38 @@ use dunlin_topic::{
 use super::lock;
 use crate::clock::now_ns;
 
-/// The number of flights that have begun in this process; [`begin_flight`] explains flights.
+/// How many flights have begun in this process. [`begin_flight`] explains what a flight is.
 static FLIGHTS: AtomicU64 = AtomicU64::new(0);
 
-/// The number of the flight that began last. A flight is a series of batches that are on their way at the same time.
+/// The number of the newest flight. A flight is a series of batches that are on their way at the same time.
 pub fn last_flight() -> u64 {
     FLIGHTS.load(Ordering::Acquire)
 }
 
-/// Begins a flight: a series of batches that are on their way at the same time. A sender calls this when none of its
-/// batches is on its way. A batch that was sent before this call belongs to an earlier flight, even if it comes back
-/// later.
+/// Begins a flight, which is a series of batches that are on their way at the same time. A sender calls this function
+/// when none of its batches is on its way. Batches that were sent before this call belong to an earlier flight, even if
+/// they are returned later.
 pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }
 
-/// The number of placements that this process has numbered.
+/// The number of the newest placement in this process. A placement says which node owns a topic, and in which epoch.
 static PLACEMENTS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of a placement that this node applies to a topic: [`InFlightBatch::placement`].
+/// Returns a number for a placement that this node now applies to a topic. [`InFlightBatch::placement`] contains it.
 pub(super) fn next_placement() -> u64 {
     PLACEMENTS.fetch_add(1, Ordering::AcqRel) + 1
 }
 
-/// Maximum number of outcomes kept for publishers that have not read them.
+/// Maximum number of outcomes that are kept until their publishers read them.
 const OUTCOMES_MAX: usize = 1 << 17;
 
-/// The batches for one owner take at most this many times the bytes that they leave free.
+/// The batches for one owner may take at most this many times the bytes that are still free.
 const TIMES_FREE_MAX: u64 = 3;
 
-/// The sender of a batch, which is informed about the outcome.
+/// The sender of batches, which is told what happened to each batch.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
-    /// Called if the batch was certainly not appended, because the node could not be reached or is not the owner.
+    /// Called if the batch was certainly not appended: the node could not be reached, or is not the owner.
     fn retry(&self, batch: InFlightBatch, why: &str);
 
     /// Called when the owner has refused the batch.
@@ -68,48 +68,48 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     /// Called when the node `_node` has appended the batch.
     fn on_appended(&self, _node: u64) {}
 
-    /// Called when the outcome of a batch that was [in flight](InFlightBatch::is_in_flight) is final.
+    /// Called when the final outcome of a batch is known that was [in flight](InFlightBatch::is_in_flight).
     fn on_settled(&self) {}
 }
 
-/// A batch of records that this node forwards to a topic's owner. If the value is dropped without an outcome, the
-/// outcome counts as unknown.
+/// A batch of records that this node forwards to a topic's owner. If the value is dropped before an outcome is
+/// reported, the publisher receives an unknown outcome.
 #[derive(Debug)]
 pub struct InFlightBatch {
     pub(super) ticket: u64,
     sender: Weak<dyn Sender>,
-    /// The nodes to which the batch was sent so far. Used for a batch to an inbox if the sender does not know which
+    /// The nodes to which the batch was sent so far. Needed for a batch to an inbox, if the sender does not know which
     /// node has the inbox.
     pub(super) tried: Vec<u64>,
     pub(super) tickets: Arc<Tickets>,
     /// The topic's name.
     pub topic: Arc<str>,
-    /// The subjects that the topic owns.
+    /// The pattern of the topic's subjects.
     pub pattern: Arc<str>,
-    /// The partition.
+    /// The index of the topic's partition.
     pub partition: usize,
     /// The frames of the batch, complete and valid.
     pub frames: Bytes,
-    /// Number of frames.
+    /// The number of frames.
     pub count: u32,
-    /// The producer, and the producer's number for the batch's first record; `None` without a producer.
+    /// The producer, and the number that the producer has given to the batch's first record; `None` without a producer.
     pub mark: Option<ProducerMark>,
-    /// The condition of the append: the sequence number that the log's last record must have.
+    /// If set, the batch is appended only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
-    /// The publisher's claim that it knows the topic's state. The claim is read when the batch is sent.
+    /// If set, the publisher claims to know the topic's state. The claim is evaluated when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
-    /// The flight in which the batch was sent. All batches of one flight go over the same relay (the link that forwards
-    /// one topic's batches), so that the owner accepts no batch after a refused one. Flights of later batches have
-    /// higher numbers.
+    /// The number of the flight in which the batch was sent; later flights have higher numbers. All batches of one
+    /// flight go over the same relay (the link that forwards one topic's batches), so that the owner accepts no batch
+    /// after a refused one.
     pub flight: u64,
-    /// The number of the topic's placement with which the batch was sent; 0 for an inbox. Later placements have higher
-    /// numbers, also those of a later topic with this name. A relay that was opened with an earlier placement may
+    /// The number of the topic's placement when the batch was sent; 0 for an inbox. Later placements have higher
+    /// numbers, even those of a later topic with this name. A relay that was opened under an earlier placement may
     /// belong to a deleted topic.
     pub placement: u64,
     pub(super) published_ns: u64,
-    /// Whether a node may have appended the batch although its response was lost.
+    /// Whether a node may have appended the batch: it was sent, but the response was lost.
     pub(super) may_be_appended: bool,
-    /// Whether the sender counts the batch among those that are on their way.
+    /// Whether the sender counts this batch among those that are on their way.
     pub(super) is_in_flight: bool,
     is_settled: bool,
 }
@@ -147,16 +147,17 @@ impl InFlightBatch {
         }
     }
 
-    /// The publisher's last acknowledged record of the partition.
+    /// The last record of the partition that was acknowledged to the publisher, if the publisher claims to know the
+    /// topic's state.
     ///
     /// # Errors
     ///
-    /// The publisher has lost the state: this batch was sent before the publisher learned of the loss.
+    /// The publisher no longer knows the state: this batch was sent before the publisher learned of the loss.
     pub fn last_acknowledged(&self) -> Result<Option<Position>, PublishError> {
         self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
     }
 
-    /// Reports the owner's response.
+    /// Reports the owner's response. The sender may keep a refused batch to try it again.
     pub fn complete(self, outcome: Result<Receipt, PublishError>) {
         match (self.sender.upgrade(), outcome) {
             (Some(sender), Err(error)) => sender.on_refused(self, error),
@@ -168,13 +169,13 @@ impl InFlightBatch {
         }
     }
 
-    /// Sets the final outcome.
+    /// Sets the final outcome of the batch.
     pub(super) fn end(mut self, outcome: Result<Receipt, PublishError>) {
         self.settle(outcome);
     }
 
-    /// Called if the batch was certainly not appended, because the node could not be reached or is not the owner. The
-    /// batch is sent to the next owner.
+    /// Called if the batch was certainly not appended: the node could not be reached, or is not the owner. The sender
+    /// then sends the batch to the next owner.
     pub fn not_appended(self, why: &str) {
         match self.sender.upgrade() {
             Some(sender) => sender.retry(self, why),
@@ -182,8 +183,8 @@ impl InFlightBatch {
         }
     }
 
-    /// Called if the response was lost. A batch with a producer's number is sent again; for any other batch, the
-    /// outcome is unknown.
+    /// Called if the response was lost. If the producer has numbered the batch, it is sent again; otherwise its outcome
+    /// is unknown.
     pub fn response_lost(mut self, why: &str) {
         if self.mark.is_some() {
             self.may_be_appended = true;
@@ -192,7 +193,7 @@ impl InFlightBatch {
         self.complete(Err(PublishError::Unknown(why.to_owned())));
     }
 
-    /// Appends the batch to a topic that this node owns now.
+    /// Appends the batch here, because this node now owns the topic.
     pub(super) fn append_to(&self, topic: &Topic) -> Result<Receipt, PublishError> {
         let batch = CheckedBatch::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
         let InFlightBatch { partition, mark, expect_last, .. } = *self;
@@ -220,7 +221,8 @@ impl Drop for InFlightBatch {
     }
 }
 
-/// The outcomes of forwarded batches, by ticket.
+/// The batches that have no outcome yet, and the outcomes that no publisher has read. Each batch has a ticket, a
+/// number.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     bytes_max: u64,
@@ -230,14 +232,14 @@ pub(crate) struct Tickets {
 #[derive(Debug, Default)]
 struct State {
     last: u64,
-    /// The bytes of all batches without a response.
+    /// The number of bytes in all batches without a response.
     bytes: u64,
-    /// The bytes of the batches without a response, by owner. A batch counts for the owner at the time of publishing;
-    /// `None` stands for an owner that was not known then.
+    /// The number of bytes in batches without a response, by owner. The owner is the one at the time of publishing;
+    /// `None` if it was not known then.
     bytes_by_owner: BTreeMap<Option<u64>, u64>,
     open: BTreeMap<u64, OpenTicket>,
     settled: BTreeMap<u64, Result<Receipt, PublishError>>,
-    /// Publishers that wait for room, by the owner of their batches.
+    /// Publishers that wait for room for another batch, by the owner to which the batch goes.
     room_waiters: BTreeMap<Option<u64>, Vec<Arc<Waiter>>>,
 }
 
@@ -288,22 +290,23 @@ impl Tickets {
         self.bytes_max.saturating_sub(state.bytes)
     }
 
-    /// Whether the batches for this owner take no more bytes than are free. Publishers that wait for room for this
-    /// owner are notified only while this is true.
+    /// Whether the batches for this owner take no more bytes than are free. Only then are publishers notified that wait
+    /// for room for this owner.
     fn has_room(&self, state: &State, owner: Option<u64>) -> bool {
         state.bytes_of(owner) <= self.free_bytes(state)
     }
 
     fn accepts(&self, state: &State, owner: Option<u64>, bytes: u64) -> bool {
-        // A batch is accepted whenever `has_room` is true. Otherwise `await_room` would notify its publisher at once,
-        // and the publisher would repeat the batch without a pause.
+        // Accept every batch while `has_room` is true. Otherwise `await_room` would notify the batch's publisher at
+        // once, and the publisher would try again and again without a pause.
         self.has_room(state, owner) || {
             let free_bytes = self.free_bytes(state).saturating_sub(bytes);
             state.bytes_of(owner) + bytes <= free_bytes.saturating_mul(TIMES_FREE_MAX)
         }
     }
 
-    /// Returns a ticket with which the publisher of a batch of `bytes` bytes for this owner can ask for the outcome.
+    /// Opens a ticket for a batch of `bytes` bytes to this owner. With the ticket, the publisher reads the batch's
+    /// outcome.
     pub(crate) fn open(&self, owner: Option<u64>, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
         if !self.accepts(&state, owner, bytes) {
@@ -336,8 +339,8 @@ impl Tickets {
         room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
     }
 
-    /// Takes the publishers for whose batches there is room. The room for one owner also grows with the outcomes of
-    /// batches for others.
+    /// Takes the publishers for whose batches there is room now. The outcome of a batch for one owner can also make
+    /// room for batches to other owners.
     fn take_room_waiters(&self, state: &mut State) -> Vec<Arc<Waiter>> {
         let awaited = state.room_waiters.keys().copied();
         let owners: Vec<_> = awaited.filter(|owner| self.has_room(state, *owner)).collect();
@@ -368,8 +371,8 @@ impl Tickets {
         });
     }
 
-    /// Notifies the publishers that wait for room for this owner, because a topic or an inbox has another owner now.
-    /// Publishers to other topics of the owner then wait again.
+    /// Notifies the publishers that wait for room for the owner `owner`, because one of its topics or inboxes has
+    /// another owner now. Publishers to its other topics then wait again.
     pub(crate) fn owner_changed(&self, owner: Option<u64>) {
         let waiters = self.state().room_waiters.remove(&owner).unwrap_or_default();
         waiters.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
@@ -421,7 +424,7 @@ mod tests {
             assert!(!fill(owner).is_empty(), "owner {owner}");
         }
         assert!(tickets.state().bytes <= 10_000);
-        // The first batch for an owner is accepted, whatever its size.
+        // The first batch for an owner is accepted even if it is larger than the limit.
         let large = tickets.open(Some(5), 20_000).unwrap();
         let small = tickets.open(None, 1).unwrap();
         let waiters = [1, 2].map(|owner| {

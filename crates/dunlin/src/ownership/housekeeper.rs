@@ -1,5 +1,5 @@
-//! The housekeeping thread for topics whose owner is unreachable: it requests another owner, sends the batches that
-//! wait, and feeds mirrors.
+//! The housekeeping thread for topics that other nodes own or have owned. If an owner is unreachable, the thread
+//! requests another owner. It also sends batches that wait, and restarts the feeds of mirrors.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
@@ -14,7 +14,7 @@ use crate::clock::steady_ns;
 /// The pause before failed work is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// A handle of the housekeeping thread, with which other code schedules the thread's work.
+/// A handle to the housekeeping thread. Other code uses it to give work to the thread.
 #[derive(Debug)]
 pub(super) struct OwnershipHousekeeper(Arc<Work>);
 
@@ -35,7 +35,7 @@ enum Job {
     Route(Weak<Route>),
     MirrorFeed(Arc<MirrorFeed>),
     Inbox(Weak<InboxRoute>),
-    /// Checks every topic, because a node has joined or left the cluster.
+    /// Check every topic, because a node has joined or left the cluster.
     All,
 }
 
@@ -45,7 +45,7 @@ impl OwnershipHousekeeper {
         let work = Arc::<Work>::default();
         let thread_work = Arc::clone(&work);
         let run = move || thread_work.run(&ownership);
-        // Without this thread, no new owner is found, and publishers receive `OWNER_AWAY`.
+        // Ignore the error. Without this thread, no new owner is found, and publishers receive `OWNER_AWAY`.
         let _ = thread::Builder::new().name("dunlin-owners".to_owned()).spawn(run);
         OwnershipHousekeeper(work)
     }
@@ -62,12 +62,12 @@ impl OwnershipHousekeeper {
         self.0.add(Duration::ZERO, Job::All);
     }
 
-    /// Sends the batches for an inbox after a pause, from a thread that holds no locks.
+    /// After a pause, sends the batches for an inbox. The thread holds no locks when it begins.
     pub(super) fn send_to_inbox_after(&self, route: Weak<InboxRoute>, pause: Duration) {
         self.0.add(pause, Job::Inbox(route));
     }
 
-    /// Feeds the mirror of a single subscriber again after a pause.
+    /// After a pause, starts this feed for a mirror that serves a single subscriber.
     pub(super) fn feed_after(&self, feed: Arc<MirrorFeed>, pause: Duration) {
         self.0.add(pause, Job::MirrorFeed(feed));
     }

@@ -1,22 +1,23 @@
-//! Publishes records to inboxes of other nodes. This is necessary because the requester and the service that replies
-//! may be connected to different nodes.
+//! Publishes records to inboxes of other nodes. This is necessary if a requester and the service that replies are
+//! connected to different nodes.
 //!
 //! An inbox is a topic of the node to which its session is connected. The subject of an inbox does not name this node.
-//! A record for an inbox of another node is sent to the node that accepted the inbox's last record. If that node does
-//! not have the inbox, the record is sent to one node after the other until it reaches the node that has the inbox. For
-//! a [reply inbox](crate::reply), the node first [queries](super::interest) the other nodes about the reply's subject.
-//! The response contains the name of the reply inbox, and records are then sent to this name. The cluster does not
-//! agree on inboxes, because each connection that sends requests opens an inbox for only a few seconds.
+//! This node therefore sends a record for another node's inbox to the node that accepted the last record for this
+//! inbox. If that node does not have the inbox, the record is sent to the other nodes, one after another, until one of
+//! them accepts it. For a [reply inbox](crate::reply), this node first [asks](super::interest) the other nodes about
+//! the reply's subject. The response contains the name of the reply inbox, and records are then sent to that name. The
+//! cluster does not agree on inboxes, because each connection that sends requests opens an inbox for only a few
+//! seconds.
 //!
 //! Invariants:
 //! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.
-//! - Records for one inbox leave the node in the order in which they were published. While the inbox's node is unknown,
-//!   only one batch is sent at a time. A batch that a node did not append is sent again before all newer batches, but
-//!   only when no other batch is still on its way.
+//! - Records for one inbox leave this node in the order in which they were published. Until a node has accepted a
+//!   record for the inbox, only one batch is sent at a time. A batch that a node did not append is sent again before
+//!   all newer batches, but only when no other batch is on its way.
 //!
-//! Limits: the node remembers [`INBOXES_MAX`] inboxes. It remembers the same number of reply subjects, each for
-//! [`REPLY_KNOWN_FOR`]. When a limit is reached, the node forgets all of them, and queries other nodes again. Inboxes
-//! with records that have no outcome yet are kept, unless all inboxes have such records.
+//! Limits: this node remembers at most [`INBOXES_MAX`] inboxes. It also remembers at most this number of reply
+//! subjects, each for [`REPLY_KNOWN_FOR`]. At a limit, this node forgets all of them, and asks other nodes again.
+//! Inboxes with records whose outcome is not known yet are kept, unless all inboxes have such records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -31,11 +32,12 @@ use crate::clock::{CLOCK, STEADY, steady_ns};
 use crate::inbox::FIRST_TOKEN;
 use crate::node::make_reducer;
 
-/// Maximum number of remembered inboxes of other nodes.
+/// Maximum number of other nodes' inboxes that this node remembers.
 const INBOXES_MAX: usize = 4_096;
-/// How long this node remembers what the other nodes have answered about a reply subject.
+/// How long this node remembers which node has the inbox for a reply subject.
 const REPLY_KNOWN_FOR: Duration = Duration::from_secs(5);
-/// The history size, in bytes, of the topic that represents another node's inbox. This topic contains no records.
+/// The history size, in bytes, of the topic that represents another node's inbox at this node. The topic never contains
+/// records, because they go to the other node.
 const HISTORY_BYTES: u64 = 64 << 10;
 
 /// Inboxes of other nodes to which this node has published.
@@ -44,9 +46,9 @@ pub(super) struct RemoteInboxes(Mutex<KnownInboxes>);
 
 #[derive(Debug, Default)]
 struct KnownInboxes {
-    /// The inboxes by the prefix of their subjects; reply inboxes by name.
+    /// The inboxes by the common prefix of their subjects, or for reply inboxes, by name.
     by_key: HashMap<Box<str>, KnownInbox>,
-    /// Reply subjects about which all other nodes have answered.
+    /// Reply subjects for which this node knows, after asking all other nodes, which node has the inbox.
     replies: HashMap<Box<str>, KnownReply>,
 }
 
@@ -59,27 +61,28 @@ struct KnownInbox {
 #[derive(Debug)]
 struct KnownReply {
     until_ns: u64,
-    /// The inbox at another node; `None` if this node has the inbox.
+    /// The inbox, if another node has it; `None` if this node has it.
     inbox: Option<RemoteInbox>,
 }
 
-/// An inbox at another node, with the route of records to it.
+/// An inbox at another node, with the route on which records are sent there.
 #[derive(Debug, Clone)]
 pub(crate) struct RemoteInbox {
-    /// The topic to publish to.
+    /// The topic at this node that represents the inbox. Records that are published to it go to the inbox.
     pub(crate) topic: Arc<Topic>,
     pub(crate) upstream: Arc<dyn Upstream>,
 }
 
-/// The route of records to one inbox at another node.
+/// The route on which this node sends records to one inbox at another node.
 #[derive(Debug)]
 pub(super) struct InboxRoute {
     this: Weak<InboxRoute>,
     ownership: Weak<Ownership>,
     name: Arc<str>,
-    /// The pattern of the inbox's subjects, or the name of a reply inbox, by which the other node finds the inbox.
+    /// The text by which the other node finds the inbox: the pattern of the inbox's subjects, or the name of a reply
+    /// inbox.
     address: Arc<str>,
-    /// The node that has the inbox; `None` if any node may have it.
+    /// The node that has the inbox, if it is known from the start; `None` if the node has to be found.
     fixed_node: Option<u64>,
     /// A lock that is held while a batch is sent, so that batches are sent in order.
     sending: Mutex<()>,
@@ -88,35 +91,37 @@ pub(super) struct InboxRoute {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The node that accepted the last record.
+    /// The node that accepted the last record for the inbox.
     owner: Option<u64>,
-    /// Batches that have to be sent, by ticket.
+    /// Batches that are still to be sent, by ticket.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// The number of batches that are on their way: they were sent, have no response yet, and were not returned for
-    /// another attempt.
+    /// The number of batches that are on their way: they were sent, and have neither received a response nor been
+    /// returned for another attempt.
     in_flight: usize,
-    /// The number of the present flight: the series of batches that are on their way to a node at the same time.
+    /// The number of the present flight. A flight is a series of batches that are on their way to a node at the same
+    /// time.
     flight: u64,
-    /// The ticket of the last batch that was sent.
+    /// The ticket of the batch that was sent last. While batches are on their way, a waiting batch with this ticket or
+    /// a lower one is a batch that was returned.
     sent_through: u64,
-    /// The last ticket that waited when the search for the inbox began. The result of the search applies to all tickets
-    /// up to this one.
+    /// The last ticket that waited when the search for the inbox's node began. If no node has the inbox, all batches up
+    /// to this ticket are refused.
     search_through: u64,
     /// The time before which no batch is sent.
     paused_until_ns: u64,
 }
 
-/// The next step for the waiting batches.
+/// The next step with the waiting batches.
 enum Next {
     Send(u64, InFlightBatch),
     Append(Arc<Topic>, InFlightBatch),
-    /// No node has the inbox. These batches are refused.
+    /// Refuse these batches, because no node has the inbox.
     End(Vec<InFlightBatch>),
 }
 
 impl Ownership {
-    /// The topic to publish to for an inbox at another node. `None` if the subject belongs to no inbox, or if the
-    /// cluster has no other node.
+    /// Returns the topic that represents the inbox to which `subject` belongs, so that a record can be published to
+    /// another node's inbox. `None` if the subject belongs to no inbox, or if the cluster has no other node.
     pub(crate) fn inbox(self: &Arc<Ownership>, subject: &str) -> Option<Arc<Topic>> {
         let (key, name, pattern) = split_subject(subject)?;
         if self.others().is_empty() {
@@ -125,25 +130,27 @@ impl Ownership {
         self.inbox_or_new(key, name, &pattern, None).map(|inbox| inbox.topic)
     }
 
-    /// The reply inbox of another node that accepts replies to this subject, if this node knows such an inbox.
+    /// The reply inbox at another node that accepts replies to this subject, if this node remembers one.
     pub(crate) fn known_reply_inbox(&self, subject: &str) -> Option<RemoteInbox> {
         let inboxes = lock(&self.inboxes.0);
         inboxes.replies.get(subject).filter(|reply| steady_ns() < reply.until_ns)?.inbox.clone()
     }
 
-    /// Whether this node must still query other nodes for the inbox of this subject.
+    /// Whether this node has to ask other nodes which of them has the reply inbox for this subject.
     pub(crate) fn needs_reply_query(&self, subject: &str) -> bool {
         let inboxes = lock(&self.inboxes.0);
         let is_known = inboxes.replies.get(subject).is_some_and(|reply| steady_ns() < reply.until_ns);
         !is_known && self.has_others()
     }
 
-    /// Remembers that this node has the reply inbox for the subject, and that no other node has a subscriber for it.
+    /// Remembers that this node has the reply inbox for the subject, and that no other node has a subscriber for the
+    /// subject.
     pub(crate) fn remember_local_reply_inbox(&self, subject: &str) {
         lock(&self.inboxes.0).add_reply(subject, None);
     }
 
-    /// Remembers that `node` has the reply inbox for the subject, and that no other node has a subscriber for it.
+    /// Remembers that `node` has the reply inbox for the subject, and that no other node has a subscriber for the
+    /// subject.
     pub(super) fn add_reply_inbox(
         self: &Arc<Ownership>,
         subject: &str,
@@ -213,9 +220,9 @@ impl KnownInboxes {
     }
 }
 
-/// Splits a subject of an inbox. Returns the key of the inbox at this node, and the inbox's name and pattern at its own
-/// node. The first two tokens of a subject select the inbox. A subject of exactly two tokens is an inbox with only this
-/// subject. Returns `None` if the subject belongs to no inbox.
+/// Returns the inbox to which a subject belongs: its key in [`KnownInboxes::by_key`], and its name and pattern at the
+/// node that has it. The first two tokens of a subject select the inbox; if the subject has no further tokens, it is
+/// the inbox's only subject. Returns `None` if the subject belongs to no inbox.
 fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
     let rest = subject.strip_prefix(FIRST_TOKEN)?.strip_prefix('.')?;
     match rest.find('.') {
@@ -228,8 +235,8 @@ fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
 }
 
 impl InboxRoute {
-    /// Whether records for the inbox have no outcome yet. If the node forgot the inbox, these records could lose their
-    /// order, or would not be sent to further nodes.
+    /// Whether the outcome of some records for the inbox is not known yet. If this node forgot the inbox now, these
+    /// records could lose their order, or would not be sent to further nodes.
     fn is_busy(&self) -> bool {
         let state = lock(&self.state);
         state.in_flight > 0 || !state.waiting.is_empty()
@@ -250,7 +257,7 @@ impl InboxRoute {
         }
     }
 
-    /// Sends the batches one after another. The caller holds [`InboxRoute::sending`].
+    /// Sends the waiting batches one after another. The caller holds [`InboxRoute::sending`].
     fn send_in_order(&self, ownership: &Ownership) {
         let mut last = None;
         while let Some(next) = self.next(ownership, last) {
@@ -269,7 +276,7 @@ impl InboxRoute {
     }
 
     /// Returns the next step, or `None` if no batch waits or none can be sent now. `last` is the ticket of the batch
-    /// that the previous step sent.
+    /// that was sent in the previous step.
     fn next(&self, ownership: &Ownership, last: Option<u64>) -> Option<Next> {
         let mut state = lock(&self.state);
         let (ticket, tried) =
@@ -283,7 +290,7 @@ impl InboxRoute {
             (Some(owner), _) => Some(owner),
             (None, Some(_)) => None,
             (None, None) => {
-                // The client may have reconnected to this node, so that the inbox is here.
+                // The client may have reconnected to this node. Then this node has the inbox now.
                 let here =
                     ownership.node_handle().and_then(|node| node.registry().get_pattern(&self.address));
                 if let Some(here) = here {
@@ -298,7 +305,7 @@ impl InboxRoute {
             state.search_through = through;
         }
         let Some(to) = to else {
-            // The result of the search applies only to batches that waited when it began.
+            // Refuse only the batches that already waited when the search for the inbox's node began.
             let through = state.search_through.max(ticket);
             let later = state.waiting.split_off(&(through + 1));
             let ended = std::mem::replace(&mut state.waiting, later);
@@ -315,7 +322,8 @@ impl InboxRoute {
         Some(Next::Send(to, batch))
     }
 
-    /// Takes back a batch that no node accepted. After the pause it is sent again, before all newer batches.
+    /// Takes back a batch that no node has accepted, and changes the state with `change`. After the pause, the batch is
+    /// sent again, before all newer batches.
     fn requeue(
         &self,
         ownership: &Ownership,
@@ -338,8 +346,8 @@ impl InboxRoute {
         if before != owner {
             ownership.tickets.owner_changed(before);
         }
-        // Sending runs on another thread, because this call reports a response and its caller holds a lock that sending
-        // needs.
+        // Let the housekeeping thread send the batch: the present call reports a response, and its caller holds a lock
+        // that sending needs.
         ownership.housekeeper.send_to_inbox_after(Weak::clone(&self.this), pause);
     }
 
@@ -374,8 +382,8 @@ impl Sender for InboxRoute {
         let refusals = batch.tried.iter().filter(|&&node| Some(node) == last_node).count();
         let is_of_owner = lock(&self.state).owner == last_node;
         if is_of_owner && refusals == 1 {
-            // The client may have closed the inbox and opened it again. The refused batch was sent to the closed inbox,
-            // so it is sent once more.
+            // The client may have closed the inbox and opened it again, while the batch was sent to the closed one. Try
+            // the same node once more.
             return self.requeue(&ownership, batch, PAUSE, |_| {});
         }
         self.requeue(&ownership, batch, Duration::ZERO, |state| {
@@ -416,7 +424,7 @@ impl Upstream for InboxRoute {
     fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if batch.relayed || ownership.others().is_empty() {
-            // The node that forwarded the record receives this error, and tries the next node.
+            // The batch comes from another node. On this error, that node tries the next node.
             return Err(self.no_inbox());
         }
         let _in_order = lock(&self.sending);
@@ -449,13 +457,13 @@ impl Upstream for InboxRoute {
             ownership.tickets.await_room(owner, waiter);
             let is_changed = lock(&self.state).owner != owner;
             if is_changed {
-                // The owner has changed before the waiter was registered.
+                // The owner has changed before the waiter was registered, so nothing else would notify the waiter.
                 waiter.notify(Waiter::ROOM);
             }
         }
     }
 
-    /// Does nothing. This topic is in no registry, so no subscriber reads it.
+    /// Does nothing: the topic is in no registry, so that no subscriber reads it.
     fn start_feed(&self, _log: &Arc<Log>, _start: Start) {}
 
     fn private_mirror(&self, _log: &Arc<Log>, _start: Start, _registered: bool) -> Option<Arc<Log>> {

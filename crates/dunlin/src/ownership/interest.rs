@@ -1,18 +1,19 @@
-//! Asks the other nodes of the cluster whether they have a subscriber for a subject. This is called interest.
+//! Asks the other nodes of the cluster whether they have a subscriber for a subject. A node that has one is called
+//! interested in the subject.
 //!
-//! No node keeps a list of the others' subscriptions. Before it publishes a request, or a record that needs a new
-//! topic, a node queries all others at once. If one node responds that it has a subscriber, the node does not wait for
-//! the others. A reply inbox accepts the reply only if no other node has a subscriber. For replies, the node therefore
-//! waits for all responses.
+//! No node keeps a list of the other nodes' subscriptions. Before a node publishes a request, or a record for which it
+//! would have to create a topic, it asks all other nodes at once. Once one node responds that it has a subscriber, the
+//! asking node does not wait for the others. Before it publishes a reply, it waits for all responses: a reply goes to a
+//! reply inbox only if no node has another subscriber for the reply's subject.
 //!
 //! Invariant: a node assumes that a subject has no subscriber only if every other member has responded that it has
-//! none. A member that does not respond may have a subscriber. Replies are an exception: if a member does not respond,
-//! the node assumes that this member has no subscriber, because a requester waits for each reply. Otherwise, while a
-//! member is unreachable, a topic would be created for each reply.
+//! none. A member that does not respond may have a subscriber. For replies, a member that does not respond is assumed
+//! to have no subscriber, because a requester waits for each reply. Otherwise, while a member is unreachable, a topic
+//! would be created for each reply.
 //!
-//! Limits: [`REMEMBERED_MAX`] subjects with a subscriber elsewhere are remembered, each for [`REMEMBERED_FOR`]. During
-//! that time, a request may be published although the last subscriber has left. A node that did not respond is not
-//! queried for the next five seconds.
+//! Limits: at most [`REMEMBERED_MAX`] subjects that have a subscriber at another node are remembered, each for
+//! [`REMEMBERED_FOR`]. During that time, a request may be published although the last subscriber has left. A node that
+//! did not respond is not asked for the next five seconds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -32,46 +33,46 @@ use crate::waiting::TopicFuture;
 const REMEMBERED_MAX: usize = 4_096;
 const REMEMBERED_FOR: Duration = Duration::from_millis(100);
 
-/// The result of an [`InterestQuery`]: whether a node has subscribers for a subject, and the node's inbox for replies
+/// A node's response to an [`InterestQuery`]: whether the node has subscribers for a subject, and its inbox for replies
 /// to the subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Whether the node has a subscriber for the subject.
     pub is_subscribed: bool,
-    /// Name and pattern of the node's reply inbox that accepts replies to the subject.
+    /// The name and the pattern of the node's reply inbox that accepts replies to the subject, if there is one.
     pub inbox: Option<(String, String)>,
-    /// The user of the node's inbox whose pattern is that of the query; empty if no user is known, `None` if the node
+    /// The user of the node's inbox with the same pattern as the query. Empty if no user is known; `None` if the node
     /// has no such inbox.
     pub inbox_user: Option<String>,
 }
 
-/// A query that asks one node whether it has subscribers for a subject. If the query is dropped, the node counts as a
-/// node that did not respond.
+/// A query that asks one node whether it has subscribers for a subject. Dropping the query without a response means
+/// that the node did not respond.
 #[derive(Debug)]
 pub struct InterestQuery {
     node: u64,
     round: Arc<InterestRound>,
 }
 
-/// The reason for a query, which decides how a missing response counts.
+/// The reason for a query. It decides what is assumed about a node that does not respond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QueryPurpose {
-    /// A record will be published. A node that does not respond may have a subscriber.
+    /// A record is to be published. A node that does not respond may have a subscriber.
     Record,
-    /// A reply will be published. A node that does not respond is assumed to have no subscriber.
+    /// A reply is to be published. A node that does not respond is assumed to have no subscriber.
     Reply,
-    /// A client opens an inbox of this pattern, and no other user may have such an inbox. A node that does not respond
-    /// is assumed to have no such inbox.
+    /// A client of this user opens an inbox with the query's pattern, and no other user may have such an inbox. A node
+    /// that does not respond is assumed to have none.
     InboxOfOtherUser(String),
 }
 
-/// The queries to all other nodes about one subject.
+/// The queries about one subject, which are sent to all other nodes at the same time.
 #[derive(Debug)]
 struct InterestRound {
     ownership: Weak<Ownership>,
     pattern: Arc<str>,
     purpose: QueryPurpose,
-    /// The time until which nodes have to respond, by the node's clock.
+    /// The time until which the nodes have to respond, by the monotonic clock.
     until_ns: u64,
     state: Mutex<State>,
 }
@@ -79,14 +80,14 @@ struct InterestRound {
 #[derive(Debug)]
 struct State {
     unanswered: Vec<u64>,
-    /// The node that has a reply inbox for the subject, with the inbox's name and pattern.
+    /// The first node that has responded with a reply inbox for the subject, and the inbox's name and pattern.
     reply_inbox: Option<(u64, (String, String))>,
     /// Whether at least one node did not respond.
     is_uncertain: bool,
     outcome: Option<oneshot::Sender<Result<bool, TopicError>>>,
 }
 
-/// Subjects for which another node has a subscriber, each with the time at which this knowledge expires.
+/// Subjects for which some other node has a subscriber, each with the time at which this knowledge expires.
 #[derive(Debug, Default)]
 pub(super) struct InterestCache(Mutex<HashMap<Box<str>, u64>>);
 
@@ -116,12 +117,13 @@ impl InterestQuery {
         self.round.on_response(self.node, Some(interest));
     }
 
-    /// Reports that the node will not respond to the query.
+    /// Reports that the node has not responded to the query, or will not.
     pub fn fail(&self) {
         self.round.on_response(self.node, None);
     }
 
-    /// Whether the query's result is no longer needed.
+    /// Whether a response to the query is no longer needed. If the time for a response has passed, also reports that
+    /// the node has not responded.
     pub fn is_over(&self) -> bool {
         if lock(&self.round.state).outcome.is_none() {
             return true;
@@ -158,8 +160,8 @@ impl InterestRound {
         let is_first_inbox = !is_of_user && reply_inbox.is_some() && state.reply_inbox.is_none();
         let is_found = match &self.purpose {
             QueryPurpose::InboxOfOtherUser(user) => inbox_user.is_some_and(|other| other != *user),
-            // The first reply inbox that is found does not count as a subscriber. If a second node also has a reply
-            // inbox for the subject, the subject counts as subscribed.
+            // The first reply inbox does not count as a subscriber. A second one at another node does, because then
+            // clients of two nodes wait for the reply.
             _ => (is_subscribed || reply_inbox.is_some()) && !is_first_inbox,
         };
         if is_first_inbox && let Some(inbox) = reply_inbox {
@@ -177,20 +179,20 @@ impl InterestRound {
                 None => {}
             }
         }
-        // The send fails if the caller has stopped waiting.
+        // Ignore the error: the caller has stopped waiting.
         let _ = outcome.send(Ok(is_found || is_uncertain || reply_inbox.is_some()));
     }
 }
 
 impl Ownership {
-    /// Whether another node has a subscriber for the pattern. If a reply inbox accepts the subject, this node remembers
-    /// the inbox.
+    /// Whether another node has a subscriber for the pattern. If that is a reply inbox for the subject, this node
+    /// remembers the inbox.
     pub(crate) fn has_remote_subscriber(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Record)
     }
 
-    /// Whether another node has a subscriber for a reply's subject. This differs from `has_remote_subscriber` in one
-    /// case: a node that does not respond is assumed to have no subscriber.
+    /// Whether another node has a subscriber for the subject of a reply. Unlike in `has_remote_subscriber`, a node that
+    /// does not respond is assumed to have no subscriber.
     pub(crate) fn has_remote_reply_subscriber(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Reply)
     }
@@ -219,13 +221,13 @@ impl Ownership {
     }
 }
 
-/// The subject that equals a pattern without wildcards; `None` for a pattern with wildcards.
+/// The pattern as a subject; `None` if the pattern has wildcards.
 fn subject_of(pattern: &Pattern) -> Option<Subject<'_>> {
     Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal())
 }
 
 impl Node {
-    /// Returns this node's subscribers and inbox for a subject or pattern.
+    /// This node's response to another node's query about a subject or pattern.
     pub fn local_interest(&self, pattern: &Pattern) -> Interest {
         let is_subscribed = self.is_subscribed_locally(pattern);
         let inbox = subject_of(pattern).and_then(|subject| self.offer_reply_inbox(subject));
@@ -240,8 +242,7 @@ impl Node {
         }
     }
 
-    /// Whether the cluster has a subscriber for the pattern. Returns `None` if this node cannot know it without a
-    /// query.
+    /// Whether the cluster has a subscriber for the pattern. Returns `None` if this node has to ask the other nodes.
     fn known_interest(&self, pattern: &Pattern) -> Option<bool> {
         if self.is_subscribed_locally(pattern) {
             return Some(true);
@@ -255,9 +256,9 @@ impl Node {
         }
     }
 
-    /// Whether a subscriber in the cluster reads records for the pattern, waits for a topic with this pattern, or may
-    /// read such records later because their topic is durable. If this node has no such subscriber, it queries all
-    /// other nodes. For code that must not wait.
+    /// Whether the cluster has a subscriber for the pattern. Subscribers that wait for a topic with this pattern also
+    /// count, and so do durable topics, whose records can be read later. If this node has no subscriber, it asks all
+    /// other nodes. For code that must not block.
     pub fn has_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         if let Some(has_subscriber) = self.known_interest(pattern) {
             return TopicFuture::ready(Ok(has_subscriber));
@@ -268,8 +269,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has a subscriber for a reply's subject. A node that does not respond is assumed to have no
-    /// subscriber. For code that must not wait.
+    /// Whether another node has a subscriber for the subject of a reply. A node that does not respond is assumed to
+    /// have none. For code that must not block.
     pub fn has_remote_reply_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.has_remote_reply_subscriber(pattern.as_str()),
@@ -277,8 +278,8 @@ impl Node {
         }
     }
 
-    /// Whether another node has the inbox of this pattern for another user, for code that must not wait. A node that
-    /// does not respond is assumed to have no such inbox.
+    /// Whether another node has an inbox with this pattern that belongs to another user than `user`. A node that does
+    /// not respond is assumed to have none. For code that must not block.
     pub fn is_inbox_of_other_user_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => {
@@ -288,10 +289,10 @@ impl Node {
         }
     }
 
-    /// Like [`has_subscriber_async`](Node::has_subscriber_async), but for code that may wait.
+    /// Like [`has_subscriber_async`](Node::has_subscriber_async), but blocks until the result is known.
     pub fn has_subscriber(&self, subject: Subject<'_>) -> bool {
         let pattern = Pattern::from(subject);
-        // If this node cannot know the answer without a query, it assumes that there is a subscriber.
+        // If the other nodes cannot be asked, assume that there is a subscriber.
         self.known_interest(&pattern)
             .unwrap_or_else(|| block_on(self.has_subscriber_async(&pattern)).unwrap_or(true))
     }

@@ -1,4 +1,5 @@
-//! The node's lease. While it lasts, the node is a member and may own volatile topics.
+//! Begins and renews this node's lease. While the lease lasts, the node is a member of the cluster and may own volatile
+//! topics.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -11,26 +12,27 @@ use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::steady_ns;
 
-/// How many times a node renews its lease within the lease's time to live.
+/// How many times the node renews its lease within the lease's time to live.
 const RENEWALS_PER_TTL: u32 = 4;
-/// Clocks may drift by the fraction 1 ÷ `DRIFT_PART` of a duration. An owner therefore stops appending when this
-/// fraction of its lease's time to live is still left.
+/// The clocks of two nodes may drift apart by the fraction 1 ÷ `DRIFT_PART` of a duration. An owner therefore stops
+/// appending when this fraction of its lease's time to live is still left.
 const DRIFT_PART: u32 = 20;
-/// The largest number of topics for which one command begins new epochs.
+/// The maximum number of topics for which one proposal begins new epochs.
 const BATCH_MAX: usize = 1_024;
-/// The interval at which a waiting thread checks whether this node has learned of a change.
+/// The interval at which a thread checks whether this node knows of its new lease.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Ownership {
-    /// Makes the node a member until it leaves the cluster or stops; `value` describes the node to the other nodes.
-    /// Call this when the node [has applied](Ownership::apply_state) everything on which the cluster has agreed so far.
+    /// Makes this node a member of the cluster until it leaves or stops. `value` describes this node to the other
+    /// nodes. Call this after the node [has applied](Ownership::apply_state) everything on which the cluster has agreed
+    /// so far.
     pub fn begin_membership(self: &Arc<Ownership>, value: Vec<u8>) -> std::io::Result<()> {
         let (this, ttl) = (Arc::downgrade(self), self.limits.lease_ttl);
         let run = move || keep_alive(&this, ttl, &value);
         thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run).map(drop)
     }
 
-    /// Begins a lease and makes the node a member under it. Returns the lease's id, or `None` if the node did not
+    /// Begins a lease, and makes this node a member under it. Returns the lease's number, or `None` if the node did not
     /// become a member.
     fn begin_lease(&self, ttl: Duration, value: &[u8]) -> Option<u64> {
         let requested_ns = steady_ns();
@@ -41,8 +43,8 @@ impl Ownership {
         };
         let enlist = ControlCommand::Enlist { node: self.id, lease, value };
         self.peers.propose(&enlist).ok()?;
-        // The cluster may have chosen other owners since the previous lease ended. When this node knows of the new
-        // lease, it also knows of those owners.
+        // Wait until this node knows of the new lease. Then it also knows which other owners the cluster has chosen
+        // since the previous lease ended.
         let until_ns = requested_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
@@ -58,11 +60,11 @@ impl Ownership {
         Some(lease)
     }
 
-    /// Begins a new epoch of every volatile topic that is assigned to this node, because a restart has lost the records
-    /// of these topics. Returns whether all of these topics have a new epoch.
+    /// Begins a new epoch of every volatile topic that belongs to this node, because the restart has lost the topics'
+    /// records. Returns `false` if some of these topics have no new epoch.
     fn begin_new_epochs(self: &Arc<Ownership>) -> bool {
         {
-            // A topic that is assigned to this node after this block is new, and needs no new epoch.
+            // A topic that is given to this node from now on has no lost records, and needs no new epoch.
             let _registry_update = lock(&self.registry_update);
             self.has_begun_epochs.store(true, Ordering::Release);
         }
@@ -84,7 +86,7 @@ impl Ownership {
                 route.apply_placement(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
-            // Another node owns the topic, and this node learns of that owner from the watch.
+            // Another node owns the topic now. This node learns from the watch which node that is.
             Err(ClusterCommandError::Refused(_)) => all,
             Ok(_) | Err(ClusterCommandError::Away(_)) => false,
         })
@@ -98,7 +100,7 @@ impl Ownership {
                 true
             }
             Ok(_) => false,
-            // The cluster has no leader at present; a later renewal may be in time.
+            // The cluster has no leader at present. The next renewal may still be in time.
             Err(_) => true,
         }
     }

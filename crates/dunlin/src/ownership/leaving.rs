@@ -1,4 +1,4 @@
-//! Leaving a cluster: a node hands its volatile topics over to other nodes and then ends its lease.
+//! Lets a node leave its cluster: the node hands its volatile topics over to other nodes, and then ends its lease.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,14 +14,15 @@ use crate::clock::steady_ns;
 use crate::node::Node;
 use crate::registry::NameRanges;
 
-/// The interval at which the node checks whether the other nodes have all records.
+/// The interval at which the leaving node checks whether the new owners have received all records.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// The new owner of a topic gets at least this time to fetch the topic's records.
+/// The leaving node waits at least this long, so that the new owners can begin to fetch records.
 const FETCH_TIME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {
-    /// Moves the node's volatile topics to other nodes and ends its membership. If a topic does not move within the
-    /// time `within`, another node becomes its owner with only those records that the new owner has already read.
+    /// Hands this node's volatile topics over to other nodes, and ends the node's membership. If a topic cannot be
+    /// handed over within the time `within`, another node becomes its owner later, and has only those records that it
+    /// has already read.
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);
@@ -37,7 +38,7 @@ impl Ownership {
         self.lease_until_ns.store(0, Ordering::Release);
         let lease = self.enlisted.load(Ordering::Acquire);
         if lease != 0 && self.is_alive(self.id) {
-            // If this fails, the lease ends when its time to live has passed.
+            // If the command fails, the lease ends when its time to live has passed.
             let _ = self.peers.propose(&ControlCommand::Revoke { lease });
         }
     }
@@ -56,7 +57,7 @@ impl Ownership {
 }
 
 impl Node {
-    /// Whether subscribers of other nodes have not yet read all records of a durable topic of this node.
+    /// Whether some mirror at another node has not yet read all records of a durable topic of this node.
     pub fn has_lagging_mirrors(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
         let is_behind = |subscriber: &SubscriberInfo| is_mirror(subscriber) && subscriber.lag > 0;

@@ -1,16 +1,16 @@
-//! Memberships in `share` groups whose topic another node owns.
+//! Memberships of this node's subscribers in `share` groups whose topic another node owns.
 //!
-//! A membership follows its topic to each new owner. If this node becomes the owner, the member joins the
+//! When the topic moves, a membership moves to the new owner. If this node becomes the owner, the member joins the
 //! group here.
 //!
-//! When a member leaves, the owner stops delivering records to it, and sends a confirmation after the last record. The
-//! member reads all records up to this confirmation. The owner gives unconsumed records to other members. This node
-//! therefore reports consumed records, not received ones.
+//! When a member leaves, the owner stops sending records to it, and sends a confirmation after the last record. The
+//! member still reads the records that arrive before this confirmation. The owner gives unconsumed records to other
+//! members. This node therefore reports to the owner which records were consumed, not which ones arrived.
 //!
 //! Invariant: a record is delivered at most once. A group at the next owner begins with that owner's epoch.
 //!
-//! Limits: [`UNREAD_RECORDS_MAX`] and [`UNREAD_BYTES_MAX`]; when one of them is reached, this node accepts no more
-//! records from the owner.
+//! Limits: at most [`UNREAD_RECORDS_MAX`] records and about [`UNREAD_BYTES_MAX`] bytes that the member has not read. At
+//! one of these limits, this node takes no more records from the owner.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
@@ -22,9 +22,9 @@ use super::route::Route;
 use super::{Ownership, housekeeper, lock};
 use crate::refusal::Refused;
 
-/// The largest number of received records that the member has not read.
+/// The maximum number of records that have arrived and that the member has not read.
 const UNREAD_RECORDS_MAX: usize = 1_024;
-/// The largest total size of received records that the member has not read, bytes.
+/// The maximum size of the records that have arrived and that the member has not read, bytes.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
 
 /// The options with which a member joins a share group at another node.
@@ -34,13 +34,13 @@ pub struct RemoteMemberOptions {
     pub group: String,
     /// The member's name, which operators see.
     pub member: String,
-    /// The user whose number of groups increases if this member creates the group.
+    /// The user to whose groups the group counts if this member creates it.
     pub user: Option<String>,
-    /// Whether the group remains when its last member has left.
+    /// Whether the group continues to exist after its last member has left.
     pub lasting: bool,
 }
 
-/// The membership of a subscriber in a share group whose topic another node owns.
+/// The membership of a subscriber at this node in a share group whose topic another node owns.
 #[derive(Debug)]
 pub struct RemoteMembership {
     /// The topic's name.
@@ -48,9 +48,9 @@ pub struct RemoteMembership {
     /// The options with which the member joins the group.
     pub options: RemoteMemberOptions,
     route: Weak<Route>,
-    /// The waiter and the token with which the member is notified of events.
+    /// The waiter that is notified of events for the member, and the token of these notifications.
     wakeup: (Arc<Waiter>, u32),
-    /// The number of partitions of the topic that the member reads.
+    /// The number of the topic's partitions, as far as this node knows.
     partitions: usize,
     state: Mutex<State>,
 }
@@ -58,46 +58,48 @@ pub struct RemoteMembership {
 #[derive(Debug)]
 struct State {
     start: Start,
-    /// The epoch of the volatile topic when the membership began; 0 for a durable topic. If this membership creates the
-    /// group and starts at new records, the group delivers all records of later epochs.
+    /// The topic's epoch when the membership began; 0 for a durable topic. If the member creates the group and starts
+    /// at new records, the group delivers all records of later epochs.
     joined_epoch: u32,
-    /// Whether the membership's request is pending or accepted.
+    /// Whether an owner was asked for the membership, and has not refused or ended it since.
     is_requested: bool,
     /// Whether no owner has responded to a request for the membership yet.
     awaits_first_response: bool,
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
-    /// Whether the membership ends after the records that were already sent.
+    /// Whether the member has asked the owner to send no more records. The membership then ends after the records that
+    /// were already sent.
     is_ending: bool,
     has_left: bool,
-    /// The number of owners that have ended the membership. Records that arrived under a lower number are not reported
-    /// to the present owner.
+    /// How often an owner has ended the membership. Records that arrived under a lower number came from an earlier
+    /// owner, and are not reported to the present one.
     term: u32,
-    /// For each partition, the last consumed record that was not yet reported to the owner.
+    /// For each partition, the last consumed record, unless it was already reported to the owner.
     consumed: Vec<(u16, Position)>,
 }
 
-/// An event that a member of a remote group receives from the topic's owner.
+/// An event for the member, received from the topic's owner.
 #[derive(Debug)]
 pub(crate) enum RemoteEvent {
     /// A record with its frame.
     Record { partition: u16, position: Position, frame: Box<[u8]>, term: u32 },
-    /// A notice for the member, such as the gap for records that the whole group has lost.
+    /// A notice, such as a gap for records that the whole group has lost.
     Notice(Notice),
 }
 
-/// The reason why a member receives no more events from another node.
+/// The reason why the member receives no more events from another node.
 #[derive(Debug, Clone)]
 pub(crate) enum RemoteEnd {
-    /// This node owns the topic now. If the member creates the group here, the group starts at this position.
+    /// This node owns the topic now. If the member creates the group at this node, the group starts at this position.
     MovedHere(Start),
     /// The membership was refused, or the topic was deleted.
     Ended(SubscribeError),
 }
 
 impl Ownership {
-    /// Requests a membership from the topic's owner. When there are events, `wakeup` is notified.
+    /// Asks the topic's owner for a membership. `wakeup` is notified of events for the member. Returns `None` if this
+    /// node does not know another owner of the topic.
     pub(crate) fn join_remote(
         self: &Arc<Ownership>,
         topic: &Topic,
@@ -133,22 +135,22 @@ impl Ownership {
 }
 
 impl RemoteMembership {
-    /// The start of the group if this member creates it.
+    /// The position at which the group starts, if this member creates it.
     pub fn start(&self) -> Start {
         lock(&self.state).start
     }
 
-    /// Whether the membership is still needed, because the member has not left.
+    /// Whether the membership is still needed. It is not once the member has left.
     pub fn is_needed(&self) -> bool {
         !lock(&self.state).has_left
     }
 
-    /// Whether the owner has to stop delivering records to this member.
+    /// Whether the owner should send no more records to this member.
     pub fn is_ending(&self) -> bool {
         lock(&self.state).is_ending
     }
 
-    /// For each partition, the last record that was consumed since the previous call.
+    /// For each partition in which records were consumed since the previous call, the last such record.
     pub fn take_consumed(&self) -> Vec<(u16, Position)> {
         std::mem::take(&mut lock(&self.state).consumed)
     }
@@ -159,17 +161,17 @@ impl RemoteMembership {
         state.unread.len() < UNREAD_RECORDS_MAX && state.unread_bytes < UNREAD_BYTES_MAX
     }
 
-    /// Takes a record's frame from the owner.
+    /// Takes a record that the owner has sent; `frame` is the record's frame.
     pub fn receive_record(&self, partition: u16, position: Position, frame: &[u8]) {
         if usize::from(partition) >= self.partitions {
-            // The topic was deleted and created again with more partitions, and this node does not know that yet.
+            // The topic was deleted, and created again with more partitions. This node does not know that yet.
             return self.close();
         }
         let term = lock(&self.state).term;
         self.push(RemoteEvent::Record { partition, position, frame: frame.into(), term }, frame.len());
     }
 
-    /// Takes a notice from the owner.
+    /// Takes a notice that the owner has sent.
     pub fn receive_notice(&self, notice: Notice) {
         match notice {
             Notice::Deleted { .. } => self.close(),
@@ -177,8 +179,8 @@ impl RemoteMembership {
         }
     }
 
-    /// Called when the owner has ended or refused the membership. Unless the reason is final, the membership is
-    /// requested from the present owner again.
+    /// Called when the owner has ended or refused the membership. If the reason `why` is temporary, the present owner
+    /// is asked again.
     pub fn ended(&self, why: &SubscribeError) {
         if self.is_ending() {
             return self.close();
@@ -201,12 +203,12 @@ impl RemoteMembership {
         }
     }
 
-    /// Called when the topic was deleted.
+    /// Ends the membership because the topic was deleted, or because the member needs no more records.
     pub(super) fn close(&self) {
         self.end(RemoteEnd::Ended(SubscribeError::Closed));
     }
 
-    /// Called when this node has become the owner of the topic, in this epoch.
+    /// Called when this node has become the topic's owner, in the epoch `epoch`.
     pub(super) fn move_here(&self, epoch: u32) {
         {
             let mut state = lock(&self.state);
@@ -219,13 +221,13 @@ impl RemoteMembership {
         self.notify();
     }
 
-    /// Whether the membership still has to be requested from an owner: no request is pending or accepted.
+    /// Whether an owner still has to be asked for the membership.
     pub(super) fn is_unplaced(&self) -> bool {
         lock(&self.state).is_unplaced()
     }
 
-    /// Returns whether the caller has to request the membership from the owner of this epoch: `false` if another thread
-    /// has sent a request already, or if no request is needed. An owner that received two requests would keep two
+    /// Returns whether the caller has to ask the owner of this epoch for the membership. The result is `false` if
+    /// another thread has already done so, or if no owner has to be asked. An owner that was asked twice would keep two
     /// members for this membership, and could not tell which of them has ended.
     #[must_use]
     pub(super) fn begin_request(&self, epoch: u32) -> bool {
@@ -239,11 +241,11 @@ impl RemoteMembership {
     }
 
     /// Called when the owner has accepted the membership, in a group that delivers records of `epoch`. If the member
-    /// later joins another group, at another owner or after a lost connection, that group delivers no records of
+    /// later joins another group, at another owner or after a lost connection, that group does not deliver records of
     /// `epoch` again.
     ///
-    /// `epoch` may differ from the epoch for which the membership was requested: a durable topic begins an epoch with
-    /// each start of its owner, and an owner that does not know yet that its topic has moved accepts the member in the
+    /// `epoch` may differ from the epoch for which the owner was asked. A durable topic begins an epoch with each start
+    /// of its owner. And an owner that does not know yet that its topic has moved accepts the member in the topic's
     /// previous epoch.
     pub fn on_accepted(&self, epoch: u32) {
         let is_first_response = {
@@ -262,7 +264,8 @@ impl RemoteMembership {
         }
     }
 
-    /// Whether the first request for the membership has no response yet. The member is notified of the response.
+    /// Whether an owner was asked for the membership for the first time and has not responded yet. The member is
+    /// notified of the response.
     pub(crate) fn is_joining(&self) -> bool {
         let state = lock(&self.state);
         state.is_requested && state.awaits_first_response && state.outcome.is_none()
@@ -280,13 +283,14 @@ impl RemoteMembership {
         Ok(next)
     }
 
-    /// Whether an event is available, or the membership has ended. If not, the member is notified of the next event.
+    /// Whether an event is available or the membership has ended. Otherwise, the member is notified of the next event.
     pub(crate) fn has_events(&self) -> bool {
         let state = lock(&self.state);
         !state.unread.is_empty() || state.outcome.is_some()
     }
 
-    /// Called when the member has consumed this record and all before it.
+    /// Called when the member has consumed the record at `position` and all records before it in the partition. `term`
+    /// is the value of `State::term` with which the record arrived.
     pub(crate) fn record_consumed(&self, term: u32, partition: u16, position: Position) {
         let mut state = lock(&self.state);
         if term != state.term {
@@ -298,8 +302,8 @@ impl RemoteMembership {
         }
     }
 
-    /// Asks the owner to stop delivering records. [`next`](RemoteMembership::next) then ends after the records that
-    /// were sent before.
+    /// Asks the owner to send no more records. [`next`](RemoteMembership::next) still returns the records that were
+    /// already sent, and then ends.
     pub(crate) fn stop_delivery(&self) {
         let is_requested = {
             let mut state = lock(&self.state);
@@ -348,9 +352,9 @@ impl State {
         !self.is_requested && self.outcome.is_none() && !self.is_ending && !self.has_left
     }
 
-    /// Called before the membership is requested from the node that owns the topic since `epoch`. If no owner has
-    /// accepted the membership yet, a member that starts at new records also receives the records of the owner's epoch,
-    /// provided that this epoch began after the membership.
+    /// Called before the owner of the epoch `epoch` is asked for the membership. If no owner has accepted the
+    /// membership yet, and it began in an earlier epoch, a member that starts at new records receives all records of
+    /// the epoch `epoch`.
     fn include_later_epochs(&mut self, epoch: u32) {
         if self.start == Start::Latest && (1..epoch).contains(&self.joined_epoch) {
             self.start = Start::After(Position { epoch: self.joined_epoch, seq: 0 });
@@ -358,7 +362,7 @@ impl State {
     }
 }
 
-/// Whether the error is temporary, because the topic has another owner or the node could not be reached.
+/// Whether the error is temporary: the topic has another owner, or the node could not be reached.
 fn is_temporary(why: &SubscribeError) -> bool {
     match why {
         SubscribeError::Connection(_)
@@ -412,8 +416,8 @@ mod tests {
         Start::After(Position { epoch, seq: 0 })
     }
 
-    /// In epoch 9, the topic has moved back to a node that owned it before. This node learns of the move before that
-    /// owner does. The owner therefore accepts the member in the group of epoch 5, which has no record of epoch 9.
+    /// In epoch 9, the topic has moved back to a node that owned it before. This node knows that, but the owner does
+    /// not yet. The owner therefore accepts the member in its group of epoch 5, which has no record of epoch 9.
     #[test]
     fn member_resumes_after_the_accepted_not_the_requested_epoch() {
         let member = membership();
@@ -444,7 +448,8 @@ mod tests {
         assert!(ended.begin_request(3) && !ended.is_joining(), "only the first response is awaited");
     }
 
-    /// An owner that knows of more moves than this node accepts the member in a later epoch than requested.
+    /// If the owner knows of more moves of the topic than this node, it accepts the member in a later epoch than
+    /// requested.
     #[test]
     fn group_member_never_resumes_before_its_highest_accepted_epoch() {
         let member = membership();
@@ -457,8 +462,8 @@ mod tests {
         assert_eq!(member.start(), after(9));
     }
 
-    /// Two threads look for memberships to request: a thread that joins a group, and the housekeeping thread. Without a
-    /// guard, both would send a request to the owner of a topic that has just moved, and the owner would keep two
+    /// Two threads look for memberships that no owner was asked for: a thread that joins a group, and the housekeeping
+    /// thread. Without a guard, both would ask the owner of a topic that has just moved, and the owner would keep two
     /// members for one membership.
     #[test]
     fn only_one_thread_requests_a_group_membership() {
@@ -466,7 +471,7 @@ mod tests {
         let count_requests = |member: &RemoteMembership| {
             let barrier = Barrier::new(2);
             let request = || {
-                // Both threads check before one of them sends a request.
+                // Both threads check before one of them asks the owner.
                 assert!(member.is_unplaced());
                 barrier.wait();
                 u32::from(member.begin_request(5))
@@ -477,7 +482,7 @@ mod tests {
             })
         };
         assert_eq!(count_requests(&member), 1);
-        // While the membership is requested from another node, `move_here` has no effect.
+        // Another node was asked for the membership, so `move_here` has no effect.
         member.move_here(9);
         assert!(!member.has_events());
         member.ended(&SubscribeError::Closed);
@@ -487,7 +492,7 @@ mod tests {
         assert!(member.has_events() && !member.begin_request(9));
     }
 
-    /// All records of the next owner's epoch are newer than the membership.
+    /// All records of the next owner's epoch are published after the membership began.
     #[test]
     fn retried_group_join_starts_after_the_epoch_of_the_first_try() {
         let member = membership();
@@ -501,8 +506,8 @@ mod tests {
         assert_eq!(member.start(), after(3));
     }
 
-    /// A durable topic begins an epoch with each start of its owner. The epoch on which the cluster has agreed stays
-    /// the same.
+    /// A durable topic begins an epoch with each start of its owner, without the cluster. The cluster still knows only
+    /// the epoch on which it agreed when the topic was created.
     #[test]
     fn member_resumes_after_the_epoch_in_which_it_was_last_accepted() {
         let member = membership();

@@ -1,4 +1,5 @@
-//! Updates this node's topics to the state on which the cluster has agreed, and proposes changes of owners.
+//! Applies the topic placements on which the cluster has agreed to this node's topics, and proposes new placements. A
+//! placement says which node owns a topic, and in which epoch.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::storage::{decode_config, encode_config};
 use crate::waiting::{self, poll_until_found};
 
 impl Ownership {
-    /// Updates the node to the complete state on which the cluster has agreed.
+    /// Adapts this node's members and topics to the complete state on which the cluster has agreed.
     pub fn apply_state(self: &Arc<Ownership>, state: &ControlState) {
         let page = |prefix: &[u8]| {
             let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
@@ -54,11 +55,11 @@ impl Ownership {
         let is_deleted = |route: &Arc<Route>| !existing.contains(route.name.as_bytes());
         let deleted: Vec<Arc<Route>> = self.routes().into_iter().filter(is_deleted).collect();
         deleted.iter().for_each(|route| self.remove_topic(&route.name));
-        // Set last: its value says that the node has applied the whole state.
+        // Set this last: it means that the node has applied the whole state.
         self.enlisted.store(enlisted, Ordering::Release);
     }
 
-    /// Applies the changes of one revision to the node.
+    /// Adapts this node's members and topics to the changes of one revision.
     pub fn apply_events(self: &Arc<Ownership>, events: KeyEvents<'_>) {
         for event in events.filter_map(Result::ok) {
             match event {
@@ -76,7 +77,7 @@ impl Ownership {
         }
     }
 
-    /// The topics that one revision deleted.
+    /// The names of the topics that one revision has deleted.
     pub fn deleted_topics(events: KeyEvents<'_>) -> impl Iterator<Item = String> {
         let name = |event: Result<KeyEvent<'_>, _>| match event {
             Ok(KeyEvent::Deleted { key }) => String::from_utf8(key.strip_prefix(TOPICS)?.to_vec()).ok(),
@@ -85,8 +86,8 @@ impl Ownership {
         events.filter_map(name)
     }
 
-    /// Deletes this node's copies of those topics in `names` that the cluster has deleted, according to `state`. Keeps
-    /// a topic that was created again with the same name.
+    /// Deletes this node's copies of the topics in `names` that the cluster has deleted. A topic that `state` contains
+    /// was created again with the same name, and is kept.
     pub fn remove_deleted_topics(
         self: &Arc<Ownership>,
         state: &ControlState,
@@ -98,7 +99,7 @@ impl Ownership {
             if self.route(&name).is_none()
                 && let Some(node) = self.node_handle()
             {
-                // Deleting fails if the topic was never at this node.
+                // Ignore the error: this node may never have had the topic.
                 let _ = node.delete(&name);
             }
         }
@@ -113,13 +114,13 @@ impl Ownership {
         }
         let name = key.strip_prefix(TOPICS).and_then(|name| std::str::from_utf8(name).ok());
         if let (Some(name), Ok(placement)) = (name, Placement::decode(&item.value)) {
-            // If this fails, the topic stays unknown to this node. Publishers and subscribers receive the error for an
-            // unknown topic.
+            // Ignore the error. The topic then stays unknown to this node, and publishers and subscribers receive the
+            // error for an unknown topic.
             let _ = self.apply_placement(name, &placement);
         }
     }
 
-    /// Updates a topic to the owner and epoch of `placement`.
+    /// Gives a topic the owner and the epoch of `placement`. Adds the topic if this node does not have it.
     pub fn apply_placement(
         self: &Arc<Ownership>,
         name: &str,
@@ -127,8 +128,8 @@ impl Ownership {
     ) -> Result<(), TopicError> {
         let _one_at_a_time = lock(&self.registry_update);
         match self.route(name) {
-            // The previous owner reported the end of the topic, but this node did not receive the deletion. The
-            // placement belongs to the next topic of this name.
+            // The previous owner has reported that the topic was deleted, but this node has not received the deletion
+            // from the cluster. The placement is that of a later topic with the same name.
             Some(route) if route.is_deleted() && placement.epoch > route.owner().1 => {
                 self.remove_unlocked(name);
                 self.add_topic(name, placement)
@@ -145,10 +146,10 @@ impl Ownership {
         let Some(node) = self.node_handle() else { return Ok(()) };
         if let Some(existing) = node.registry().get(name) {
             if placement.owner == self.id {
-                // Nothing to add: the topic is durable and this node has it on its disk.
+                // This node has the durable topic on its disk already.
                 return Ok(());
             }
-            // The topic was deleted while this node was unreachable, and created again at another node. The files at
+            // While this node was unreachable, the topic was deleted, and created again at another node. The files at
             // this node belong to the deleted topic.
             let owner = placement.owner;
             let why = format!(
@@ -163,7 +164,7 @@ impl Ownership {
         let pattern = Pattern::parse(config.pattern.as_deref().unwrap_or(name))?;
         let is_own = placement.owner == self.id;
         if is_own && placement.kind == TopicKind::Durable {
-            // A new topic must not overwrite files that cannot be read.
+            // If files of a topic with this name cannot be read, a new topic must not overwrite them.
             node.check_refused(name, &pattern)?;
             let epoch = || node.epoch_of_agreed(name, placement.epoch);
             return node.create_local(name, pattern, config, epoch).map(drop);
@@ -171,13 +172,13 @@ impl Ownership {
         let route = Route::new(self, name, &config, placement);
         let upstream: Arc<dyn Upstream> = Arc::clone(&route) as _;
         let create = || {
-            // The charge may exceed the memory budget, because the cluster has agreed on the topic.
+            // Charge the memory even beyond the budget, because the cluster has already agreed on the topic.
             let charge = MemoryCharge::forced(node.budget(), cost_of(name, config.partitions));
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic =
                 Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_reducer, &upstream)?;
-            // If this node owned the topic before a restart, the topic begins a new epoch when the node becomes a
-            // member.
+            // Before the node has begun new epochs, it may own the topic only because it owned the topic before a
+            // restart. The topic then begins a new epoch when the node becomes a member.
             if self.owns_since_start(placement.owner) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
             }
@@ -190,7 +191,7 @@ impl Ownership {
         node.registry().add(name, pattern, create).map(drop)
     }
 
-    /// Durable topics of this node that were set aside since the last call, with the reasons.
+    /// The durable topics that this node has set aside since the last call, each with the reason.
     pub fn take_set_aside(&self) -> Vec<(String, String)> {
         std::mem::take(&mut *lock(&self.set_aside_topics))
     }
@@ -204,14 +205,14 @@ impl Ownership {
         let route = lock(&self.routes).remove(name);
         let is_fed = route.as_ref().is_some_and(|route| route.mark_deleted());
         if let Some(node) = self.node_handle() {
-            // If the mirror still receives records, its subscribers first receive the owner's remaining records and
-            // then the notice of the topic's end.
+            // If the mirror still receives records, do not close it yet: its subscribers first receive the owner's
+            // remaining records, and then the notice that the topic was deleted.
             let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
         }
         route.into_iter().for_each(|route| route.end());
     }
 
-    /// The routes of all topics except the durable ones of this node.
+    /// The routes of all topics. A durable topic of this node has no route.
     pub(super) fn routes(&self) -> Vec<Arc<Route>> {
         lock(&self.routes).values().cloned().collect()
     }
@@ -220,18 +221,18 @@ impl Ownership {
         lock(&self.routes).get(name).cloned()
     }
 
-    /// The node that owns the topic of this name.
+    /// The node that owns the topic with this name.
     pub(crate) fn route_owner(&self, name: &str) -> u64 {
         self.route(name).map_or(self.id, |route| route.owner().0)
     }
 
-    /// Whether the previous owner is still handing over records.
+    /// Whether the topic's previous owner is still handing its records over to this node.
     pub(super) fn is_draining(&self, topic: &Topic) -> bool {
         self.route(topic.name()).is_some_and(|route| route.is_draining())
     }
 
-    /// A topic's owner and epoch, as far as this node knows. The epoch of a durable topic may be higher than the epoch
-    /// that the cluster agreed on, because its owner begins epochs without the cluster.
+    /// The topic's owner and epoch, as far as this node knows. The epoch of a durable topic may be higher than the one
+    /// on which the cluster has agreed, because the topic's owner begins epochs without the cluster.
     pub fn owner_of(&self, topic: &Topic) -> (u64, u32) {
         let log_epoch = topic.logs().iter().map(|log| log.last().epoch).max().unwrap_or(0);
         let (owner, epoch) = self.route(topic.name()).map_or((self.id, 0), |route| route.owner());
@@ -256,7 +257,7 @@ impl Ownership {
             if self.may_exist(name) {
                 return check_same(existing);
             }
-            // The cluster has deleted the topic, and this node will learn of the deletion soon.
+            // The cluster has deleted the topic. Wait until this node has removed it, too.
             self.await_end(node, &existing);
         }
         let config_text = encode_config(name, config);
@@ -282,8 +283,8 @@ impl Ownership {
         if made { Ok(topic) } else { check_same(topic) }
     }
 
-    /// Creates topics that own only the subjects of their names, in this order and with one request. Waits for the
-    /// cluster's response.
+    /// Creates several topics, in this order and with one request. Each topic owns only the subject that equals its
+    /// name. Waits for the cluster's response.
     pub(crate) fn create_together(
         self: &Arc<Ownership>,
         node: &Node,
@@ -317,13 +318,13 @@ impl Ownership {
         names.iter().zip(settled).map(await_topic).collect()
     }
 
-    /// Waits until this node knows the topic of this name, on which the cluster has agreed, and returns it.
+    /// Returns the topic with this name if the cluster knows it. Waits until this node knows it, too.
     pub(crate) fn find_agreed(&self, node: &Node, name: &str) -> Result<Arc<Topic>, TopicError> {
         self.propose(&self.lookup_command(name))?;
         self.await_topic(node, name)
     }
 
-    /// Whether the topic may exist. `false` only if the cluster has responded that there is none.
+    /// Whether the topic may exist. The result is `false` only if the cluster has responded that no such topic exists.
     fn may_exist(&self, name: &str) -> bool {
         waiting::check();
         !matches!(
@@ -332,7 +333,7 @@ impl Ownership {
         )
     }
 
-    /// A command that returns the topic's owner and creates nothing.
+    /// A command that asks for the topic's owner. Without a configuration, it creates no topic.
     fn lookup_command<'a>(&self, name: &'a str) -> ControlCommand<'a> {
         let topic = name.as_bytes();
         let (kind, config) = (TopicKind::Volatile, &b""[..]);
@@ -341,7 +342,7 @@ impl Ownership {
         ControlCommand::Place { request: wanted }
     }
 
-    /// Waits until the node knows that this topic is deleted. Returns whether the node knows it.
+    /// Waits until this node has removed the topic. Returns `false` if it has not done so in time.
     fn await_end(&self, node: &Node, topic: &Arc<Topic>) -> bool {
         let exists =
             || node.registry().get(topic.name()).is_some_and(|existing| Arc::ptr_eq(&existing, topic));
@@ -356,8 +357,8 @@ impl Ownership {
         })
     }
 
-    /// Deletes a topic. Waits until the cluster has agreed and this node has applied the deletion. Otherwise this node
-    /// could apply the deletion later, to a new topic of this name.
+    /// Deletes a topic in the cluster. Waits until this node has removed it, too. Otherwise this node could apply the
+    /// deletion later, to a new topic with the same name.
     pub(crate) fn delete(self: &Arc<Ownership>, node: &Node, name: &str) -> Result<(), TopicError> {
         let existing = node.registry().get(name);
         self.propose(&ControlCommand::Remove { topic: name.as_bytes() })?;
@@ -369,14 +370,14 @@ impl Ownership {
         Ok(())
     }
 
-    /// Moves a topic to another node; waits for the cluster, not for that node.
+    /// Proposes that the topic moves to the node `to`. Waits for the cluster's response, but not for that node.
     pub fn move_topic(self: &Arc<Ownership>, name: &str, to: u64) -> Result<(), TopicError> {
         let epoch = self.epoch_to_move(name, to);
         self.propose(&ControlCommand::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
-    /// The lowest epoch with which the topic may begin at node `to`. If that node already owns the topic, the epoch
-    /// does not change.
+    /// The lowest epoch with which the topic may begin at the node `to`; 0 if that node already owns the topic, whose
+    /// epoch then does not change.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
         let is_owned = match self.route(name) {
             Some(route) => route.owner().0 == to,
@@ -388,14 +389,14 @@ impl Ownership {
         }
     }
 
-    /// The lowest epoch that may follow the topic's present one. It is not lower than the clock's epoch, because a
-    /// cluster restored from a backup does not know later epochs.
+    /// The lowest epoch that may follow the topic's present epoch. It is not below the clock's epoch, because a cluster
+    /// that was restored from a backup does not know the epochs that began after the backup.
     pub(super) fn epoch_after(&self, route: &Route) -> u32 {
         let by_clock = self.node_handle().map_or(0, |node| node.next_epoch(&route.name, now_ns()));
         by_clock.max(route.owner().1.saturating_add(1))
     }
 
-    /// Registers the durable topics of this node's disk with the cluster.
+    /// Makes the durable topics on this node's disk known to the cluster.
     pub fn register_durable_topics(self: &Arc<Ownership>) -> Result<(), TopicError> {
         let Some(node) = self.node_handle() else { return Ok(()) };
         let mut after = String::new();
@@ -432,7 +433,7 @@ impl Ownership {
         }
     }
 
-    /// Proposes a command. Repeats the proposal while the cluster has no member that could own the topic.
+    /// Proposes a command. Tries again while the cluster has no member that could own the topic, for a limited time.
     fn propose_until_placed(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
         waiting::check();
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);

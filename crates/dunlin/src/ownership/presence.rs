@@ -1,4 +1,5 @@
-//! Reports to the owner of a state topic that publishers of the topic are connected to this node.
+//! Reports to the owner of a state topic that publishers of the topic are connected to this node, which is not the
+//! owner.
 
 use std::sync::{Arc, Weak};
 
@@ -6,10 +7,10 @@ use dunlin_topic::Topic;
 
 use super::route::Route;
 
-/// Informs a state topic's owner whether publishers of the topic are connected to this node.
+/// Tells a state topic's owner, as long as it lasts, that publishers of the topic are connected to this node.
 #[derive(Debug)]
 pub struct PublisherPresence {
-    /// The subjects of the topic.
+    /// The pattern of the topic's subjects.
     pub pattern: Arc<str>,
     pub(super) route: Weak<Route>,
     pub(super) topic: Weak<Topic>,
@@ -18,13 +19,13 @@ pub struct PublisherPresence {
 }
 
 impl PublisherPresence {
-    /// Whether the owner still needs to know about the publishers.
+    /// Whether publishers are still connected here, and the topic still has this owner.
     pub fn is_needed(&self) -> bool {
         let (Some(route), Some(topic)) = (self.route.upgrade(), self.topic.upgrade()) else { return false };
         topic.publishers() > 0 && !route.is_deleted() && route.owner().0 == self.owner
     }
 
-    /// Called when the owner has stopped counting the publishers, or could not be reached.
+    /// Called when the owner no longer counts this node's publishers, or could not be reached.
     pub fn ended(self: &Arc<PublisherPresence>) {
         if let Some(route) = self.route.upgrade() {
             route.presence_ended(self);

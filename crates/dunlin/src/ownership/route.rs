@@ -1,4 +1,5 @@
-//! The route of a topic to its owner: it forwards records and feeds mirrors.
+//! A route connects a topic at this node to the topic's owner: it forwards records to the owner, and feeds the topic's
+//! mirrors with the owner's records.
 
 mod feeding;
 mod members;
@@ -23,7 +24,7 @@ use super::presence::PublisherPresence;
 use super::{ClusterCommandError, Ownership, lock};
 use crate::clock::{STEADY, steady_ns};
 
-/// The route of a topic to its owner.
+/// The route from a topic at this node to the topic's owner, which may be this node.
 #[derive(Debug)]
 pub(crate) struct Route {
     this: Weak<Route>,
@@ -33,14 +34,13 @@ pub(crate) struct Route {
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: TopicKind,
     state: Mutex<State>,
-    /// A lock that is held while batches are sent or appended, so that they stay in order. Lock order: take this before
-    /// `state`.
+    /// A lock that is held while batches are sent or appended, so that they stay in order. Take it before `state`.
     sending: Mutex<()>,
-    /// Notified when a mirror has caught up with its owner.
+    /// Notified when a mirror has received all records that the owner had.
     mirror_changed: Condvar,
-    /// Memberships of this node's members in groups at the owner.
+    /// The memberships of this node's subscribers in `share` groups at the topic's owner.
     members: Mutex<Vec<Weak<RemoteMembership>>>,
-    /// Whether the topic was deleted. A new topic with its name has a route of its own.
+    /// Whether the topic was deleted. A later topic with the same name gets a route of its own.
     is_deleted: AtomicBool,
 }
 
@@ -49,36 +49,41 @@ struct State {
     topic: Weak<Topic>,
     owner: u64,
     epoch: u32,
-    /// Set while this node, as the new owner, waits for the former owner's records.
+    /// Set while this node, as the new owner, waits for records from the former owner.
     draining: Option<Draining>,
-    /// Batches that wait for an owner. Later batches wait behind them.
+    /// Batches that wait to be sent or appended. Newer batches wait behind them.
     waiting: BTreeMap<u64, InFlightBatch>,
-    /// Whether waiting batches are being appended to the log here. The log accepts no other batches until this is done.
+    /// Whether waiting batches are being appended to this node's log. Until this is done, the log accepts no other
+    /// batches.
     appending: bool,
-    /// The number of batches on their way to `sent_to`: they were sent, have no response yet, and were not returned for
-    /// another attempt. Until this number is 0, no newer batch goes to another node or into the log here.
+    /// The number of batches on their way to `sent_to`: they were sent, and have neither received a response nor been
+    /// returned for another attempt. While there are such batches, no newer batch is sent to another node or appended
+    /// to this node's log.
     in_flight: usize,
     sent_to: u64,
-    /// The number of the flight to which the unanswered batches belong. A flight is a series of batches that are on
-    /// their way to a node at the same time.
+    /// The number of the flight to which these batches belong. A flight is a series of batches that are on their way to
+    /// a node at the same time.
     flight: u64,
-    /// The number of the placement that this node applied last.
+    /// The number of the placement (owner and epoch) that was applied to the topic last.
     placement: u64,
-    /// Batches that the owner refused because it does not have the topic. They end when this node has removed the
-    /// topic, too: a publisher that then repeats its record finds no topic, or the next one.
+    /// Batches that the owner refused because it does not have the topic. Their publishers get the error once this node
+    /// has removed the topic, too. A publisher that then repeats its record finds no topic, or a later one with the
+    /// same name.
     refused: Vec<RefusedBatch>,
     /// Whether this node has removed the topic, so that the route accepts no more batches.
     has_ended: bool,
-    /// The ticket of the newest unanswered batch.
+    /// The ticket of the batch that was sent last. While batches are on their way, a waiting batch with this ticket or
+    /// a lower one is a batch that was returned.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
-    /// The report to the owner that publishers are connected to this node; set only while another node is the owner.
+    /// The report to the owner that publishers are connected to this node; set only if another node is the owner.
     presence: Option<Arc<PublisherPresence>>,
-    /// The time until which publishers that were connected to the previous owner may return.
+    /// If this node has become the owner, the time until which the previous owner's publishers may connect.
     publishers_until_ns: Option<u64>,
     /// The time since which the topic's owner has been unreachable.
     unreachable_since_ns: Option<u64>,
-    /// The time, by the wall clock, at which a subscriber that wants new records began to wait for the mirrors.
+    /// If a subscriber that wants only new records has waited for its mirror in vain, the time at which that wait
+    /// ended, by the wall clock.
     subscriber_since_ns: Option<u64>,
     why: String,
 }
@@ -88,22 +93,22 @@ struct State {
 struct RefusedBatch {
     batch: InFlightBatch,
     error: PublishError,
-    /// The latest time at which the batch ends, even if this node still has the topic.
+    /// When this time has passed, the publisher gets the error even if this node still has the topic.
     until_ns: u64,
 }
 
-/// A handover from the former owner that is still in progress.
+/// A handover of records from the former owner to this node that is not complete yet.
 #[derive(Debug, Clone, Copy)]
 struct Draining {
-    /// The former owner, and its epoch.
+    /// The former owner; `epoch` is that owner's epoch.
     from: u64,
     epoch: u32,
-    /// The latest time at which this node takes over the topic, even if records of the former owner are missing.
+    /// When this time has passed, this node takes the topic over even if records of the former owner are missing.
     until_ns: u64,
 }
 
-/// How long a node without the topic's records waits before it asks to become the owner. A node that has a mirror does
-/// not wait and thus becomes the owner first.
+/// How long a node without the topic's records waits before it asks to become the owner. A node with the records does
+/// not wait, so that it becomes the owner.
 const HOLDER_HEAD_START: Duration = Duration::from_millis(100);
 
 impl Route {
@@ -152,31 +157,31 @@ impl Route {
         lock(&self.state).topic = Arc::downgrade(topic);
     }
 
-    /// The owner and its epoch.
+    /// The topic's owner, and the epoch that began with this owner.
     pub(crate) fn owner(&self) -> (u64, u32) {
         let state = lock(&self.state);
         (state.owner, state.epoch)
     }
 
-    /// The epoch that the cluster has agreed on, for a volatile topic. A durable topic begins epochs without the
-    /// cluster.
+    /// The epoch of a volatile topic, on which the cluster has agreed. `None` for a durable topic, because its owner
+    /// begins epochs without the cluster.
     pub(super) fn volatile_epoch(&self) -> Option<u32> {
         (self.kind == TopicKind::Volatile).then(|| self.owner().1)
     }
 
-    /// Whether this node has records of the topic that the next owner needs.
+    /// Whether this node has records of the topic, which a new owner needs.
     pub(super) fn holds_records(&self) -> bool {
         self.topic().is_some_and(|topic| topic.logs().iter().any(|log| log.info().next_seq > 1))
     }
 
-    /// Whether another node reads the topic from this node.
+    /// Whether a mirror at another node still reads the topic from this node.
     pub(super) fn is_fetched(&self) -> bool {
         let of_node = |subscriber: &SubscriberInfo| subscriber.name.starts_with(SubscribeOptions::MIRROR);
         self.topic().is_some_and(|topic| topic.subscribers().iter().any(of_node))
     }
 
-    /// Records that the topic was deleted, and ends its memberships. Returns whether the mirrors still receive records;
-    /// in this case they are closed when their feed ends. Publishers are informed by [`Route::end`].
+    /// Marks the topic as deleted, and ends the memberships in its groups. Returns whether the mirrors still receive
+    /// records; they are then closed when their feed ends. [`Route::end`] informs publishers later.
     pub(super) fn mark_deleted(&self) -> bool {
         let is_fed = {
             let state = lock(&self.state);
@@ -187,7 +192,7 @@ impl Route {
         is_fed
     }
 
-    /// Ends the route after this node has removed the topic, and informs waiting publishers.
+    /// Called when this node has removed the topic. Ends the batches that wait, and so informs their publishers.
     pub(super) fn end(&self) {
         let (refused, waiting) = {
             let mut state = lock(&self.state);
@@ -206,7 +211,7 @@ impl Route {
         lock(&self.state).topic.upgrade()
     }
 
-    /// Updates the route to another owner or epoch.
+    /// Gives the topic the owner and the epoch of `next`, if this epoch is later than the present one.
     pub(super) fn apply_placement(&self, ownership: &Arc<Ownership>, next: &Placement<'_>) {
         let (topic, before, epoch_before, feed, refused) = {
             let mut state = lock(&self.state);
@@ -225,7 +230,8 @@ impl Route {
             (state.topic.upgrade(), before, epoch_before, state.feed.take(), refused)
         };
         feed.into_iter().for_each(|feed| feed.stop());
-        // The topic may have been deleted and created again in the meantime, without this node noticing.
+        // A refused batch may have been meant for a topic that was deleted and created again meanwhile, unnoticed by
+        // this node.
         refused.into_iter().for_each(|refused| refused.batch.end(Err(refused.error)));
         if before != next.owner {
             ownership.tickets.owner_changed(Some(before));
@@ -237,8 +243,8 @@ impl Route {
             if let (Some(node), Err(why)) =
                 (ownership.node_handle(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                // The group at this node delivers the remaining records from before the next owner's epoch, because it
-                // delivered the earlier ones.
+                // This node's groups delivered the earlier records of the topic. They still deliver the remaining ones
+                // from before the next owner's epoch.
                 node.end_topic_groups(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
@@ -261,7 +267,7 @@ impl Route {
         self.notify_mirror_waiters();
     }
 
-    /// Reads the remaining records of the previous owner. This takes at most as long as publishers wait for another
+    /// Fetches the remaining records from the previous owner. This takes at most as long as publishers wait for an
     /// owner.
     fn drain(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) {
         let Some(this) = self.this.upgrade() else { return };
@@ -280,7 +286,8 @@ impl Route {
         ownership.peers.feed_mirrors(from, feed);
     }
 
-    /// Whether the previous owner is still handing records over. A feed that has ended too early is started again.
+    /// Whether the previous owner is still handing its records over. If the feed has ended before all records arrived,
+    /// starts it again.
     fn is_still_draining(&self, ownership: &Arc<Ownership>, topic: &Arc<Topic>, draining: Draining) -> bool {
         if steady_ns() >= draining.until_ns {
             return false;
@@ -295,7 +302,8 @@ impl Route {
         is_alive
     }
 
-    /// Called when a mirror has reached the last epoch of the previous owner.
+    /// Called when a mirror has reached `epoch`. If all mirrors have reached this node's epoch, the previous owner has
+    /// handed all its records over, and this node takes the topic over.
     pub(super) fn epoch_reached(&self, epoch: u32) {
         let topic = {
             let state = lock(&self.state);
@@ -323,14 +331,15 @@ impl Route {
         })
     }
 
-    /// Does the work that is due. Only the housekeeping thread calls this, because the call may wait. Returns whether
-    /// more work is due soon.
+    /// Does the housekeeping of this topic. Only the housekeeping thread calls this, because the call may block.
+    /// Returns whether more work is due soon.
     pub(super) fn maintain(&self, ownership: &Arc<Ownership>) -> bool {
         let has_refused = self.end_late_refusals(ownership);
         self.maintain_owner(ownership) || has_refused
     }
 
-    /// Finds an owner that is a member, sends waiting batches, and feeds mirrors. Returns whether more work is due soon.
+    /// If the owner is not a member of the cluster, requests another owner. Sends waiting batches, and feeds mirrors.
+    /// Returns whether more work is due soon.
     fn maintain_owner(&self, ownership: &Arc<Ownership>) -> bool {
         let (owner, epoch, draining, has_waiting_batches) = {
             let state = lock(&self.state);
@@ -339,14 +348,15 @@ impl Route {
         };
         let Some(topic) = self.topic().filter(|_| !self.is_deleted()) else {
             self.close_members();
-            // Batches wait until this node has removed the topic.
+            // The topic was deleted. Batches still wait until this node has removed the topic, or until their time has
+            // passed.
             self.fail_late_batches(ownership, false);
             return !lock(&self.state).waiting.is_empty();
         };
         if owner == ownership.id {
             match draining {
                 Some(draining) if self.is_still_draining(ownership, &topic, draining) => return true,
-                // The previous owner has not handed its records over in time, or is unreachable.
+                // The previous owner has not handed over all its records in time, or is unreachable.
                 Some(_) => self.take_over(&topic, epoch),
                 None => {}
             }
@@ -376,7 +386,8 @@ impl Route {
         has_more
     }
 
-    /// Finds an owner that is a member, for a mirror of a single subscriber.
+    /// If the owner is not a member of the cluster, requests another owner, because a mirror that serves a single
+    /// subscriber needs one.
     pub(super) fn find_owner_for_subscriber(&self, ownership: &Arc<Ownership>) {
         if self.kind == TopicKind::Volatile
             && let Some(topic) = self.topic().filter(|_| !self.is_deleted())
@@ -429,8 +440,8 @@ impl Upstream for Route {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
-        // A new batch has to wait behind batches that wait for an owner, and behind batches that the previous owner may
-        // still return for another attempt.
+        // This node accepts a new batch only if no older batch waits, and if the previous owner can return none for
+        // another attempt.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.in_flight == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
@@ -461,7 +472,7 @@ impl Upstream for Route {
             let (owner, _) = self.owner();
             ownership.tickets.await_room(Some(owner), waiter);
             if self.owner().0 != owner {
-                // The owner has changed before the waiter was registered.
+                // The owner has changed before the waiter was registered, so nothing else would notify the waiter.
                 waiter.notify(Waiter::ROOM);
             }
         }
@@ -478,7 +489,8 @@ impl Upstream for Route {
     }
 
     fn publishers_changed(&self) {
-        // Nothing is done when the last publisher leaves: [`PublisherPresence::is_needed`] then returns `false`.
+        // When the last publisher leaves, there is nothing to do here: [`PublisherPresence::is_needed`] then returns
+        // `false`.
         if let Some(ownership) = self.ownership.upgrade()
             && self.topic().is_some_and(|topic| self.has_unannounced_publishers(&topic))
         {
@@ -493,7 +505,8 @@ impl Upstream for Route {
             (state.owner, state.draining.is_some())
         };
         if ownership.owns_since_start(owner) && !is_draining {
-            // No private mirror is needed: the topic has just moved to this node, and no other node has more records.
+            // The topic has just moved to this node, and no other node has more records. The subscriber reads this
+            // node's log.
             return None;
         }
         let permit =
@@ -506,7 +519,7 @@ impl Upstream for Route {
             MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
         (feed.permit, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
-            // The position belongs to this log. The topic may have other logs.
+            // The position applies to this log only, and this feed is for this log only.
             feed.after = Some(at);
         }
         let feed = Arc::new(feed);
@@ -515,7 +528,7 @@ impl Upstream for Route {
         } else {
             ownership.housekeeper.feed_after(feed, Duration::ZERO);
         }
-        // A subscriber that names a position does not wait for the mirror.
+        // A subscriber that starts after a named position can start before the mirror has received records.
         if !matches!(start, Start::After(_)) {
             self.await_mirror(&ownership, &private, |private| !private.is_positioned());
         }

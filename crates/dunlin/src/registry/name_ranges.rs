@@ -1,19 +1,19 @@
-//! Ranges of topic names that a list has to visit. A name is in these ranges if it begins like the pattern and like a
-//! name that the user may see.
+//! Ranges of topic names. A list of topics looks only at names in certain ranges: those with a prefix of the requested
+//! pattern and a prefix of names that the user may see.
 //!
-//! A list visits only names in these ranges, regardless of the number of other users' topics. This holds for
-//! topics that own only their name, as nearly all do. Other topics are in a separate table, and a list visits
-//! all of them within the pattern.
+//! The cost of a list thus does not depend on the number of other users' topics. This holds for topics that own only
+//! the subject equal to their name, as nearly all topics do. Other topics are in a separate table, of which a list
+//! looks at all topics within the pattern.
 
 use std::ops::Bound;
 
 use dunlin_topic::Pattern;
 
-/// Ranges of topic names, sorted in the order of names.
+/// Ranges of topic names, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NameRanges(Vec<NameRange>);
 
-/// A range of names, end excluded; `None` for no end.
+/// A range of names, from `from` up to but not including `to`. If `to` is `None`, the range has no end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct NameRange {
     from: String,
@@ -25,12 +25,12 @@ impl NameRanges {
         NameRanges(vec![NameRange { from: String::new(), to: None }])
     }
 
-    /// Names that one of the patterns may match.
+    /// Ranges that contain all names which at least one of the patterns can match.
     pub(crate) fn of<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> NameRanges {
         let mut all: Vec<NameRange> = patterns.into_iter().map(NameRange::of).collect();
         all.sort();
-        // Two ranges are either disjoint, or one contains the other. The larger range then begins first, or both begin
-        // at the same name.
+        // Any two ranges are disjoint, or one contains the other. Drop the contained one: it follows the larger range,
+        // unless both begin at the same name.
         all.dedup_by(|later, earlier| match earlier.from == later.from {
             true => {
                 if later.ends_after(earlier) {
@@ -43,7 +43,7 @@ impl NameRanges {
         NameRanges(all)
     }
 
-    /// Returns the names that are both in these ranges and in `other`.
+    /// Returns the ranges of names that are both in these ranges and in `other`.
     pub(crate) fn and(&self, other: &NameRanges) -> NameRanges {
         let both = self.0.iter().flat_map(|a| other.0.iter().filter_map(|b| a.and(b)));
         let mut both: Vec<NameRange> = both.collect();
@@ -51,7 +51,7 @@ impl NameRanges {
         NameRanges(both)
     }
 
-    /// The parts of the ranges that come after the name `after`.
+    /// The parts of these ranges that come after the name `after`.
     pub(super) fn ranges<'a>(
         &'a self,
         after: &'a str,
@@ -71,10 +71,10 @@ impl NameRange {
     fn of(pattern: &Pattern) -> NameRange {
         let text = pattern.as_str();
         match text.find(['*', '>']).map(|at| &text[..at]) {
-            // No name contains a control character, so this range contains only the one name.
+            // A name contains no control character, so this range contains only the name `text`.
             None => NameRange { from: text.to_owned(), to: Some(format!("{text}\0")) },
             Some(literal) => match literal.strip_suffix('.') {
-                // The range ends at `/`, the character that follows the dot in ASCII.
+                // End the range at `/`, which follows the dot in ASCII.
                 Some(tokens) => NameRange { from: literal.to_owned(), to: Some(format!("{tokens}/")) },
                 None => NameRange { from: String::new(), to: None },
             },
@@ -106,7 +106,7 @@ mod tests {
         NameRanges::of(&patterns)
     }
 
-    /// The names of a fixed set that a list with these ranges visits.
+    /// Of a fixed set of names, those that a list of topics with these ranges looks at, separated by spaces.
     fn visited(name_ranges: &NameRanges, after: &str) -> String {
         let names: std::collections::BTreeSet<&str> =
             ["a", "a-b", "a.b", "a.b.c", "a.c", "ab", "b.a", "b.b"].into();

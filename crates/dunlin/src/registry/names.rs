@@ -1,8 +1,8 @@
-//! An index of topics by their exact names. To find a topic takes one hash lookup, which touches little memory.
+//! An index that finds a topic by its exact name, with one hash lookup that touches little memory.
 //!
 //! Measured with 100,000 topics, random names and both cores busy, a `HashMap<String, _>` of std finds a name in 180
-//! ns. This table needs 20 to 50 ns, because it stores short names inline. Counting a reference to the topic takes 100
-//! ns more, because of a cache miss; [`TopicNameIndex::with`] avoids it.
+//! ns. This table needs 20 to 50 ns, because it stores short names inline. To count a reference to the topic takes 100
+//! ns more, because of a cache miss; [`TopicNameIndex::with`] counts none.
 //!
 //! Each shard has an exclusive lock, which needs one atomic operation instead of the two of a shared lock (48 ns
 //! instead of 60). Because there are many shards, threads seldom wait for each other.
@@ -22,7 +22,7 @@ pub(super) struct TopicNameIndex {
     hasher: DefaultHashBuilder,
 }
 
-/// One part of the table with a lock of its own, in a cache line of its own.
+/// A part of the table that has its own lock. Each shard begins on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard(ShortLock<HashTable<Named>>);
@@ -33,8 +33,8 @@ struct Named {
     topic: Arc<Topic>,
 }
 
-/// The entry of a topic: its name, and whether it owns only the subject of that name. With the topic's address, an
-/// entry takes half a cache line.
+/// A topic's name, and whether the topic owns only the subject that equals the name. The name and the topic's address
+/// together take half a cache line.
 #[derive(Debug)]
 enum Name {
     Short { owns_only_its_name: bool, len: u8, bytes: [u8; SHORT_MAX] },
@@ -52,7 +52,8 @@ impl TopicNameIndex {
         }
     }
 
-    /// Calls `read` with the topic of this name, and with `true` if the topic owns only the subject of that name.
+    /// Calls `read` with the topic that has this name, and returns the result. The second argument of `read` says
+    /// whether the topic owns only the subject that equals its name.
     #[inline]
     pub(super) fn with<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>, bool) -> R) -> Option<R> {
         let hash = self.hasher.hash_one(name);
@@ -75,11 +76,11 @@ impl TopicNameIndex {
         let found = table.get().find_entry(hash, |named| named.name.is(name));
         let removed = found.ok().map(|entry| entry.remove().0);
         drop(table);
-        // Dropping the last reference frees the topic's history, which must not happen under the lock.
+        // If this was the last reference, dropping it frees the topic's records, which takes too long for the lock.
         drop(removed);
     }
 
-    /// Selects the shard of a hash by bits that the table does not use: the table uses the lowest bits and the highest
+    /// The shard for a hash. Uses bits that the table does not use; the table uses the lowest bits and the highest
     /// seven.
     fn shard(&self, hash: u64) -> &Shard {
         &self.shards[(hash >> 40) as usize % SHARDS]

@@ -1,11 +1,11 @@
-//! Subscriptions that wait for new topics.
+//! Subscriptions that wait for new topics. Each of them has an entry, the watcher.
 //!
-//! A watcher ends when the last user drops its [`NewLogs`]. A sweep removes ended watchers. It runs when the number of
-//! watchers has doubled since the last sweep, or after several refusals. The cost of sweeping is constant for each
-//! added watcher.
+//! A watcher ends when its [`NewLogs`] is dropped everywhere. A sweep removes ended watchers. A sweep is made when the
+//! number of watchers has doubled since the last sweep, or after several refusals. The cost of sweeping is therefore
+//! constant for each added watcher.
 //!
-//! Limits: `watchers_max`; a watcher beyond this number is refused. The users of one tenant may together have at most
-//! [`TENANT_SHARE`] times as many watchers as the node can still accept.
+//! Limits: the node has at most `watchers_max` watchers and refuses further ones. The users of one tenant together may
+//! have at most [`TENANT_SHARE`] times as many watchers as the node can still accept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,10 +21,10 @@ pub(super) struct Watchers {
     watchers: usize,
     /// The number of watchers of each tenant, by the tenant's name.
     of_tenant: HashMap<Arc<str>, usize>,
-    /// The number of watchers at which adding another one causes a sweep.
+    /// If the number of watchers has reached this number, a sweep is made before another one is added.
     sweep_at: usize,
     watchers_max: usize,
-    /// The number of watchers refused since the last sweep.
+    /// The number of watchers that were refused since the last sweep.
     refused: usize,
 }
 
@@ -32,15 +32,15 @@ pub(super) struct Watchers {
 struct Watcher {
     pattern: Pattern,
     newcomers: Weak<NewLogs>,
-    /// The user whose permissions filter new topics.
+    /// The user whose permissions decide which new topics the subscription reads; `None` on a node without users.
     user: Option<Arc<dyn User>>,
-    /// The tenant of the user; `None` if the tenant has no name.
+    /// The user's tenant; `None` if the user belongs to no tenant.
     tenant: Option<Arc<str>>,
 }
 
 const SWEEP_AT_LEAST: usize = 64;
-/// A sweep is made when the number of refusals since the last sweep exceeds the number of watchers divided by this
-/// number. The cost of sweeping this many watchers is about that of one refusal.
+/// The number of watchers that a sweep can check at about the cost of one refusal. A sweep is made when the refusals
+/// since the last sweep outnumber the watchers divided by this number.
 const REFUSED_PER_SWEEP: usize = 64;
 
 impl Watchers {
@@ -55,7 +55,7 @@ impl Watchers {
         }
     }
 
-    /// Adds a watcher. [`for_each`](Watchers::for_each) then visits `newcomers`.
+    /// Adds a watcher. From then on, [`for_each`](Watchers::for_each) visits it until `newcomers` is dropped.
     pub(super) fn add(
         &mut self,
         pattern: &Pattern,
@@ -89,7 +89,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// Calls `each` for every watcher whose pattern overlaps `pattern`, with the watcher's pattern.
+    /// Calls `each` for every watcher whose pattern overlaps `pattern`, with the watcher's pattern, new logs and user.
     pub(super) fn for_each(
         &self,
         pattern: &Pattern,
@@ -104,7 +104,7 @@ impl Watchers {
         });
     }
 
-    /// Fails if the node or the tenant may not have another watcher.
+    /// Returns an error if the node or the tenant has reached its limit of watchers.
     fn check_room(&self, tenant: &str) -> Result<(), TopicError> {
         let refused = |limit, value: usize| Err(TopicError::Limit { limit, value: value as u64 });
         let free = self.watchers_max.saturating_sub(self.watchers);

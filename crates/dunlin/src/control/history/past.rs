@@ -1,12 +1,13 @@
-//! Writes the recent changes of keys into a snapshot, besides the state. Watches can then resume at a node that was
-//! restored from the snapshot.
+//! Writes the recent changes of keys into a snapshot, in addition to the state. If a node was restored from the
+//! snapshot, watches can continue at the node.
 //!
 //! ```text
-//! block = VERSION u8, KIND u8, epoch u32, first revision u64, changes      before each change stands its length in
-//! bytes, a `u32`
+//!  block = VERSION u8, KIND u8, epoch u32, first revision u64, changes
+//!  change = length in bytes u32, bytes
 //! ```
-//! Integers are little-endian. The blocks follow the state's blocks ([`dunlin_control::FrozenControlState`]) and have
-//! another kind. Nodes hold different numbers of changes, and may write different blocks.
+//! Integers are little-endian. In a snapshot, these blocks follow the blocks of the state
+//! ([`dunlin_control::FrozenControlState`]), which have another `KIND`. Nodes hold different numbers of changes, and
+//! may write different blocks.
 
 use std::io;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ const VERSION: u8 = 1;
 const KIND: u8 = 6;
 /// The approximate size of a block in bytes. A block with one large change may be larger.
 const BLOCK_BYTES: usize = 64 << 10;
-/// The largest size of a change in a snapshot, in bytes, because a block is one journal record. If a change is larger,
-/// the snapshot contains neither this change nor the changes before it.
+/// The maximum size of a change in a snapshot, in bytes. Such a limit exists because a block is one journal record. If
+/// a change is larger, the snapshot contains neither this change nor the changes before it.
 const CHANGE_BYTES_MAX: usize = 8 << 20;
 
-/// The changes of keys up to a position, for a snapshot. The log may drop the oldest of these changes before they are
-/// written to the snapshot.
+/// The changes of keys up to the position `last`, for a snapshot. While the snapshot is written, the log may drop the
+/// oldest of these changes; the snapshot then lacks them.
 #[derive(Debug)]
 pub(in crate::control) struct PastChanges {
     log: Arc<Log>,
@@ -117,8 +118,8 @@ pub(in crate::control) fn is_past(block: &[u8]) -> bool {
     block.starts_with(&[VERSION, KIND])
 }
 
-/// Returns the changes of this epoch in these blocks. If changes are missing between others, returns only the changes
-/// after the last missing one.
+/// Returns the changes of `epoch` in these blocks. If changes are missing in between, returns only the changes after
+/// the last missing one.
 pub(super) fn changes(epoch: u32, blocks: &[Bytes]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();
     for mut block in blocks.iter().cloned() {

@@ -1,27 +1,28 @@
-//! Counts the dead letters that groups could not store, and collects reports about them for the operator's log.
+//! Counts the dead letters that groups could not store and have dropped, and collects reports about them for the
+//! operator's log.
 //!
-//! Limit: [`REPORTS_MAX`] groups with a report. The dead letters of further groups are only counted.
+//! Limit: at most [`REPORTS_MAX`] groups have a report. The dropped letters of further groups are only counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The largest number of groups with a report that the caller has not taken yet.
+/// The maximum number of reports that wait to be taken, one for each group.
 const REPORTS_MAX: usize = 64;
 
-/// The dead letters of one group that could not be stored and were dropped.
+/// A report about the dead letters that one group could not store and has dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DroppedDeadLetters {
-    /// The topic whose records failed.
+    /// The topic of the group.
     pub topic: String,
     /// The group's name.
     pub group: String,
-    /// The number of dead letters.
+    /// The number of dropped dead letters.
     pub count: u64,
-    /// The reason why the last of them was dropped.
+    /// The reason why the last of these letters was dropped.
     pub why: String,
 }
 
-/// The dropped dead letters of all groups of a node.
+/// The count and the reports of the dead letters that all groups of a node have dropped.
 #[derive(Debug, Default)]
 pub(in crate::groups) struct DroppedLetters {
     count: AtomicU64,

@@ -1,22 +1,22 @@
-//! The queue of a group's dead letters from one partition. It takes them from the state machine, and keeps them until
-//! they are stored.
+//! The queue of dead letters from one partition of a group. The queue takes the letters from the group's state machine,
+//! and keeps them until they are stored.
 //!
-//! A letter is not stored at once: the topic of the letters may belong to another node, whose response takes time, or
-//! may be on a disk that stores the letter later. Meanwhile the letter may be refused, or its response may be lost. The
-//! letter is then sent again.
+//! A letter may be stored only some time after it was sent: the topic for dead letters may belong to another node, or
+//! may be on a disk that stores the letter later. Meanwhile the letter may be refused, or the response may be lost. The
+//! queue then sends the letter again.
 //!
 //! Invariants:
 //! - A letter leaves the queue only if it is stored, if the group's members receive a gap for its record, or if the
 //!   group has ended. A letter that leaves the queue without being stored is counted as dropped.
-//! - Letters are sent in order. After a refusal, the queue waits for the outcomes of all letters, and then sends the
-//!   refused ones before newer ones.
-//! - A letter has a number like the records of a producer. A letter that is sent again keeps its number, so that the
-//!   owner stores it once even if the response to the first attempt was lost.
-//! - A number is never used for two letters. If a letter that had a number is lost, the owner refuses the numbers after
-//!   it. The remaining letters then get new numbers, as from a later instance of the producer.
+//! - Letters are sent in order. After a refusal, the queue waits for the outcomes of all sent letters, and then sends
+//!   the refused letters before newer ones.
+//! - A letter has a number, as the records of a producer have. A letter that is sent again keeps its number, so that
+//!   the owner stores it once even if the response to the first attempt was lost.
+//! - A number is never used for two letters. If a letter that had a number is lost, the owner refuses all later
+//!   numbers. The remaining letters then get new numbers, as from a later instance of the producer.
 //!
-//! Limit: [`LETTERS_MAX`] letters. Further letters stay in the state machine, which reads no more records at its own
-//! limit.
+//! Limit: the queue sends at most [`LETTERS_MAX`] letters at a time. Further letters stay in the state machine. If it
+//! has reached its own limit, it reads no more records.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -33,74 +33,74 @@ use crate::clock::steady_ns;
 use crate::groups::machine::GroupMachine;
 use crate::refusal::Refused;
 
-/// The largest number of letters that were sent and have no outcome.
+/// The maximum number of letters that were sent and whose outcome is not known yet.
 const LETTERS_MAX: usize = 64;
-/// How long the queue waits after the dead letters' topic has refused a letter, before it sends the letter again.
+/// How long the queue waits after a refusal before it sends the refused letter again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// The longest time that the queue waits for a disk that neither stores a letter nor fails.
+/// How long the queue waits for a disk of this node that neither stores a letter nor reports an error.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
-/// The token with which outcomes notify the group.
+/// The token of notifications about the outcomes of letters.
 const OUTCOME: u32 = 0;
 
-/// The dead letters of one partition that the group has taken from its state machine and that are not known to be
-/// stored.
+/// The dead letters of one partition that the queue has taken from the state machine, and of which it is not known that
+/// they are stored.
 #[derive(Debug)]
 pub(in crate::groups) struct LetterQueue {
-    /// Letters without an outcome, in the order in which they were sent.
+    /// Letters that were sent and whose outcome is not known, in the order of sending.
     sent: VecDeque<SentLetter>,
-    /// Letters to send, before any newer letters of the state machine.
+    /// Letters that are sent before the queue takes newer ones from the state machine.
     pending: VecDeque<PendingLetter>,
-    /// The number of letters at the front of `pending` that were sent before those in `sent`.
+    /// The number of letters at the front of `pending` that were first sent before those in `sent`.
     refused_before_sent: usize,
     numbers: LetterNumbers,
-    /// Whether the remaining letters need new numbers.
+    /// Whether all remaining letters have to get new numbers before the next one is sent.
     must_renumber: bool,
-    /// Whether the queue sends one letter at a time, because a letter was refused.
+    /// Whether the queue sends only one letter at a time. Set after a refusal.
     is_probing: bool,
-    /// The time by the steady clock before which no letter is sent; 0 for none.
+    /// The time by the monotonic clock before which no letter is sent; 0 if letters may be sent at once.
     retry_at_ns: u64,
-    /// The reason why the first refused letter waits.
+    /// The error with which the first of the refused letters was refused.
     refusal: Option<PublishError>,
 }
 
-/// A dead letter that a log has accepted, but that is not known to be stored.
+/// A dead letter that was sent and appended to a log, but of which it is not known that it is stored.
 #[derive(Debug)]
 pub(super) struct SentLetter {
     pub(super) letter: DeadLetter,
     pub(super) number: LetterNumber,
-    /// The log that accepted the letter.
+    /// The log to which the letter was appended.
     pub(super) log: Arc<Log>,
     pub(super) position: Position,
     pub(super) level: AckLevel,
-    /// The time of sending, by the steady clock.
+    /// The time of sending, by the monotonic clock.
     pub(super) sent_ns: u64,
 }
 
 impl SentLetter {
-    /// Whether the disk of this node has not stored the letter in time, for example because the topic was deleted. The
-    /// route to an owner at another node has time limits of its own.
+    /// Whether this node's disk should have stored the letter by now but has not, for example because the topic was
+    /// deleted. Never true for a letter to an owner at another node, because the route to this owner has time limits of
+    /// its own.
     fn is_overdue(&self) -> bool {
         let waited_ns = steady_ns().saturating_sub(self.sent_ns);
         self.level != AckLevel::ByOwner && waited_ns >= STORE_WAIT_MAX.as_nanos() as u64
     }
 }
 
-/// A letter to send. It has a number if it was sent before.
+/// A letter that is to be sent. It has a number if it was sent before.
 #[derive(Debug, Clone, Copy)]
 struct PendingLetter {
     letter: DeadLetter,
     number: Option<LetterNumber>,
 }
 
-/// The number of a letter in the sequence of letters that the queue sends to one partition of the topic for dead
-/// letters.
+/// The number of a dead letter. The letters to each partition of the topic for dead letters are numbered separately.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LetterNumber {
     pub(super) partition: usize,
     pub(super) mark: ProducerMark,
 }
 
-/// The next number of a letter for each partition of the letters' topic.
+/// The next numbers of letters, one for each partition of the topic for dead letters.
 #[derive(Debug)]
 pub(super) struct LetterNumbers {
     producer: u64,
@@ -110,7 +110,7 @@ pub(super) struct LetterNumbers {
 
 impl LetterNumbers {
     fn new() -> LetterNumbers {
-        // The wire format uses 0 for records without a producer.
+        // 0 would mean that the record has no producer.
         let producer = RandomState::new().hash_one("dead letters").max(1);
         LetterNumbers { producer, epoch: 1, next: Vec::new() }
     }
@@ -154,24 +154,25 @@ impl LetterQueue {
         self.sent.len() + self.pending.len()
     }
 
-    /// The reason why letters wait, if one was refused: an error code and a text.
+    /// If a letter in the queue was refused, the reason: an error code and a text.
     pub(in crate::groups) fn refusal(&self) -> Option<String> {
         let refusal = self.refusal.as_ref().filter(|_| self.len() > 0)?;
         Some(line_of(refusal))
     }
 
-    /// Whether at least one sent letter has no outcome yet.
+    /// Whether the outcome of at least one sent letter is not known yet.
     pub(in crate::groups) fn has_sent(&self) -> bool {
         !self.sent.is_empty()
     }
 
-    /// The sequence number of the oldest record whose letter is not stored. The log must keep this record.
+    /// The sequence number of the oldest record whose dead letter is in the queue. The log must keep this record.
     pub(in crate::groups) fn oldest_seq(&self) -> Option<u64> {
         let sent = self.sent.iter().map(|sent| sent.letter.seq);
         sent.chain(self.pending.iter().map(|pending| pending.letter.seq)).min()
     }
 
-    /// Takes the outcomes of sent letters. Then sends the letters that wait, and those of the state machine.
+    /// Takes the outcomes of sent letters. Then sends the letters in `pending`, and those that the state machine still
+    /// has.
     pub(in crate::groups) fn advance(
         &mut self,
         sender: &LetterSender<'_>,
@@ -182,8 +183,8 @@ impl LetterQueue {
             self.take_outcomes(sender, machine);
             let had_sent = self.has_sent();
             self.send(sender, records, machine);
-            // The first letter that was sent needs another call of `take_outcomes`. Only that call registers the waiter
-            // for the letter's outcome.
+            // If `sent` was empty before, call `take_outcomes` once more: it registers the waiter for the outcome of
+            // the first letter in `sent`.
             if had_sent || !self.has_sent() {
                 return;
             }
@@ -227,7 +228,8 @@ impl LetterQueue {
         }
     }
 
-    /// Takes the outcomes in the order of sending. The target's waiter is notified when the next outcome is known.
+    /// Takes the known outcomes of sent letters, in the order of sending. When the next outcome becomes known,
+    /// `outcomes` of the sender's target is notified.
     fn take_outcomes(&mut self, sender: &LetterSender<'_>, machine: &mut impl GroupMachine) {
         let outcomes: &Arc<Waiter> = &sender.target.outcomes;
         while let Some(first) = self.sent.front() {
@@ -261,13 +263,14 @@ impl LetterQueue {
         }
     }
 
-    /// Keeps a letter that was refused, or whose response was lost, to send it again.
+    /// Keeps a letter that was refused, or whose response was lost, in order to send it again.
     fn retry_later(&mut self, refused: PendingLetter, error: PublishError) {
         let is_first = self.refused_before_sent == 0;
         if !is_out_of_order(&error) {
             self.pause();
         } else if is_first && !self.must_renumber {
-            // No earlier letter was refused. The owner therefore expects other numbers than the queue's.
+            // The number was refused although no earlier letter was: the owner expects other numbers than those of this
+            // queue.
             self.must_renumber = true;
             self.pause();
         }
@@ -292,7 +295,7 @@ impl LetterQueue {
         count
     }
 
-    /// Reports a record as lost, because its letter can never be stored.
+    /// Counts a letter that can never be stored as dropped, and its record as lost.
     fn lose(
         &mut self,
         lost: PendingLetter,
@@ -305,7 +308,7 @@ impl LetterQueue {
         sender.report_dropped(1, why);
     }
 
-    /// The next letter, if one can be sent now.
+    /// Returns the next letter to send, or `None` if no letter can be sent now.
     fn next_to_send(&mut self, machine: &mut impl GroupMachine) -> Option<PendingLetter> {
         let is_one_at_a_time = self.is_probing || self.must_renumber || !self.pending.is_empty();
         if self.sent.len() >= LETTERS_MAX || is_one_at_a_time && !self.sent.is_empty() {
@@ -314,9 +317,9 @@ impl LetterQueue {
         // At this point, at least one of `sent` and `pending` is empty.
         self.refused_before_sent = 0;
         if std::mem::take(&mut self.must_renumber) {
-            // All outcomes are known. A letter whose response was lost may be stored twice, because it gets another
-            // number. This happens only if, among letters that were sent together, one response was lost and another
-            // letter was refused for good.
+            // The outcomes of all sent letters have arrived. A letter whose response was lost may be stored twice,
+            // because it gets another number. This happens only if, among letters that were sent together, one response
+            // was lost and another letter was refused for good.
             self.numbers.begin_epoch();
             self.pending.iter_mut().for_each(|pending| pending.number = None);
         }
@@ -331,12 +334,12 @@ impl LetterQueue {
     }
 }
 
-/// The code and the text of the error.
+/// The error as one line: its code and its text.
 fn line_of(error: &PublishError) -> String {
     Refused { text: error.to_string(), ..Refused::from(error) }.to_line()
 }
 
-/// Whether the owner refuses the letter because of its number.
+/// Whether the error says that the owner expected another number of the letter.
 fn is_out_of_order(error: &PublishError) -> bool {
     matches!(
         error,

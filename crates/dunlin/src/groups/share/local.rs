@@ -1,4 +1,4 @@
-//! Members of `share` groups of topics that this node owns.
+//! Members of `share` groups whose topic this node owns.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,25 +15,25 @@ use crate::groups::membership::GroupMember;
 use crate::groups::partition::GroupPartition;
 use crate::groups::state::MembershipState;
 
-/// A member of a group whose topic this node owns.
+/// A member of a `share` group whose topic this node owns.
 #[derive(Debug)]
 pub(super) struct LocalMember {
     membership: GroupMember<ShareGroup>,
     ahead: u32,
     taken: VecDeque<Taken>,
     frames: Vec<u8>,
-    /// The partition and sequence number of the last record that the member received.
+    /// The partition and the sequence number of the last record that the member has received and not confirmed yet.
     last_delivered: Option<(usize, u64)>,
     consumption: ConsumptionMode,
     is_skipping: bool,
 }
 
-/// How the records that a member has received become consumed records.
+/// When a record that a member has received counts as consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::groups) enum ConsumptionMode {
-    /// Reading the next record consumes the previous one.
+    /// When the member reads the next record.
     Implicit,
-    /// The caller reports consumed records with [`ShareMember::consume`](super::ShareMember::consume).
+    /// When the caller reports it with [`ShareMember::consume`](super::ShareMember::consume).
     Explicit,
 }
 
@@ -73,7 +73,7 @@ impl LocalMember {
         self.membership.lost()
     }
 
-    /// The newest epoch from which the group received records.
+    /// The newest epoch from which the group has taken records.
     pub(super) fn epoch(&mut self) -> u32 {
         let max_epoch =
             |state: &mut MembershipState<ShareGroup>| state.parts.iter().map(GroupPartition::epoch).max();
@@ -92,18 +92,18 @@ impl LocalMember {
         self.membership.dropped_records()
     }
 
-    /// Leaves and consumes the last record; records taken ahead become lost for the group.
+    /// Consumes the last record and leaves the group. Records that the member has taken ahead are lost for the group.
     pub(super) fn leave(mut self) {
         self.confirm_last();
         self.membership.leave(MemberDeparture::Died);
     }
 
-    /// Leaves the group. Records that were not confirmed go to other members.
+    /// Leaves the group. Records that the member has not confirmed go to other members.
     pub(super) fn leave_unconsumed(mut self) {
         self.membership.leave(MemberDeparture::Left);
     }
 
-    /// The number of records that are available for the group, plus those that were delivered and not confirmed.
+    /// The number of records that wait to be delivered, plus the number that were delivered but not confirmed.
     pub(super) fn waiting(&mut self) -> u64 {
         self.membership.with(|state, _, _| state.parts.iter().map(GroupPartition::waiting).sum())
     }
@@ -131,7 +131,8 @@ impl LocalMember {
         }
     }
 
-    /// Confirms the last record and takes more. A listener's member returns early if many records have expired.
+    /// Confirms the last record and takes further records. Returns whether there are events. For a listener, also
+    /// returns after it has skipped as many expired records as one operation may.
     fn fetch(&mut self) -> Result<bool, SubscribeError> {
         loop {
             let (is_found, is_budget_spent) = self.fetch_within_budget()?;
@@ -142,7 +143,8 @@ impl LocalMember {
         }
     }
 
-    /// Returns whether there are events, and whether the budget for expired records is spent.
+    /// Confirms the last record and takes further records, in one operation of the group. Returns whether there are
+    /// events, and whether the operation has skipped as many expired records as it may.
     fn fetch_within_budget(&mut self) -> Result<(bool, bool), SubscribeError> {
         self.membership.check_open()?;
         self.frames.clear();
@@ -172,7 +174,7 @@ impl LocalMember {
 
 impl MembershipState<ShareGroup> {
     fn confirm(&mut self, member: MemberId, part: usize, seq: u64) {
-        // This cannot fail, because a member belongs to its group until it leaves.
+        // Ignore the error: it cannot occur, because a member belongs to its group until it leaves.
         let _ = self.parts[part].machine.confirm(member, seq);
     }
 

@@ -1,4 +1,4 @@
-//! Members of groups whose topic another node owns.
+//! Members of `share` groups whose topic another node owns.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use crate::groups::options::ShareOptions;
 use crate::node::Node;
 use crate::ownership::{RemoteEnd, RemoteEvent, RemoteMemberOptions, RemoteMembership};
 
-/// A member of a group at another node.
+/// A member of a `share` group at another node, which owns the topic.
 #[derive(Debug)]
 pub(super) struct RemoteMember {
     topic: Arc<Topic>,
@@ -18,13 +18,14 @@ pub(super) struct RemoteMember {
     next: Option<RemoteEvent>,
     /// The frame of the last record that the member received.
     last_frame: Box<[u8]>,
-    /// The position of the last record, and the value of `RemoteMembership::term` with which it was received.
+    /// The position of the last record, and the value that `RemoteMembership::term` had when the record arrived.
     last_position: (Position, u32),
     lost: u64,
 }
 
 impl RemoteMember {
-    /// Requests a membership from the topic's owner. Returns `None` if this node knows no other owner.
+    /// Asks the topic's owner for a membership. Returns `None` if, as far as this node knows, no other node owns the
+    /// topic.
     pub(super) fn find(
         node: &Node,
         topic: &str,

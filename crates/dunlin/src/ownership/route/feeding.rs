@@ -1,4 +1,4 @@
-//! Starts and ends the feed of a topic's mirrors, and lets subscribers wait for the mirrors.
+//! Starts and ends the feed of a topic's mirrors, and lets subscribers wait until a mirror has the owner's records.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::ownership::{Ownership, housekeeper, lock};
 use crate::waiting;
 
 impl Route {
-    /// Starts to feed the mirrors if they have subscribers and no feed.
+    /// Starts the feed of the mirrors if they have subscribers and there is no feed yet.
     pub(in crate::ownership) fn start_feed_if_read(&self) {
         let (Some(ownership), Some(this)) = (self.ownership.upgrade(), self.this.upgrade()) else { return };
         let Some(topic) = self.topic() else { return };
@@ -52,7 +52,7 @@ impl Route {
         ownership.peers.feed_mirrors(from, feed);
     }
 
-    /// Called when a mirror has all records that its owner had.
+    /// Called when a mirror has received all records that the owner had.
     pub(in crate::ownership) fn on_caught_up(&self, feed: &MirrorFeed) {
         if feed.permit.is_none() {
             lock(&self.state).subscriber_since_ns = None;
@@ -63,16 +63,17 @@ impl Route {
         }
     }
 
-    /// Wakes the threads that wait for a mirror. Call this after the change for which these threads wait.
+    /// Wakes the threads that wait for a mirror. Call this after the mirror has changed.
     pub(super) fn notify_mirror_waiters(&self) {
-        // Takes the lock first. Otherwise a thread that has checked before the change and is about to wait would miss
-        // the notification.
+        // Take the lock once: a thread that has seen the old state holds it until it waits, and so does not miss the
+        // notification.
         drop(lock(&self.state));
         self.mirror_changed.notify_all();
     }
 
-    /// Waits until the mirror has all records that its owner had. Returns at once if such a wait has failed shortly
-    /// before, or on a thread that serves connections ([`Node::open_cursor`](crate::Node::open_cursor)).
+    /// Waits until `is_unplaced` is false, which means that the mirror has all records that the owner had. Returns at
+    /// once if such a wait has failed shortly before, or on a thread that serves connections
+    /// ([`Node::open_cursor`](crate::Node::open_cursor)).
     pub(super) fn await_mirror(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
         if !waiting::is_allowed() {
             return;
@@ -82,7 +83,7 @@ impl Route {
             (self.kind == TopicKind::Volatile || ownership.is_alive(owner)) && !ownership.is_late(owner);
         let wait_max = if may_wait { ownership.limits.mirror_wait_max } else { Duration::ZERO };
         let state = lock(&self.state);
-        // Waits even if the topic was deleted, because the feed may still deliver its records.
+        // Wait even if the topic was deleted, because the feed may still deliver the topic's records.
         let waited = self.mirror_changed.wait_timeout_while(state, wait_max, |_| is_unplaced(log));
         let (mut state, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
         if timed_out.timed_out() && is_unplaced(log) {
@@ -94,8 +95,8 @@ impl Route {
         }
     }
 
-    /// Called when a feed has ended. If the mirror has subscribers, starts another feed; otherwise drops the mirror's
-    /// records.
+    /// Called when a feed has ended. If the mirrors have subscribers, another feed is started soon; otherwise the
+    /// mirrors drop their records.
     pub(in crate::ownership) fn feed_ended(&self, feed: &Arc<MirrorFeed>, why: &str) {
         let Some(ownership) = self.ownership.upgrade() else { return };
         if feed.permit.is_some() {
@@ -113,8 +114,8 @@ impl Route {
                 drop(state);
                 return feed.close();
             }
-            // Starting a feed needs this lock. While it is held, no new feed can begin after the records that the
-            // mirror drops here. During a handover to this node (`draining`), the records are still needed.
+            // No new feed can begin while the lock of `state` is held, so no new records are dropped here. During a
+            // handover to this node (`draining`), the mirrors must keep their records.
             if let Some(topic) = topic
                 && feed.is_accepted()
                 && state.draining.is_none()
@@ -134,7 +135,7 @@ impl Route {
             let (owner, _) = self.owner();
             let next = feed.restart_from(owner);
             if owner != feed.from && ownership.is_alive(owner) {
-                // The owner has changed in the meantime. The new owner may be reachable.
+                // The owner has changed meanwhile. The new owner may be reachable, so do not wait.
                 ownership.peers.feed_mirrors(owner, next);
             } else {
                 ownership.housekeeper.feed_after(next, housekeeper::PAUSE);
@@ -160,7 +161,7 @@ mod tests {
     use crate::ownership::{ClusterCommandError, InFlightBatch, OwnershipLimits, PeerNodes};
     use crate::storage::encode_config;
 
-    /// Other nodes that never respond.
+    /// A cluster in which no other node ever responds.
     #[derive(Debug)]
     struct Silent;
 
@@ -176,7 +177,7 @@ mod tests {
         fn feed_mirrors(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
-    /// A waiter that blocks the thread that wakes it, until the test lets that thread continue.
+    /// Blocks the thread that wakes it until the test lets that thread continue.
     struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
 
     impl Wake for Stop {
@@ -200,7 +201,7 @@ mod tests {
         ownership.apply_placement("t", &placement).unwrap();
         let (route, topic) = (ownership.route("t").unwrap(), node.topic("t").unwrap());
 
-        // The thread that takes the topic over is blocked after the first of two logs.
+        // The thread that takes the topic over stops after the first of two logs.
         ownership.record_late(2);
         let options = SubscribeOptions::default();
         let first = Arc::clone(&topic.logs()[0]);
@@ -215,8 +216,8 @@ mod tests {
         let taking_over = thread::spawn(move || thread_route.take_over(&thread_topic, 8));
         is_stopped.recv().unwrap();
 
-        // A waiting thread checks the second log just before that log is taken over, and begins to wait just after it
-        // is taken over.
+        // This thread checks the second log just before the other thread takes that log over, and begins to wait just
+        // afterwards.
         let (began, has_checked) = (Instant::now(), Cell::new(false));
         route.await_mirror(&ownership, &topic.logs()[1], |log| {
             let is_unplaced = log.is_mirror();

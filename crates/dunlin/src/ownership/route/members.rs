@@ -1,4 +1,4 @@
-//! Requests memberships in groups at the topic's owner, for members at this node.
+//! Asks the topic's owner for the memberships in `share` groups that members at this node need.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -27,8 +27,8 @@ impl Route {
         }
     }
 
-    /// Requests memberships from the topic's owner, if the owner is a member of the cluster. Memberships that are
-    /// already requested are left out. If this node is the owner and the handover has ended, the memberships move to
+    /// Asks the topic's owner for those memberships for which no owner was asked yet, if the owner is a member of the
+    /// cluster. If this node is the owner and has received all records of the previous owner, the memberships move to
     /// this node.
     pub(super) fn place_members(&self, ownership: &Arc<Ownership>) {
         let unplaced = self.unplaced_members();
@@ -54,20 +54,20 @@ impl Route {
         !self.unplaced_members().is_empty()
     }
 
-    /// Searches for an owner again after a pause.
+    /// After a pause, checks again whether an owner has to be asked for memberships.
     pub(in crate::ownership) fn check_again_after(&self, pause: Duration) {
         if let Some(ownership) = self.ownership.upgrade() {
             ownership.housekeeper.check_after(&self.this, pause);
         }
     }
 
-    /// Ends the memberships of a deleted topic.
+    /// Ends the memberships in the topic's groups, because the topic was deleted.
     pub(super) fn close_members(&self) {
         let members = std::mem::take(&mut *lock(&self.members));
         members.iter().filter_map(Weak::upgrade).for_each(|membership| membership.close());
     }
 
-    /// Whether the previous owner is still handing over records.
+    /// Whether the previous owner is still handing its records over to this node.
     pub(in crate::ownership) fn is_draining(&self) -> bool {
         lock(&self.state).draining.is_some()
     }

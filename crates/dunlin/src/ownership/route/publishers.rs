@@ -1,4 +1,4 @@
-//! Informs the owner of a state topic whether this node has publishers of the topic.
+//! Tells the owner of a state topic whether publishers of the topic are connected to this node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::clock::steady_ns;
 use crate::ownership::presence::PublisherPresence;
 use crate::ownership::{Ownership, housekeeper, lock};
 
-/// How long publishers have to connect to a new owner. After this time, subscribers receive the notice that the topic
-/// has no publisher.
+/// How long publishers have to connect to a new owner. If none has connected by then, subscribers receive the notice
+/// that the topic has no publisher.
 const PUBLISHER_GRACE: Duration = Duration::from_secs(2);
 
 impl Route {
-    /// Whether another node owns the topic and needs a report of the publishers here.
+    /// Whether the topic keeps a state and has publishers at this node that its present owner has not been told about.
     pub(super) fn has_unannounced_publishers(&self, topic: &Topic) -> bool {
         let state = lock(&self.state);
         let is_announced = state.presence.as_ref().is_some_and(|presence| presence.owner == state.owner);
@@ -48,13 +48,13 @@ impl Route {
         }
     }
 
-    /// Called when this node has become the owner. Gives publishers of the previous owner some time to return.
+    /// Called when this node has become the owner. Gives the publishers of the previous owner time to connect.
     pub(super) fn begin_publisher_grace(&self) {
         let until_ns = steady_ns().saturating_add(PUBLISHER_GRACE.as_nanos() as u64);
         lock(&self.state).publishers_until_ns = Some(until_ns);
     }
 
-    /// When the time for publishers to return has passed, informs subscribers if there is no publisher.
+    /// When the time for publishers to connect has passed, tells subscribers if the topic has no publisher.
     pub(super) fn count_returned_publishers(&self, ownership: &Ownership, topic: &Topic) {
         let Some(until_ns) = lock(&self.state).publishers_until_ns.filter(|_| self.config.reducer.is_some())
         else {

@@ -1,8 +1,10 @@
-//! Sends batches of this node's publishers to the owner, or appends them to the log here if this node is the owner.
+//! Sends batches of this node's publishers to the topic's owner. If this node is the owner, appends them to its own
+//! log.
 //!
-//! Invariant: batches leave in the order in which they came. No newer batch goes to another node, or into the log here,
-//! until every older batch has a response or was returned without being appended. Batches that are on their way at the
-//! same time form a flight. An owner that refuses one batch of a flight also refuses all later batches of this flight.
+//! Invariant: batches are sent or appended in the order in which they were published. No newer batch is sent to another
+//! node, or appended to this node's log, before every older batch has a response or was returned without being
+//! appended. Batches that are on their way at the same time form a flight. An owner that refuses one batch of a flight
+//! also refuses all later batches of this flight.
 
 use std::sync::{Arc, Weak};
 
@@ -15,7 +17,7 @@ use crate::ownership::forwarded::{InFlightBatch, Sender, begin_flight};
 use crate::ownership::{Ownership, housekeeper, lock};
 
 impl Route {
-    /// Forwards a batch after all earlier ones. Returns the ticket with which its outcome can be read.
+    /// Forwards a batch after all earlier ones. Returns the ticket with which the publisher reads the batch's outcome.
     pub(super) fn send(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if batch.relayed {
@@ -41,8 +43,8 @@ impl Route {
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.pattern, &batch, steady_ns());
         self.enqueue(forwarded, None);
         let has_more = if owner == ownership.id {
-            // The log here may have begun to accept batches in the meantime. Later records of the publisher must not be
-            // appended before this batch.
+            // Append the batch here: this node's log may already accept further batches, and later records of the
+            // publisher must not come before this batch.
             self.topic().is_some_and(|topic| self.append_in_order(&ownership, &topic))
         } else {
             self.send_in_order(&ownership)
@@ -53,13 +55,13 @@ impl Route {
         Ok(ticket)
     }
 
-    /// Whether to send the batch until an owner responds. A batch that may have been appended must not be refused,
-    /// because the publisher would then use the batch's number again for other records.
+    /// Whether the batch must be tried until an owner responds. Its outcome is unknown: if the publisher got an error,
+    /// it would use the batch's numbers for other records.
     fn must_keep(&self, batch: &InFlightBatch) -> bool {
         batch.may_be_appended && self.kind == TopicKind::Volatile
     }
 
-    /// Ends batches that have waited too long for an owner, or, with `at_once`, all waiting batches.
+    /// Ends batches that have waited for an owner too long. If `at_once` is set, ends all waiting batches.
     pub(super) fn fail_late_batches(&self, ownership: &Ownership, at_once: bool) {
         let before_ns = steady_ns().saturating_sub(ownership.limits.owner_wait_max.as_nanos() as u64);
         let (late, why) = {
@@ -72,8 +74,8 @@ impl Route {
         late.into_iter().for_each(|(_, batch)| self.fail_batch(batch, &why));
     }
 
-    /// Ends the refused batches whose wait is over, or whose owner has left the cluster: that owner may have refused
-    /// them because it was stopping. Returns whether some still wait.
+    /// Ends the refused batches whose wait is over. If their owner has left the cluster, ends them all: the owner may
+    /// have refused them because it was stopping. Returns whether some batches still wait.
     pub(super) fn end_late_refusals(&self, ownership: &Ownership) -> bool {
         let now_ns = steady_ns();
         let (late, has_more) = {
@@ -87,14 +89,14 @@ impl Route {
         has_more
     }
 
-    /// Ends a batch that has received no response: as refused, or with an unknown outcome if it may have been appended.
+    /// Ends a batch without a response. The outcome is an error or, if the batch may have been appended, unknown.
     fn fail_batch(&self, batch: InFlightBatch, why: &str) {
         let error = self.owner_away_error(why);
         let error = if batch.may_be_appended { PublishError::Unknown(error.to_string()) } else { error };
         batch.complete(Err(error));
     }
 
-    /// Queues a batch after earlier ones, until there is an owner. Ends it if this node has removed the topic.
+    /// Lets a batch wait, in the order of publishing. If this node has removed the topic, ends the batch instead.
     fn enqueue(&self, mut batch: InFlightBatch, why: Option<&str>) {
         let mut state = lock(&self.state);
         if state.has_ended {
@@ -108,7 +110,7 @@ impl Route {
         state.waiting.insert(batch.ticket, batch);
     }
 
-    /// Sends waiting batches in order. Returns whether more work is due soon.
+    /// Sends the waiting batches in order. Returns whether some still wait.
     pub(super) fn send_waiting(&self, ownership: &Ownership) -> bool {
         let has_more = {
             let _in_order = lock(&self.sending);
@@ -120,7 +122,8 @@ impl Route {
         has_more
     }
 
-    /// Sends the batches one after another. Returns whether some still wait. The caller holds [`Route::sending`].
+    /// Sends the waiting batches one after another. Returns whether some still wait. The caller holds
+    /// [`Route::sending`].
     fn send_in_order(&self, ownership: &Ownership) -> bool {
         let mut last = None;
         loop {
@@ -131,8 +134,8 @@ impl Route {
                     return !state.waiting.is_empty();
                 }
                 let Some((&ticket, _)) = state.waiting.first_key_value() else { return false };
-                // A batch that was returned is sent again only when every batch that was sent after it has a response
-                // or was returned, too.
+                // A batch that was returned is sent again only when no batch is on its way: every batch that was sent
+                // after it has a response, or was returned, too.
                 let is_blocked =
                     state.in_flight > 0 && (state.sent_to != owner || ticket <= state.sent_through);
                 let was_returned = last.is_some_and(|last| ticket <= last);
@@ -154,8 +157,8 @@ impl Route {
         }
     }
 
-    /// As the owner, appends waiting batches to the log here, while the lease lasts. A node that was unreachable first
-    /// applies the changes of owners that it missed. Returns whether more work is due soon.
+    /// Called if this node is the owner. Appends the waiting batches to its log while the node's lease lasts. Returns
+    /// whether some still wait.
     pub(super) fn append_waiting(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         let has_more = {
             let _in_order = lock(&self.sending);
@@ -167,7 +170,8 @@ impl Route {
         has_more
     }
 
-    /// Appends the batches one after another. Returns whether some still wait. The caller holds [`Route::sending`].
+    /// Appends the waiting batches one after another. Returns whether some still wait. The caller holds
+    /// [`Route::sending`].
     fn append_in_order(&self, ownership: &Ownership, topic: &Arc<Topic>) -> bool {
         {
             let mut state = lock(&self.state);
@@ -180,7 +184,7 @@ impl Route {
             let first = lock(&self.state).waiting.pop_first();
             let Some((_, batch)) = first else { break };
             match batch.append_to(topic) {
-                // The batch waits again, because the topic has moved to another owner.
+                // The topic has moved to another owner. Let the batch wait again.
                 Err(PublishError::Elsewhere) => {
                     batch.not_appended("the topic has moved again");
                     break;
@@ -211,13 +215,13 @@ impl Sender for Route {
             return batch.end(Err(error));
         }
         let mut state = lock(&self.state);
-        // A relay (the link that forwards one topic's batches) that was used for a deleted topic cannot publish to
-        // a later topic of the same name. Newer batches therefore wait until this flight has ended. They then form
-        // another flight, which uses a new relay.
+        // A relay (the link that forwards one topic's batches) that served a deleted topic cannot publish to a later
+        // topic with the same name. Let newer batches wait until this flight has ended. They then form another flight,
+        // which uses a new relay.
         state.sent_to = 0;
         if batch.may_be_appended {
             drop(state);
-            // An earlier owner may have appended the batch before the topic was deleted: the outcome is unknown.
+            // A node may have appended the batch before the topic was deleted. Its outcome is unknown.
             return batch.end(Err(PublishError::Unknown(format!("topic {:?} has been deleted", self.name))));
         }
         match self.ownership.upgrade() {
