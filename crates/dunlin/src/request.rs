@@ -1,4 +1,4 @@
-//! Sends requests and receives the replies.
+//! Sends requests, and receives the replies.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::clock::steady_ns;
 use crate::inbox::Inbox;
 use crate::node::Node;
 
-/// Sends requests, one at a time, and receives the replies in its own inbox.
+/// Sends requests, one at a time. The replies arrive in the requester's own inbox.
 #[derive(Debug)]
 pub struct Requester {
     node: Node,
@@ -22,7 +22,7 @@ pub struct Requester {
 }
 
 impl Node {
-    /// A requester with an inbox of its own.
+    /// Returns a requester with an inbox of its own.
     pub fn requester(&self, options: &SubscribeOptions) -> Result<Requester, SubscribeError> {
         let mut inbox = Inbox::new(self.clone(), self.next_session());
         inbox.open()?;
@@ -30,7 +30,8 @@ impl Node {
         Ok(Requester { node: self.clone(), inbox, subscriber, request_count: 0 })
     }
 
-    /// Publishes a request and waits for the first reply. For several requests, a [`Requester`] is faster.
+    /// Publishes a request, and waits for the first reply. To send several requests, use a [`Requester`]: it is faster,
+    /// because it keeps its inbox.
     pub fn request<'a>(
         &self,
         subject: &str,
@@ -42,14 +43,15 @@ impl Node {
 }
 
 impl Requester {
-    /// Publishes a request and waits for the first reply. Returns `NoResponder` at once if there is no subscriber.
+    /// Publishes a request, and waits for the first reply. Returns `NoResponder` at once if the subject has no
+    /// subscriber.
     pub fn request<'a>(
         &mut self,
         subject: &str,
         draft: impl Into<Draft<'a>>,
         timeout: Duration,
     ) -> Result<Reply, RequestError> {
-        // An invalid subject is refused when the request is published.
+        // If the subject is invalid or forbidden, publishing the request returns the error.
         if let Ok(parsed) = Subject::parse(subject)
             && self.node.may_publish(parsed).is_ok()
             && !self.node.has_subscriber(parsed)
@@ -66,7 +68,7 @@ impl Requester {
         self.await_reply(&reply_to[tail_at..], timeout)
     }
 
-    /// Waits for the reply to this request. Late replies to earlier requests are skipped.
+    /// Waits for the reply whose subject ends with `tail`. Skips late replies to earlier requests.
     fn await_reply(&mut self, tail: &str, timeout: Duration) -> Result<Reply, RequestError> {
         let deadline_ns = steady_ns().saturating_add(timeout.as_nanos() as u64);
         loop {

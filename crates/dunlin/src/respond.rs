@@ -1,10 +1,10 @@
-//! Responders: handlers of requests inside the node.
+//! Responders are handlers that respond to requests inside the node.
 //!
-//! The publish call of a request wakes the responder. If a listener's thread makes this call, it can run the responder
-//! as a task of its runtime, so that a request costs no thread switch.
+//! Publishing a request wakes the responder. If the request arrives on a listener's thread, the listener can run the
+//! responder as a task on the same thread, so that a request costs no thread switch.
 //!
 //! Invariant: a responder runs on one thread at a time. This thread holds the responder's lock. When no request is
-//! pending, the thread releases the lock, and the next request schedules the responder once.
+//! pending, the thread releases the lock. The next request then schedules the responder once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
@@ -19,15 +19,15 @@ use dunlin_topic::{
 use crate::node::Node;
 use crate::reply::is_reply_inbox_log;
 
-/// The number of requests that a responder handles before it lets other tasks run.
+/// The number of requests that a responder handles in one run, before other tasks get their turn.
 const REQUESTS_PER_RUN: usize = 64;
 
-/// A registered handler of requests inside the node. Dropping it unregisters the handler.
+/// A registered handler of requests inside the node. Dropping the value unregisters the handler.
 #[derive(Debug)]
 #[must_use = "requests are answered as long as the responder is held"]
 pub struct Responder(Arc<ResponderTask>);
 
-/// The work of a [`Responder`], which a [`ResponderExecutor`] runs when requests have arrived.
+/// The task of a [`Responder`]. A [`ResponderExecutor`] runs it when requests have arrived.
 pub struct ResponderTask {
     node: Node,
     work: Mutex<Option<Work>>,
@@ -40,29 +40,31 @@ struct Work {
     replies: ReplyTopics,
 }
 
-/// A received request, to which the responder can send a reply.
+/// A request that a responder has received, and to which it can reply.
 #[derive(Debug)]
 pub struct Request<'a, 'r> {
     record: Record<'a>,
     replies: &'r mut ReplyTopics,
 }
 
-/// Finds the topic of each reply. Tries the topic of the previous reply first, because most replies have the same topic
-/// as the previous one.
+/// Finds the topics to which replies are published. Tries the topic of the previous reply first, because most replies
+/// go to the same topic as the previous one.
 #[derive(Debug)]
 struct ReplyTopics {
     node: Node,
     last_topic: Option<Arc<Topic>>,
 }
 
-/// An executor that runs a responder's work when a request has arrived.
+/// Runs the tasks of responders for which requests have arrived.
 pub trait ResponderExecutor: Send + Sync {
-    /// Runs [`ResponderTask::run`] soon. The publishing thread calls this method, which must not block.
+    /// Makes another thread or a later task run [`ResponderTask::run`] soon. The thread that publishes a request calls
+    /// this method, so the method must not block.
     fn schedule(&self, task: Arc<ResponderTask>);
 }
 
 impl Node {
-    /// Handles requests to subjects that match the pattern.
+    /// Registers `handler` for requests to subjects that match the pattern. It is called until the returned value is
+    /// dropped.
     pub fn respond(
         &self,
         pattern: &str,
@@ -92,7 +94,7 @@ impl Drop for Responder {
 }
 
 impl ResponderTask {
-    /// Handles pending requests. If the handler panics, this responder ends, and others continue.
+    /// Handles pending requests. If the handler panics, only this responder ends.
     pub fn run(self: &Arc<ResponderTask>) {
         let waker = Waker::from(Arc::clone(self));
         let mut guard = self.lock();
@@ -114,7 +116,7 @@ impl ResponderTask {
 }
 
 impl Work {
-    /// Handles some requests. Returns `Ready` if more requests may be pending.
+    /// Handles up to [`REQUESTS_PER_RUN`] requests. Returns `Ready` if more requests may be pending.
     fn handle_requests(&mut self, waker: &Waker) -> Result<Poll<()>, SubscribeError> {
         for _ in 0..REQUESTS_PER_RUN {
             if self.subscriber.ready()? {
@@ -146,14 +148,14 @@ impl std::fmt::Debug for ResponderTask {
 }
 
 impl<'a> Request<'a, '_> {
-    /// The request.
+    /// The record that contains the request.
     pub fn record(&self) -> &Record<'a> {
         &self.record
     }
 
-    /// Publishes the reply. Returns `None` if the request names no reply subject. This call does not wait, because a
-    /// listener's thread may run the responder: a full topic refuses the reply at once, and a durable topic stores the
-    /// reply after this call has returned.
+    /// Publishes the reply. Returns `None` if the request names no subject for a reply. This call does not wait,
+    /// because a listener's thread may run the responder: a full topic refuses the reply at once, and a durable topic
+    /// may store the reply only after this call has returned.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         let Some(subject) = self.record.frame.reply() else { return Ok(None) };
         let topic = self.replies.topic(subject)?;
@@ -166,14 +168,16 @@ impl ReplyTopics {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
         let cached = self.last_topic.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
-            // A reply inbox with a prefix other than `_INBOX` accepts only those subjects that requests have named.
+            // Use the previous topic again, but not a reply inbox: it accepts replies only to subjects that requests
+            // have named.
             prefix.ends_with('.')
                 && subject.starts_with(prefix)
                 && !is_reply_inbox_log(topic.logs()[0].name())
         });
         let topic = match cached {
             Some(topic) => {
-                // The user may have the permission for some of the topic's subjects only.
+                // The user may lack the permission for this subject, even if the previous reply to the topic was
+                // allowed.
                 let prefix = topic.logs()[0].name().subject_prefix.as_str();
                 self.node.may_publish_parts(prefix, &subject[prefix.len()..])?;
                 topic
@@ -188,8 +192,8 @@ impl ReplyTopics {
     }
 }
 
-/// Runs the responders of a node on the registered executor. Without an executor, they run on a thread that is started
-/// on first use.
+/// The executor that runs the responders of a node. If none is registered, a thread that is started on first use runs
+/// them.
 #[derive(Default)]
 pub(crate) struct ResponderExecutors {
     executor: Mutex<Option<Weak<dyn ResponderExecutor>>>,
@@ -197,7 +201,7 @@ pub(crate) struct ResponderExecutors {
 }
 
 impl Node {
-    /// Lets `executor` run responders until its last `Arc` is dropped.
+    /// Makes `executor` run this node's responders, until its last `Arc` is dropped.
     pub fn set_executor(&self, executor: &Arc<dyn ResponderExecutor>) {
         *self.executors().executor() = Some(Arc::downgrade(executor));
     }
@@ -209,12 +213,12 @@ impl ResponderExecutors {
     }
 
     fn schedule(&self, task: Arc<ResponderTask>) {
-        // If the reply needs a new topic, publishing it may wait, which a listener's thread must not do.
+        // A reply may need a new topic. Creating it can block, which must not happen on a listener's thread.
         let may_wait = task.node.ownership().is_some() || !task.node.auto_creates_at_once();
         let executor = self.executor().as_ref().and_then(Weak::upgrade).filter(|_| !may_wait);
         match executor {
             Some(executor) => executor.schedule(task),
-            // This fails only when the node has ended. Then no requester waits for the reply.
+            // Ignore the error: the thread could not be started, or has ended. Requests then time out.
             None => drop(self.thread.get_or_init(start_thread).send(task)),
         }
     }
@@ -229,7 +233,7 @@ impl std::fmt::Debug for ResponderExecutors {
 fn start_thread() -> mpsc::Sender<Arc<ResponderTask>> {
     let (send, receive) = mpsc::channel::<Arc<ResponderTask>>();
     let run = move || receive.iter().for_each(|task| task.run());
-    // If the thread cannot be started, requests to these responders time out.
+    // Ignore the error: if the thread cannot be started, requests to these responders time out.
     let _ = thread::Builder::new().name("dunlin-respond".to_owned()).spawn(run);
     send
 }

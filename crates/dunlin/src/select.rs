@@ -1,4 +1,4 @@
-//! Selects the logs that a pattern reads.
+//! Finds the logs that a subscription to a pattern reads.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::registry::{LogsToRead, is_reserved};
 use crate::reply::is_reply_inbox_log;
 use crate::tasks::{TASKS, is_tasks_pattern};
 
-/// The policy for a subscription to a subject that no topic owns: create a topic, wait, or refuse.
+/// The policy for a subscription to a subject that no topic owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingTopicPolicy {
     /// The node creates a topic if `auto_create` is set.
     Create,
-    /// The subscription waits for a topic that another caller creates. Used when a subscriber resumes: the
-    /// topic may have had another configuration.
+    /// The subscription waits until another caller creates a topic. Used when a subscriber resumes: the topic that it
+    /// read before may have had another configuration than an automatically created one.
     Await,
-    /// The subscription is refused unless the cluster has agreed on a topic. Used when the topic existed
-    /// before and may have been deleted.
+    /// The subscription is refused unless the cluster knows a topic for the subject. Used if the topic must have
+    /// existed before, and may have been deleted since.
     Refuse,
 }
 
 impl MissingTopicPolicy {
-    /// The policy for a subscription that begins at `start`, or resumes after a loss. A subscription to a state
-    /// creates no topic, because the new topic would keep no state.
+    /// The policy for a subscription that begins at `start`. `is_resumed` says that the subscriber resumes after a loss
+    /// of its connection. A subscription to a state creates no topic, because the new topic would keep no state.
     pub fn of(start: Start, is_resumed: bool) -> MissingTopicPolicy {
         match start {
             _ if is_resumed => MissingTopicPolicy::Await,
@@ -39,18 +39,19 @@ impl MissingTopicPolicy {
     }
 }
 
-/// The logs that match a subscription: the existing ones, and those of topics created later.
+/// The logs that a subscription reads: the existing ones, and the list of those that are created later.
 #[derive(Debug)]
 pub struct SelectedLogs {
-    /// Existing logs, each with a filter.
+    /// The existing logs, each with an optional filter.
     pub logs: LogsToRead,
-    /// The list to which new logs are added; `None` if the pattern can match no new log.
+    /// The list to which logs of new topics are added; `None` if no new topic can have a subject that the pattern
+    /// matches.
     pub newcomers: Option<Arc<NewLogs>>,
 }
 
-/// Returns the topic and partition to which a position without a log name applies: those of the subscription's only
-/// log. If there is no log and the subscription has a single subject, this function assumes partition 0 of a topic with
-/// the subject's name. Otherwise it returns an error.
+/// Returns the topic and the partition to which a position applies that a client has given without them. They are those
+/// of the subscription's only log. If there is no log yet, and the only pattern is a single subject, they are partition
+/// 0 of a topic with the subject's name. Otherwise returns an error.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,
@@ -67,7 +68,7 @@ pub fn log_of_position(
 }
 
 impl Node {
-    /// Returns the logs that a subscription to `pattern` reads.
+    /// Returns the logs that a subscription to `pattern` reads, from the position `start`.
     ///
     /// Logs of new topics are added to [`SelectedLogs::newcomers`] until the last reference to this list is dropped.
     pub fn select(
@@ -81,7 +82,7 @@ impl Node {
         if !matches!(start, Start::After(_)) {
             return Ok(selected);
         }
-        // Logs of reply inboxes are ignored for positions, because no subscriber resumes in them.
+        // A position never applies to the log of a reply inbox, because no subscriber resumes there.
         selected.logs.retain(|(log, _)| !is_reply_inbox_log(log.name()));
         if let [(log, _)] = selected.logs.as_slice()
             && self.owns_all_of(log, pattern)
@@ -93,29 +94,30 @@ impl Node {
                 Ok(SelectedLogs { logs, newcomers: None })
             }
             SelectedLogs { logs, newcomers } => {
-                // One existing log and a log that may be created later count as two.
+                // If another log can be created later, one existing log is already one too many.
                 let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
                 Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
             }
         }
     }
 
-    /// Whether no other topic can own a subject of the pattern while the log's topic exists.
+    /// Whether the log's topic owns all subjects that the pattern matches. Then no other topic can own one of them
+    /// while this topic exists.
     pub fn owns_all_of(&self, log: &Log, pattern: &Pattern) -> bool {
         let owned = self.topic(&log.name().topic).and_then(|topic| Pattern::parse(topic.pattern()).ok());
         owned.is_some_and(|owned| owned.covers(pattern))
     }
 
-    /// The logs whose subjects match the pattern. Creates no topic. Logs that are created later are added to
-    /// `newcomers`, until the last reference to `newcomers` is dropped.
+    /// Returns the existing logs with subjects that the pattern matches. Creates no topic. Logs of new topics are added
+    /// to `newcomers`, until the last reference to it is dropped.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
         Ok(self.restrict_to_readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
-    /// Refuses a position in [`KV`] or [`TASKS`] that no subscriber can have received yet. To know this, the node first
-    /// applies all entries on which the cluster has agreed. Without a majority, which the node detects within
-    /// seconds, it refuses nothing, and the subscriber waits.
+    /// Returns an error if the position in [`KV`] or [`TASKS`] is one that no subscriber can have received yet. To find
+    /// out, this node first applies all entries on which the cluster has agreed. If it does not reach a majority within
+    /// seconds, it returns no error, and the subscriber waits for the records.
     pub async fn check_position(&self, log: &Log, position: Position) -> Result<(), SubscribeError> {
         if !log.must_catch_up_to(position) {
             return Ok(());
@@ -137,9 +139,9 @@ impl Node {
         }
     }
 
-    /// Whether a subscriber has to wait before it starts here. The logs of [`KV`] and [`TASKS`] lack records until the
-    /// node has applied the entries that existed when it started. Without the wait, a subscriber would start too early,
-    /// or in no epoch.
+    /// Whether a subscriber has to wait before it can start in this log. The logs of [`KV`] and [`TASKS`] lack records
+    /// until the node has applied the entries that existed when it started. A subscriber that did not wait would start
+    /// too early, or without an epoch.
     pub(crate) fn must_wait_to_start(&self, log: &Log, start: Start) -> bool {
         match start {
             Start::After(position) => log.must_catch_up_to(position),
@@ -155,12 +157,13 @@ impl Node {
             TASKS => self.tasks_if_any().is_none_or(|tasks| tasks.has_applied_log()),
             _ => return true,
         };
-        // A node that joins a cluster has no entries at its start. Its log is in epoch 0 until it has some.
+        // A node that has just joined a cluster has no entries, and its log is in epoch 0 until it has received some.
         has_applied && log.last().epoch > 0
     }
 
-    /// Waits until a subscriber can start here. A position that no subscriber can have received yet is refused
-    /// ([`Node::check_position`]). Another start is refused if the node reaches no majority within `answer_ms_max`.
+    /// Waits until a subscriber can start in this log. Returns an error for a position that no subscriber can have
+    /// received yet ([`Node::check_position`]). For other starts, returns an error if the node reaches no majority
+    /// within `answer_ms_max`.
     pub(crate) async fn wait_for_start(&self, log: &Log, start: Start) -> Result<(), SubscribeError> {
         if !self.must_wait_to_start(log, start) {
             return Ok(());
@@ -187,8 +190,8 @@ impl Node {
         }
     }
 
-    /// Waits until a subscriber can start in this topic, which has a single log, or refuses the start. For callers that
-    /// must not wait while they subscribe.
+    /// For callers that must not block when they subscribe: first waits until a subscriber can start in this topic, or
+    /// returns the error with which the subscription would fail. Waits only for a topic with a single log.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
         match topic.logs() {
@@ -197,8 +200,8 @@ impl Node {
         }
     }
 
-    /// Whether a subscriber of this node reads the subject, waits for its topic, or may read it later because the
-    /// topic is durable.
+    /// Whether this node has a subscriber for the subject: one that reads the subject, or one that waits for its topic.
+    /// A durable topic always counts, because its records can be read later.
     pub(crate) fn has_local_subscriber(&self, subject: Subject<'_>) -> bool {
         let is_read = self.registry().owner(subject).is_some_and(|topic| {
             let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());
@@ -216,7 +219,7 @@ impl Node {
     ) -> Result<SelectedLogs, SubscribeError> {
         self.may_subscribe(pattern)?;
         if pattern.as_str() == KV {
-            // The first use of keys creates this topic, and this call is a use.
+            // This call counts as a use of keys, and the first use of keys creates the topic.
             self.control().map_err(|error| SubscribeError::Refused(Refused::from(&error).to_line()))?;
             let logs = self.restrict_to_readable(self.registry().select(pattern, None)?);
             return match logs.is_empty() {
@@ -252,7 +255,7 @@ impl Node {
                 MissingTopicPolicy::Create | MissingTopicPolicy::Await => self.find_owning_topic(subject),
             };
             match owner {
-                // The subject belongs to the inbox of a client of another node. Only that client reads the inbox.
+                // The subject belongs to the inbox of another node's client. Only that client reads the inbox.
                 Ok(topic) if self.registry().get(topic.name()).is_none() => {}
                 Ok(_) => {
                     let mut logs = self.restrict_to_readable(self.registry().select(pattern, None)?);

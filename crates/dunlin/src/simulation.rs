@@ -1,11 +1,11 @@
-//! Publishes simulated order books, each record when it is due.
+//! Publishes simulated order books. Each record is published when it is due.
 //!
-//! One thread publishes for all instruments. It sleeps until shortly before the next record is due and then spins. At
+//! One thread publishes for all instruments. It sleeps until shortly before the next record is due, and then spins. At
 //! high rates, the thread sleeps for short times and then publishes all records that have become due. Late records are
 //! published without a pause, and none is left out. A record's event time is the time at which it was due, and its
-//! append time is the actual time. [`SimulationReport`] contains the delays.
+//! append time is the actual time. [`SimulationReport`] says how late the records were.
 //!
-//! Not here: the records ([`Simulator`]) and their due times ([`FeedSchedule`]).
+//! The contents of the records come from [`Simulator`], and their due times from [`FeedSchedule`].
 
 mod punctual;
 
@@ -19,7 +19,7 @@ use dunlin_topic::{Draft, Payload, Publish, PublishError};
 use crate::clock::now_ns;
 use punctual::Punctual;
 
-/// The longest sleep, which also limits how long a stop is delayed.
+/// The longest sleep. It also limits how long the thread takes to notice that it should stop.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// Publishes simulated order books of several instruments, to this node or another one.
@@ -29,7 +29,7 @@ pub struct Simulation<P> {
     schedule: FeedSchedule,
     instrument_lines: Vec<InstrumentLine<P>>,
     payload: Vec<u8>,
-    /// The indices of instruments whose publisher has unsent records.
+    /// The indices of the instruments whose publishers still have to be flushed.
     unsent: Vec<usize>,
 }
 
@@ -40,23 +40,22 @@ struct InstrumentLine<P> {
     unsent: bool,
 }
 
-/// The number of records that [`Simulation::run_until`] published, and their delays.
+/// The number of records that one call of [`Simulation::run_until`] has published, and how late they were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SimulationReport {
     /// The number of published records.
     pub records: u64,
-    /// The longest delay of a record behind its due time, ns.
+    /// The longest time by which a record was late, ns.
     pub late_ns_max: u64,
-    /// The delay of the last record behind its due time, ns.
+    /// The time by which the last record was late, ns.
     pub late_ns_last: u64,
 }
 
 impl<P: Publish> Simulation<P> {
-    /// Publishes the complete books through `publishers`, in the order of the instruments. The first updates are due at
-    /// `start_ns`.
+    /// Creates a simulation, and publishes the complete book of each instrument. `publishers` has one publisher for
+    /// each instrument, in the same order. The first updates are due at `start_ns`.
     ///
-    /// # Panics
-    /// When there are fewer publishers than instruments.
+    /// # Panics If there are fewer publishers than instruments.
     pub fn open(
         instruments: &Instruments,
         seed: u64,
@@ -83,13 +82,14 @@ impl<P: Publish> Simulation<P> {
         Ok(simulation)
     }
 
-    /// Sets how long the thread spins before a record is due, in ns; with 0 it never spins.
+    /// Sets for how many ns the thread spins before a record is due; with 0, it does not spin.
     pub fn spinning(mut self, spin_ns: u64) -> Simulation<P> {
         self.schedule = self.schedule.with_spin_ns(spin_ns);
         self
     }
 
-    /// Publishes all records due before `until_ns`. `stop` is checked before each sleep and every 1024 records.
+    /// Publishes all records that are due before `until_ns`. Stops early if `stop` returns `true`; `stop` is called
+    /// before each sleep and after every 1024 records.
     pub fn run_until(
         &mut self,
         until_ns: u64,
@@ -124,7 +124,7 @@ impl<P: Publish> Simulation<P> {
         Ok(report)
     }
 
-    /// The number of published records of an instrument, including its complete book.
+    /// The number of records that were published for an instrument, including the record with its complete book.
     pub fn published(&self, instrument: usize) -> u64 {
         self.instrument_lines[instrument].published
     }
@@ -151,7 +151,7 @@ impl<P: Publish> Simulation<P> {
         Ok(())
     }
 
-    /// Flushes publishers that have unsent records, before a pause.
+    /// Flushes the publishers that have unsent records.
     fn flush_unsent(&mut self) -> Result<(), PublishError> {
         while let Some(instrument) = self.unsent.pop() {
             let instrument_line = &mut self.instrument_lines[instrument];

@@ -1,7 +1,7 @@
-//! Regions of a world that one process runs. The sockets between processes are in `server`.
+//! Runs those regions of a world that one process owns. The sockets between processes are in `server`.
 //!
-//! A [`Host`] runs the ticks of its regions, carries messages between them, publishes their changes as records of a
-//! state topic ([`topic_of`]), and returns messages for regions elsewhere. The rules of entities, handovers and
+//! A [`Host`] runs the ticks of its regions, carries messages between them, publishes each region's changes to a state
+//! topic ([`topic_of`]), and returns messages for regions of other processes. The rules of entities, handovers and
 //! ghosts are in `space`.
 
 mod host;

@@ -1,4 +1,4 @@
-//! Durable topics on disk: their files, their logs, and the thread that stores records.
+//! Stores durable topics on disk: their files, their logs, and the thread that writes records. The files are:
 //!
 //! ```text
 //!  DIR/lock                        locked by the node that uses the directory
@@ -11,11 +11,11 @@
 //! ```
 //!
 //! Invariants:
-//! - A topic exists while its file in `topics` exists. The file is written after the logs are opened, and becomes a
-//!   deletion mark before the logs are removed. Logs that have records, but neither a topic file nor a deletion mark,
-//!   were therefore not deleted by the node. They remain on disk.
+//! - A topic exists while its file in `topics` exists. The file is written after the logs were opened. When the topic
+//!   is deleted, the file becomes a deletion mark before the logs are removed. If a log has records, but its topic has
+//!   neither a file nor a deletion mark, the node did not delete the topic. Such logs remain on disk.
 //! - Only this module, and the journals that it opens, change the files.
-//! - An epoch that was not closed properly is followed by a new one, because the disk may have lost synced records.
+//! - If a log was not closed properly, it continues in a new epoch, because the disk may have lost synced records.
 //!
 //! Limits: [`NodeLimits::unstored_bytes_max`](crate::NodeLimits),
 //! [`NodeLimits::loaded_bytes_max`](crate::NodeLimits) and [`NodeLimits::reserved_files`](crate::NodeLimits).
@@ -54,7 +54,7 @@ use worker::{Removal, StoreWorker};
 pub use error::StorageError;
 pub use recover::{RecoveredTopic, RefusedTopic};
 
-/// The durable topics of a data directory.
+/// All durable topics of a data directory.
 #[derive(Debug)]
 pub(crate) struct Storage {
     context: StorageContext,
@@ -63,25 +63,25 @@ pub(crate) struct Storage {
     _lock: Box<dyn DirLock>,
 }
 
-/// The disk and the directory, with the objects that all logs share.
+/// The disk, the directory, and the limits and the cache that all logs share.
 #[derive(Debug)]
 struct StorageContext {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     cache: Arc<Cache>,
     unstored_bytes_max: u64,
-    /// Number of file descriptors that the logs leave to the rest of the process.
+    /// The number of file descriptors that durable topics leave to the rest of the process.
     reserved_files: u64,
-    /// Limits of the logs of durable topics.
+    /// The limits of each log of a durable topic.
     limits: dunlin_topic::LogLimits,
 }
 
 #[derive(Debug, Default)]
 struct Topics {
     by_name: HashMap<String, StoredTopic>,
-    /// Topics on disk that could not be opened.
+    /// The topics on disk that are not open: their files could not be opened, or they were set aside.
     refused: Vec<RefusedTopic>,
-    /// Topics that were closed and whose files stay on disk.
+    /// Topics that are closed, but whose files stay on disk because this node must not serve them.
     set_aside_topics: Vec<StoredTopic>,
     id_last: u64,
 }
@@ -92,12 +92,13 @@ struct StoredTopic {
     logs: Vec<Arc<DiskLog>>,
 }
 
-/// Whether a topic is new or existed before this start, with the epoch of its creation.
+/// Whether a topic is being created or comes from the disk, and the epoch in which it was created.
 #[derive(Debug, Clone, Copy)]
 enum TopicOrigin {
-    /// The topic was created just now, in this epoch.
+    /// The topic is being created, in this epoch.
     Created(u32),
-    /// The topic was created before this start, in this epoch. Older builds did not store the epoch.
+    /// The topic was created before this start, in this epoch. `None` if an older version created it, which did not
+    /// store the epoch.
     Existing(Option<u32>),
 }
 
@@ -111,7 +112,7 @@ impl TopicOrigin {
 }
 
 impl Storage {
-    /// Opens or creates a directory. [`recover`](Storage::recover) reads its topics.
+    /// Opens a data directory, or creates it. [`recover`](Storage::recover) then opens the topics in it.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -135,12 +136,12 @@ impl Storage {
         Ok(Storage { context, topics: Mutex::default(), worker, _lock: lock })
     }
 
-    /// Whether the disk had no room at the last write to a log.
+    /// Whether the disk was full when the thread last wrote to logs.
     pub(crate) fn lacks_room(&self) -> bool {
         self.worker.lacks_room()
     }
 
-    /// Names of open topics whose disk failed. They accept no records until the next start.
+    /// The names of open topics whose disk has failed. They accept no records until the next start.
     pub(crate) fn failed_topics(&self) -> Vec<String> {
         if !self.worker.has_failed() {
             return Vec::new();
@@ -155,8 +156,8 @@ impl Storage {
         (&self.context.disk, &self.context.dir)
     }
 
-    /// Refuses a topic with this number of partitions if it would need file descriptors that are reserved for the rest
-    /// of the process.
+    /// Returns an error if a topic with this number of partitions would need file descriptors that are reserved for the
+    /// rest of the process.
     pub(crate) fn check_open_files(&self, partitions: u16) -> Result<(), TopicError> {
         let StorageContext { disk, reserved_files, .. } = &self.context;
         let Some(limit) = disk.open_files_max() else { return Ok(()) };
@@ -167,7 +168,7 @@ impl Storage {
         open_files::check(limit, *reserved_files, logs_open as u64, partitions)
     }
 
-    /// Creates a topic that begins in this epoch. The caller creates one topic at a time.
+    /// Creates a topic that begins in the epoch `epoch`. The caller ensures that only one topic is created at a time.
     pub(crate) fn create(
         &self,
         name: &str,
@@ -176,7 +177,7 @@ impl Storage {
         epoch: u32,
     ) -> Result<Topic, TopicError> {
         self.check_open_files(config.partitions)?;
-        // The lock of the topics is not held, so that other callers do not wait for this disk operation.
+        // Release the lock of `topics` at once, so that other callers do not wait for the disk.
         let id = self.topics().id_last + 1;
         let (topic, logs, _) =
             self.open_topic(id, name, config, budget, TopicOrigin::Created(epoch), |_| epoch)?;
@@ -184,7 +185,7 @@ impl Storage {
         catalogue::write(disk, dir, id, name, config, epoch)?;
         logs.iter().for_each(|log| log.write_new_position(epoch));
         if let Err(error) = catalogue::sync_dir(disk, dir) {
-            // Otherwise, the next start would find the topic that is refused here.
+            // Remove the file again: otherwise, the next start would find this topic, whose creation fails here.
             let _ = disk.remove(&catalogue::path(dir, id));
             return Err(error.into());
         }
@@ -194,19 +195,20 @@ impl Storage {
         Ok(topic)
     }
 
-    /// Deletes a topic, which must be closed. Pending records are stored before the topic's subscribers are notified of
-    /// its end.
+    /// Deletes a topic, which must be closed. Before the topic's subscribers receive the notice of its end, pending
+    /// records are stored.
     pub(crate) fn delete(&self, topic: &Topic) -> Result<(), TopicError> {
         let Some(stored) = self.topics().by_name.remove(topic.name()) else { return Ok(()) };
         let (disk, dir) = (Arc::clone(&self.context.disk), self.context.dir.clone());
         let mark_result = catalogue::mark_deleted(&*disk, &dir, stored.id);
-        // Remove the topic even after an error, because its name is already free and publishers are refused.
+        // Even after an error, remove the logs: the topic's name is already free, and its publishers are refused.
         let logs = stored.logs.into_iter().zip(topic.logs().iter().cloned()).collect();
         self.worker.remove(Removal { disk, dir, id: stored.id, logs });
         Ok(mark_result?)
     }
 
-    /// Keeps the files of a closed topic on disk and frees its name. Records that are not stored yet are stored first.
+    /// Frees the name of a closed topic, but keeps the topic's files on disk. Records that are not stored yet are
+    /// stored first.
     pub(crate) fn set_aside(&self, topic: &Topic, why: String) {
         let mut topics = self.topics();
         let Some(stored) = topics.by_name.remove(topic.name()) else { return };
@@ -216,14 +218,14 @@ impl Storage {
         topics.refused.push(RefusedTopic { name, pattern, why, id: None });
     }
 
-    /// Housekeeping, about once a second: removes expired records.
+    /// Does the housekeeping, about once a second: lets the storing thread remove records that are too old.
     pub(crate) fn tick(&self) {
         let topics = self.topics();
         let aging = topics.by_name.values().flat_map(|stored| &stored.logs).filter(|log| log.is_aging());
         aging.for_each(|log| self.worker.visit(log));
     }
 
-    /// Stores all pending records and closes the logs. The topics must be closed before.
+    /// Stores all pending records, and closes the logs. The topics must already be closed.
     pub(crate) fn stop(&self) {
         let logs: Vec<_> = {
             let mut topics = self.topics();
@@ -240,7 +242,7 @@ impl Storage {
         lock(&self.topics)
     }
 
-    /// Opens the logs of a topic and creates the topic.
+    /// Opens the logs of a topic, and creates the topic in memory.
     #[expect(clippy::type_complexity, reason = "the value is unpacked at once")]
     fn open_topic(
         &self,
@@ -281,8 +283,8 @@ impl StorageContext {
     }
 }
 
-/// Returns `None` for a file or directory that cannot be read. If the process or the machine lacks file descriptors or
-/// memory, returns the error, because a later attempt may succeed.
+/// Returns the result of reading a file or directory, or `None` if it cannot be read. If the process or the machine
+/// lacks file descriptors or memory, returns the error instead, because a later attempt may succeed.
 fn optional<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

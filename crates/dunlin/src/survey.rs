@@ -1,9 +1,9 @@
-//! A survey of a node: its topics, busiest first, and its subscriptions, slowest first.
+//! A survey lists the topics of a node, the busiest first, and its subscriptions, the slowest first.
 //!
-//! A survey reads the counters of each log, in about 100 ns per log. It adds no cost to publishing and delivery. A
-//! thread that serves connections should let another thread make the survey.
+//! A survey reads the counters of every log, which takes about 100 ns for each log. It does not make publishing or
+//! delivery slower. A thread that serves connections should let another thread make the survey.
 //!
-//! Limits: `topics_max` and `subscriptions_max` of the caller. System topics and inboxes are left out.
+//! Limits: the caller sets `topics_max` and `subscriptions_max`. System topics and inboxes are left out.
 
 use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,17 +15,18 @@ use crate::node::Node;
 use crate::ownership::is_mirror;
 use crate::registry::NameRanges;
 
-/// The number of topics that are read under one lock. Callers that create or delete topics wait during this time.
+/// The number of topics that are read while the registry is locked once. Callers that create or delete topics wait
+/// during this time.
 const PAGE_TOPICS: usize = 256;
 
-/// The numbers of appended records, appended bytes and losses of one or several topics.
+/// Counters of one or several topics: appended records, appended bytes, and losses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TopicTotals {
     /// The number of appended records.
     pub records: u64,
-    /// The number of bytes appended since the process started.
+    /// The number of bytes that were appended since the process started.
     pub bytes: u64,
-    /// The losses of subscribers that did not keep up with the publishers.
+    /// The losses of subscribers that read more slowly than publishers published.
     pub losses: LossCounters,
 }
 
@@ -34,13 +35,13 @@ pub struct TopicTotals {
 pub struct TopicSurvey {
     /// The topic.
     pub topic: Arc<Topic>,
-    /// The sums over all logs of the topic.
+    /// The sums of the counters of all logs of the topic.
     pub totals: TopicTotals,
     /// The number of retained records.
     pub retained_records: u64,
-    /// The memory of the topic's history, bytes.
+    /// The memory that the topic's history takes, bytes.
     pub retained_bytes: u64,
-    /// Time of the last append, ns since the Unix epoch; 0 for never.
+    /// The time of the last append, ns since the Unix epoch; 0 if there was none.
     pub last_append_ns: u64,
     /// The number of subscribers that have read everything and wait for records.
     pub waiting: u64,
@@ -53,13 +54,13 @@ pub struct TopicSurvey {
 pub struct TopicDiskUse {
     /// The size of the topic's files, bytes.
     pub bytes: u64,
-    /// The number of appended records that are not synced to disk yet.
+    /// The number of appended records that are not synced to disk.
     pub unstored_records: u64,
-    /// The number of appended bytes that are not stored yet.
+    /// The number of appended bytes that are not stored on disk.
     pub unstored_bytes: u64,
     /// Whether the disk is full.
     pub full: bool,
-    /// Whether the disk failed.
+    /// Whether the disk has failed.
     pub failed: bool,
 }
 
@@ -68,12 +69,12 @@ pub struct TopicDiskUse {
 pub struct SubscriptionInfo {
     /// The topic that the subscription reads.
     pub topic: Arc<Topic>,
-    /// The subscriber's progress.
+    /// The subscriber's name, position, lag and losses.
     pub subscriber: SubscriberInfo,
 }
 
-/// The subscribers of a topic at this node, largest lag first. Mirrors of other nodes are left out, because those nodes
-/// count the subscribers of their mirrors.
+/// The subscribers of a topic at this node, largest lag first. Mirrors that several subscribers at another node share
+/// are left out, because that node counts the mirror's subscribers.
 pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
     let mut subscribers = topic.subscribers();
     subscribers.retain(|subscriber| !is_mirror(subscriber));
@@ -83,23 +84,23 @@ pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
 /// A survey of a node: the sums over all topics, the busiest topics, and the slowest subscriptions.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
-    /// The sums over all topics, including deleted ones.
+    /// The sums of the counters of all topics, including deleted ones.
     pub totals: TopicTotals,
-    /// Number of topics.
+    /// The number of topics.
     pub topics: usize,
     /// The number of durable topics whose disk is full.
     pub disks_full: usize,
     /// The number of durable topics whose disk has failed.
     pub disks_failed: usize,
-    /// The topics with the most appended records.
+    /// The topics with the highest numbers of appended records.
     pub busiest: Vec<TopicSurvey>,
-    /// Number of subscriptions.
+    /// The number of subscriptions.
     pub subscriptions: usize,
-    /// Subscriptions with the largest lag.
+    /// The subscriptions with the largest lags.
     pub slowest: Vec<SubscriptionInfo>,
 }
 
-/// The sums of the counters of deleted topics. They are added to the totals, so that the totals never decrease.
+/// The sums of the counters of deleted topics. A survey adds them to its totals, so that the totals never decrease.
 #[derive(Debug, Default)]
 pub(crate) struct DeletedTotals(Mutex<TopicTotals>);
 
@@ -159,14 +160,15 @@ impl TopicSurvey {
 }
 
 impl Node {
-    /// Surveys every topic and subscription, and keeps the busiest and the slowest.
+    /// Surveys all topics and subscriptions. The result contains at most `topics_max` topics and `subscriptions_max`
+    /// subscriptions, the busiest and the slowest.
     pub fn survey(&self, topics_max: usize, subscriptions_max: usize) -> Survey {
         let survey = Survey { totals: *self.deleted_totals().lock(), ..Survey::default() };
         self.collect_survey(survey, topics_max, subscriptions_max, &NameRanges::all(), |_| true)
     }
 
-    /// Like [`Node::survey`], but for the topics that lie completely within `bounds`; deleted topics are not
-    /// counted.
+    /// Like [`Node::survey`], but surveys only topics all of whose subjects `bounds` allows. Deleted topics do not
+    /// count.
     pub fn survey_within(&self, bounds: &SubjectRule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let is_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());
@@ -219,15 +221,15 @@ impl Survey {
     }
 }
 
-/// A list that can be cut to its first items in a fixed order.
+/// A list that is cut to the first items of a fixed order.
 trait RankedList {
     fn truncate_to(&mut self, max: usize);
 
-    /// Shortens the list to its first `max` items, but only if it is much longer than `max`.
+    /// If the list is much longer than `max`, cuts it to its first `max` items.
     fn truncate_if_long(&mut self, max: usize);
 }
 
-/// The sort key of an item.
+/// An item of a [`RankedList`]; lists are sorted by its rank.
 trait Rank {
     fn rank(&self) -> impl Ord;
 }

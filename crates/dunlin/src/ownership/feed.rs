@@ -16,7 +16,7 @@ use crate::clock::steady_ns;
 /// The protocol name of subscribers that are mirrors at other nodes.
 pub const NODE_PROTOCOL: &str = "node";
 
-/// Whether the subscriber is a mirror of this topic at another node.
+/// Whether the subscriber is a mirror at another node that several subscribers there share.
 pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
     subscriber.protocol == NODE_PROTOCOL && subscriber.name == SubscribeOptions::MIRROR
 }

@@ -1,10 +1,10 @@
-//! Exact sleeps. Linux may extend a sleep by up to 50 µs unless the thread reduces its timer slack.
+//! Makes sleeps of a thread exact. Linux may extend a sleep by 50 µs, the default timer slack of a thread.
 
 use std::num::NonZeroU64;
 
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-/// Reduces the timer slack of the present thread. Dropping the value restores the timer slack.
+/// Reduces the timer slack of the present thread. Dropping the value restores the previous slack.
 #[derive(Debug)]
 pub(super) struct Punctual {
     slack_ns: Option<NonZeroU64>,
@@ -14,7 +14,7 @@ pub(super) struct Punctual {
 
 impl Punctual {
     pub(super) fn new() -> Punctual {
-        // If the system refuses this, sleeps are less exact.
+        // If the system refuses these calls, sleeps are less exact.
         let slack_ns = current_timer_slack().ok().and_then(NonZeroU64::new);
         let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         Punctual { slack_ns, _not_send: std::marker::PhantomData }

@@ -1,13 +1,14 @@
-//! All regions of one process.
+//! A host runs all regions of a world that one process owns.
 //!
 //! Invariants:
-//! - A call of a host method delivers messages between the host's own regions before it returns. Messages for other
+//! - A method of a host delivers messages between the host's own regions before it returns. Messages for other
 //!   processes are in [`HostOutput::messages`], in the order in which they were sent.
 //! - A change is published and sent to standbys before the messages that depend on it. The change for the standby and
 //!   these messages are in the same [`HostOutput`].
 //! - A region that has no lease, or that waits for its standby, does not delay other regions.
 //!
-//! Limits: those of `space::RegionLimits`. Reports beyond `reports_max` are dropped and counted.
+//! Limits: those of `space::RegionLimits`. If regions report more than `reports_max` events between two calls of
+//! [`Host::take_reports`], the host drops and counts the others.
 
 mod entities;
 mod figures;
@@ -31,19 +32,19 @@ pub use entities::EntityStatus;
 pub(crate) use figures::Figures;
 pub use figures::RegionFigures;
 
-/// The largest size of a record of a region, bytes.
+/// The maximum size of a record in the topic of a region, bytes.
 const RECORD_BYTES_MAX: u32 = 64 << 20;
-/// The number of ticks after a refused record before the region's whole state is published.
+/// When a region's topic has refused a record, the region's whole state is published after this number of ticks.
 const WHOLE_AFTER_TICKS: u64 = 10;
 
-/// The topics to which a [`Host`] publishes its regions: their node, their world, and their history.
+/// Describes the topics to which a [`Host`] publishes its regions: the node that has them, the world, and the history.
 #[derive(Debug, Clone)]
 pub struct WorldTopics {
-    /// The node with the topics.
+    /// The node that has the topics.
     pub node: Node,
-    /// The name of the world, part of the topics' names.
+    /// The name of the world, which is part of the topics' names.
     pub world: String,
-    /// History of each topic, bytes.
+    /// The size of each topic's history, bytes.
     pub history_bytes: u64,
 }
 
@@ -57,31 +58,31 @@ pub enum HostError {
     /// The world has no region with this number.
     #[error("region {} is not one of the regions of this world", .0.0)]
     Unknown(RegionId),
-    /// The strip along borders, whose entities are sent as ghosts, is too narrow for the behaviour.
+    /// The strip along borders, whose entities neighbouring regions see as ghosts, is too narrow for the behaviour.
     #[error(transparent)]
     Strip(#[from] GhostStripError),
     /// The topic of the region cannot be created.
     #[error("cannot create the topic of region {}: {why}", .region.0)]
     Topic {
-        /// The region.
+        /// The region that cannot begin.
         region: RegionId,
-        /// The error.
+        /// The error of the topic's creation.
         why: TopicError,
     },
     /// The topic of the region refused its state.
     #[error("the topic of region {} refused the region's state: {why}", .region.0)]
     Publish {
-        /// The region.
+        /// The region that cannot begin.
         region: RegionId,
-        /// The error.
+        /// The error of publishing the state.
         why: PublishError,
     },
 }
 
-/// The records and messages of a [`Host`] that its caller must send, the records first.
+/// The records and messages that the caller of a [`Host`] has to send to other processes, the records first.
 #[derive(Debug, Default)]
 pub struct HostOutput {
-    /// Changes of regions that have a standby.
+    /// Changes of regions for the regions' standbys.
     pub records: Vec<(RegionId, Bytes)>,
     /// Messages for regions that other processes own.
     pub messages: Vec<(RegionId, Vec<u8>)>,
@@ -90,17 +91,17 @@ pub struct HostOutput {
 /// Counters of a [`Host`] since its creation, such as the ticks that its regions ran and missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostCounts {
-    /// The number of ticks of all regions.
+    /// The number of ticks that were run, in all regions together.
     pub ticks: u64,
-    /// The number of ticks missed because the region had no valid lease.
+    /// The number of ticks that were missed because the region had no valid lease.
     pub unauthorised: u64,
-    /// The number of ticks missed because the standby was behind.
+    /// The number of ticks that were missed because the region's standby was behind.
     pub behind: u64,
-    /// The number of messages that could not be decoded or whose region does not run here.
+    /// The number of messages that could not be decoded, or were for a region that does not run here.
     pub refused: u64,
-    /// The number of records that the region's topic refused.
+    /// The number of records that were not published, because the region's topic refused this record or an earlier one.
     pub unpublished: u64,
-    /// The number of reports dropped because of the limit `reports_max`.
+    /// The number of reports that were dropped because of the limit `reports_max`.
     pub reports_dropped: u64,
 }
 
@@ -109,19 +110,20 @@ struct HostedRegion<const D: usize, B> {
     out: RegionOutputs,
     publisher: Option<Publisher>,
     has_standby: bool,
-    /// Whether the region's changes count as confirmed without a standby.
+    /// Whether the region needs no standby, so that its changes count as confirmed at once.
     runs_alone: bool,
-    /// The first tick at which the region's whole state is published instead of its changes; `None` if the topic has
-    /// received all changes. It is set when the topic has refused a record, because the topic's state then differs from
-    /// the region's state.
+    /// Set when the topic has refused a record, because the topic's state then differs from the region's. It is the
+    /// first tick at which the region's whole state is published instead of its changes. `None` if the topic has
+    /// received all changes.
     whole_from: Option<u64>,
-    /// The number of ticks made, the total duration of these ticks in ns, and the number of missed ticks.
+    /// The number of ticks that were run. `ticks_ns` is their total duration, and `ticks_missed` the number of missed
+    /// ticks.
     ticks: u64,
     ticks_ns: u64,
     ticks_missed: u64,
 }
 
-/// Runs all regions of one process of a world.
+/// Runs all regions of a world that one process owns.
 pub struct Host<const D: usize, B> {
     setup: RegionSetup<D>,
     behaviour: B,
@@ -132,16 +134,16 @@ pub struct Host<const D: usize, B> {
     local_messages: VecDeque<(RegionId, Vec<u8>)>,
     output: HostOutput,
     reports: Vec<(RegionId, RegionReport)>,
-    /// Entities spawned since the last call of [`Host::take_spawned`].
+    /// The entities that were spawned since the last call of [`Host::take_spawned`].
     spawned: Vec<EntityId>,
-    /// Entities that were spawned here, whose ids are not yet known to be unique, and that were not handed over since.
+    /// The entities that were spawned here, have not been handed over, and whose ids are not known to be unique yet.
     unconfirmed: HashSet<EntityId>,
     counts: HostCounts,
     figures_reported_at: Option<Instant>,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// A host without regions. `setup` applies to every region, except for the region number that it contains.
+    /// Creates a host without regions. `setup` applies to every region; only its region number is replaced.
     pub fn new(
         setup: RegionSetup<D>,
         behaviour: B,
@@ -173,7 +175,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.insert(region, region_state, RegionOutputs::default())
     }
 
-    /// Begins a region from its standby's copy.
+    /// Begins a region that another process owned before, from `state`, the copy of the region's standby.
     pub fn take_over(
         &mut self,
         region: RegionId,
@@ -184,13 +186,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, RegionOutputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let region_state = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
-        // The record is dropped: the topic begins with the region's complete state, which already contains the changes
-        // in the record.
+        // Drop this record of changes: the region's topic begins with the complete state, which contains them.
         out.record.clear();
         self.insert(region, region_state, out)
     }
 
-    /// Checks that the strip along borders is wide enough for the behaviour. A world of one region needs no strip.
+    /// Returns an error if the strip along borders is too narrow for the behaviour. A world of one region needs no
+    /// strip.
     pub fn check_strip(&self) -> Result<(), HostError> {
         if self.partition.regions().len() > 1 {
             self.setup.check_strip(self.behaviour.sight())?;
@@ -224,20 +226,21 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let others: Vec<(RegionId, u64)> =
             self.regions.iter().map(|(id, hosted)| (*id, hosted.epoch())).collect();
         for (peer, epoch) in others {
-            // If the region has no lease, this fails, and the region learns the epoch from the first message.
+            // Ignore the error: a region without a lease refuses the epoch, and learns it later from the peer's first
+            // message.
             let _ = self.record_peer_epoch(peer, epoch, 0);
         }
         self.deliver_local_messages(0);
         Ok(())
     }
 
-    /// Ends a region and returns it. From then on another process owns the region, or none.
+    /// Ends a region and returns it. From then on, another process owns the region, or no process does.
     pub fn end(&mut self, region: RegionId) -> Option<Region<D, B>> {
         self.remove(region).map(|hosted| hosted.region)
     }
 
-    /// Ends a region that has no valid lease, and returns its state. [`Host::take_over`] can continue from this state
-    /// in a later epoch.
+    /// Ends a region that has no valid lease, and returns its state. [`Host::take_over`] can begin the region again
+    /// from this state, in a later epoch.
     pub fn retire(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.remove(region).map(|mut hosted| hosted.region.copy_for_standby().0)
     }
@@ -248,7 +251,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Some(hosted)
     }
 
-    /// Runs one tick in every region and delivers the messages that result. [`Host::send_ghosts`] sends the ghosts.
+    /// Runs one tick in every region, and delivers the resulting messages. [`Host::send_ghosts`] sends the ghosts
+    /// separately.
     pub fn tick(&mut self, now_ns: u64) {
         for hosted in self.regions.values_mut() {
             let began = Instant::now();
@@ -288,7 +292,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.deliver_local_messages(now_ns);
     }
 
-    /// Stores that a region of another process has an owner with this epoch.
+    /// Tells this host's regions that the present owner of the region `peer` has this epoch.
     pub fn record_peer_epoch(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut result = Ok(());
         for (_, hosted) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
@@ -298,23 +302,24 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         result
     }
 
-    /// Handles handovers that have timed out. Call this between two ticks.
+    /// Handles handovers whose time has run out. Call this between two ticks.
     pub fn elapse(&mut self, now_ns: u64) {
         for hosted in self.regions.values_mut() {
-            // This fails for a region without a valid lease, which then does nothing.
+            // Ignore the error: a region without a valid lease does nothing.
             let _ = hosted.region.advance_time(now_ns, &mut hosted.out);
         }
         self.deliver_local_messages(now_ns);
     }
 
-    /// Sets or removes the lease of a region.
+    /// Sets or removes a region's lease, its authority to run.
     pub fn set_authority(&mut self, region: RegionId, authority: Option<RegionAuthority>) {
         if let Some(hosted) = self.regions.get_mut(&region) {
             hosted.region.set_authority(authority);
         }
     }
 
-    /// Sets a new partition. Entities that now lie in another region's part are handed over at once.
+    /// Sets a newer partition of the world into regions. Entities that now lie in another region's part are handed over
+    /// at once.
     pub fn set_partition(&mut self, partition: &Partition, now_ns: u64) {
         if partition.version() <= self.partition.version() {
             return;
@@ -322,14 +327,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.partition = partition.clone();
         for hosted in self.regions.values_mut() {
             hosted.region.set_partition(partition.clone());
-            // This fails for a region without a valid lease, which hands the entities over in its first tick.
+            // Ignore the error: a region without a valid lease hands the entities over in its first tick with a lease.
             let _ = hosted.region.offer_misplaced_entities(now_ns, &mut hosted.out);
         }
         self.deliver_local_messages(now_ns);
     }
 
-    /// Adds a standby. Returns the state from which the standby starts, and the number of handover entries that this
-    /// state includes. Returns `None` if the region is not in this host.
+    /// Notes that the region has a standby from now on. Returns the state from which the standby starts, and the number
+    /// of handover entries in this state. Returns `None` if the region is not in this host.
     pub fn add_standby(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
         let hosted = self.regions.get_mut(&region)?;
@@ -338,7 +343,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Some((state.whole(), entries))
     }
 
-    /// Removes the standby of a region.
+    /// Notes that the region has no standby any more.
     pub fn remove_standby(&mut self, region: RegionId) {
         if let Some(hosted) = self.regions.get_mut(&region) {
             hosted.has_standby = false;
@@ -350,7 +355,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).is_some_and(|hosted| hosted.has_standby)
     }
 
-    /// Called when a standby has confirmed that it has stored `entries` handover entries and the changes up to `tick`.
+    /// Called when the region's standby has confirmed that it has stored the first `entries` handover entries, and the
+    /// changes up to `tick`.
     pub fn standby_acknowledged(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
         if let Some(hosted) = self.regions.get_mut(&region) {
             hosted.region.standby_acknowledged(entries, tick, now_ns, &mut hosted.out);
@@ -359,8 +365,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Sets whether a region runs alone, because no process can be its standby. The changes of such a region count as
-    /// confirmed at once, and are lost if this process ends. Otherwise the region waits until its standby has confirmed
-    /// its changes.
+    /// confirmed at once, and are lost if this process ends. A region that does not run alone waits until its standby
+    /// has confirmed its changes.
     pub fn set_alone(&mut self, region: RegionId, runs_alone: bool, now_ns: u64) {
         if let Some(hosted) = self.regions.get_mut(&region) {
             hosted.runs_alone = runs_alone;
@@ -368,7 +374,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.deliver_local_messages(now_ns);
     }
 
-    /// Whether the standby has confirmed all changes of a region. Also `true` if the region is not in this host.
+    /// Whether the region's standby has confirmed all changes of the region. Also `true` if the region is not in this
+    /// host.
     pub fn is_known(&self, region: RegionId) -> bool {
         self.regions.get(&region).is_none_or(|hosted| {
             let (region, handover) = (&hosted.region, hosted.region.handover());
@@ -378,13 +385,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         })
     }
 
-    /// Returns the host's output since the last call.
+    /// Takes the records and messages that have to be sent to other processes.
     pub fn take_output(&mut self) -> HostOutput {
         self.publish();
         std::mem::take(&mut self.output)
     }
 
-    /// Takes back an output, so that its memory is used for the next output.
+    /// Takes an output back after it was sent, to use its memory for the next one.
     pub fn reuse_output(&mut self, mut output: HostOutput) {
         if self.output.messages.is_empty() && self.output.records.is_empty() {
             output.messages.clear();
@@ -393,12 +400,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Returns the regions' reports since the last call.
+    /// Takes the reports of the regions since the last call.
     pub fn take_reports(&mut self) -> Vec<(RegionId, RegionReport)> {
         std::mem::take(&mut self.reports)
     }
 
-    /// The host's regions.
+    /// The regions of this host.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, &Region<D, B>)> {
         self.regions.iter().map(|(id, hosted)| (*id, &hosted.region))
     }
@@ -408,7 +415,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).map(|hosted| &hosted.region)
     }
 
-    /// The partition of the world.
+    /// The partition of the world into regions.
     pub fn partition(&self) -> &Partition {
         &self.partition
     }
@@ -418,18 +425,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         &self.setup
     }
 
-    /// Counters since the host was created.
+    /// The counters since this host was created.
     pub fn counts(&self) -> HostCounts {
         self.counts
     }
 
-    /// The number of unfinished handovers from and to the host's regions.
+    /// The numbers of unfinished handovers from this host's regions, and to them.
     pub fn pending_handovers(&self) -> (usize, usize) {
         let each = self.regions.values().map(|hosted| hosted.region.handover().in_progress());
         each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
-    /// Delivers messages between the regions of this host until there are none left.
+    /// Delivers messages between regions of this host until none is left. Messages for other processes go to the
+    /// output.
     fn deliver_local_messages(&mut self, now_ns: u64) {
         let mut senders: BTreeSet<RegionId> = self.regions.keys().copied().collect();
         while let Some(sender) = senders.pop_first() {
@@ -452,7 +460,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Publishes the changes of the regions, and keeps those that standbys need.
+    /// Publishes the changes of the regions to their topics. Adds the changes that standbys need to the output.
     fn publish(&mut self) {
         for (id, hosted) in &mut self.regions {
             let room = (self.setup.limits.reports_max as usize).saturating_sub(self.reports.len());
@@ -475,7 +483,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
-    /// Confirms all changes of a region that runs alone.
+    /// If the region runs alone, confirms all its changes.
     fn acknowledge_alone(&mut self, now_ns: u64) {
         if self.runs_alone {
             let (written, tick) = (self.region.handover().written(), self.region.tick_number());
@@ -483,8 +491,9 @@ impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
         }
     }
 
-    /// Publishes a record, or the whole state if the topic lacks an earlier record. Returns `false` if the topic lacks
-    /// changes afterwards. A region without a topic publishes nothing and returns `true`.
+    /// Publishes a record with changes. If the topic lacks an earlier record, publishes the whole state instead, once
+    /// it is time for that. Returns `false` if the topic still lacks changes. A region without a topic publishes
+    /// nothing and returns `true`.
     fn publish(&mut self, record: &Bytes) -> bool {
         let Some(publisher) = &mut self.publisher else { return true };
         let tick = self.region.tick_number();

@@ -1,40 +1,41 @@
-//! Copies of other processes' regions, for which this process is the standby.
+//! Keeps copies of regions that other processes own. This process is the standby for these regions.
 
 use std::collections::BTreeMap;
 
 use dunlin_space::{RecordError, RegionId, RegionSetup, RegionState};
 
-/// Copies of regions that other processes own, for which this process is the standby.
+/// The copies of those regions for which this process is the standby.
 #[derive(Debug)]
 pub struct Standbys<const D: usize> {
     setup: RegionSetup<D>,
     states: BTreeMap<RegionId, RegionState<D>>,
 }
 
-/// The reason why a standby dropped its copy of a region.
+/// The reason why a state or a record could not be applied to a copy. If there was a copy, it has been dropped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandbyError {
-    /// There is no copy of this region.
+    /// This process has no copy of this region.
     #[error("this process has no copy of region {}", .0.0)]
     Unknown(RegionId),
-    /// A record does not follow the previous one.
+    /// The bytes are invalid, or the record does not follow the previous one.
     #[error("cannot apply a record of region {}: {why}", .region.0)]
     Record {
-        /// The region.
+        /// The region of the copy.
         region: RegionId,
-        /// The error.
+        /// The reason why the bytes were refused.
         why: RecordError,
     },
 }
 
 impl<const D: usize> Standbys<D> {
-    /// Creates a set without copies. `setup` applies to every region, except for the region number that it contains.
+    /// Creates a set without copies. `setup` applies to every region; only its region number is replaced.
     pub fn new(setup: RegionSetup<D>) -> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }
 
-    /// Starts a copy from a complete state. Returns the number of handover entries and the tick of that state.
+    /// Starts a copy of a region from the region's complete state. Returns the number of handover entries in this
+    /// state, and the state's tick.
     pub fn start(&mut self, region: RegionId, whole: &[u8]) -> Result<(u64, u64), StandbyError> {
         let setup = RegionSetup { region, ..self.setup.clone() };
         let state =
@@ -44,12 +45,13 @@ impl<const D: usize> Standbys<D> {
         Ok(known)
     }
 
-    /// Stores the last state of a region that this process owned. No further records are applied to this copy.
+    /// Keeps the last state of a region that this process owned until now. No records may be applied to this copy.
     pub fn keep(&mut self, region: RegionId, state: RegionState<D>) {
         self.states.insert(region, state);
     }
 
-    /// Applies a record. Returns the handover entries and the tick that the copy includes.
+    /// Applies a record with changes to a region's copy. Returns the number of handover entries in the copy, and the
+    /// copy's tick.
     pub fn follow(&mut self, region: RegionId, record: &[u8]) -> Result<(u64, u64), StandbyError> {
         let state = self.states.get_mut(&region).ok_or(StandbyError::Unknown(region))?;
         if let Err(why) = state.follow(record) {
@@ -59,7 +61,7 @@ impl<const D: usize> Standbys<D> {
         Ok((state.handover().written(), state.tick()))
     }
 
-    /// Removes and returns a copy.
+    /// Removes and returns the copy of a region.
     pub fn take(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.states.remove(&region)
     }
@@ -69,7 +71,7 @@ impl<const D: usize> Standbys<D> {
         self.states.get(&region)
     }
 
-    /// The regions that have copies.
+    /// The regions of which there is a copy.
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.states.keys().copied()
     }

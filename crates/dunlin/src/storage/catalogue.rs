@@ -1,10 +1,11 @@
-//! Reads and writes the files of durable topics. Each topic has one text file, `ID.topic`.
+//! Reads and writes the files that describe durable topics. Each topic has one text file, `ID.topic`.
 //!
-//! A file is written under another name, synced and then renamed, so that it is always either complete or missing. An
-//! unknown line is refused, because it would change the topic's behaviour. A checksum detects damage.
+//! A file is written under another name, synced and then renamed, so that it is always either complete or missing. A
+//! file with an unknown line is refused, because the line would change the topic's behaviour. A checksum detects
+//! damage.
 //!
-//! A deleted topic leaves a mark `ID.deleted` until its logs are removed. A log that has neither a topic's file nor a
-//! mark was not deleted.
+//! When a topic is deleted, its file becomes a mark `ID.deleted`, which stays until the logs are removed. If a log's
+//! topic has neither a file nor a mark, the node did not delete the topic.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,7 +30,7 @@ const REFUSE: &str = "refuse";
 const SUFFIX: &str = ".topic";
 const TEMPORARY_SUFFIX: &str = ".topic.new";
 const DELETED_SUFFIX: &str = ".deleted";
-/// The largest size of a topic's file, bytes.
+/// The maximum size of a topic's file, bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
 /// The content of a topic's file.
@@ -42,24 +43,24 @@ pub(super) struct TopicFileContent {
     pub(super) epoch: Option<u32>,
 }
 
-/// A topic's file that cannot be read.
+/// The file of a topic, if its content is damaged or cannot be read.
 #[derive(Debug, PartialEq)]
 pub(super) struct UnreadableTopicFile {
     pub(super) id: u64,
-    /// The topic's name, if the file has one. The name may be damaged, too.
+    /// The topic's name, if the file has a line with it. The line may be damaged, too.
     pub(super) name: Option<String>,
-    /// The topic's pattern, if the file has one.
+    /// The topic's pattern, if the file has a line with it.
     pub(super) pattern: Option<String>,
     pub(super) why: String,
 }
 
-/// The content of all topic files of a data directory.
+/// The topics that the files in a data directory describe.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Catalogue {
-    /// The readable topics, sorted by number.
+    /// The topics whose files are intact, sorted by number.
     pub(super) listed: Vec<TopicFileContent>,
     pub(super) unreadable: Vec<UnreadableTopicFile>,
-    /// The numbers of topics that are being deleted.
+    /// The numbers of topics that were being deleted.
     pub(super) deleted: Vec<u64>,
 }
 
@@ -70,13 +71,13 @@ pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Catalogue, StorageErro
     for file in disk.list(&dir).map_err(StorageError::disk("list", &dir))? {
         let path = dir.join(&file);
         if file.ends_with(TEMPORARY_SUFFIX) {
-            // The file remains from a creation that was not completed.
+            // A topic's creation was not completed.
             disk.remove(&path).map_err(StorageError::disk("remove", &path))?;
         } else if let Some(id) = file.strip_suffix(DELETED_SUFFIX).and_then(number) {
             deleted.push(id);
         } else if let Some(id) = file.strip_suffix(SUFFIX).and_then(number) {
             let text = match read(disk, &path) {
-                // A later start may read the file.
+                // The file may be intact, so that a later start can read it.
                 Err(error) if error.lacks_resource() => return Err(error),
                 text => text,
             };
@@ -112,7 +113,7 @@ pub(super) fn write(
     let path = path(dir, id);
     let text = with_line(encode(name, config), &format!("epoch {epoch}"));
     let text = checksum::seal(text, LAST_LINE);
-    // Limits are not stored, because they belong to the node's configuration, which may change.
+    // The file does not contain the limits: they belong to the node's configuration, which may change.
     let expected = TopicConfig { limits: LogLimits::default(), ..config.clone() };
     if parse(&text) != Ok((name.to_owned(), expected, Some(epoch))) {
         let why = "its name, pattern or reducer cannot be written as lines".to_owned();
@@ -121,7 +122,8 @@ pub(super) fn write(
     Ok(replace_file(disk, &path, text.as_bytes())?)
 }
 
-/// Replaces a topic's file by the mark of its deletion. On return, the mark is durable and the logs may be removed.
+/// Replaces a topic's file by the mark that the topic is deleted. On return, the mark is durable, so that the logs may
+/// be removed.
 pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     let (path, mark) = (path(dir, id), mark(dir, id));
     match disk.rename(&path, &mark) {
@@ -134,15 +136,15 @@ pub(super) fn mark_deleted(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), S
     sync_dir(disk, dir)
 }
 
-/// Removes the marks of topics whose logs were removed. If a mark remains, the next start removes it.
+/// Removes the deletion marks of topics whose logs were removed. If a mark remains, the next start removes it.
 pub(super) fn remove_marks(disk: &dyn Disk, dir: &Path, ids: &[u64]) {
-    // The marks may be removed only when the removal of the logs is durable.
+    // First make the removal of the logs durable. Only then may the marks be removed.
     if !ids.is_empty() && disk.sync_dir(&dir.join("logs")).is_ok() {
         ids.iter().for_each(|id| drop(disk.remove(&mark(dir, *id))));
     }
 }
 
-/// Makes the file names in `topics` durable.
+/// Makes created, renamed and removed files in `topics` durable.
 pub(super) fn sync_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StorageError> {
     let dir = dir.join("topics");
     disk.sync_dir(&dir).map_err(StorageError::disk("sync", &dir))
@@ -166,7 +168,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
     String::from_utf8(bytes).map_err(not_text)
 }
 
-/// A topic's configuration as text for other nodes, in the same lines as in the topic's file.
+/// Writes a topic's configuration as text for other nodes. The text has the same lines as the topic's file.
 pub(crate) fn encode_config(name: &str, config: &TopicConfig) -> String {
     let mut text = encode(name, config);
     if config.durable.is_none() {
@@ -182,14 +184,14 @@ pub(crate) fn encode_config(name: &str, config: &TopicConfig) -> String {
     text
 }
 
-/// Adds a line before the last one.
+/// Inserts `line` before the last line of the text.
 fn with_line(mut text: String, line: &str) -> String {
     text.truncate(text.len() - LAST_LINE.len() - 1);
     let _ = writeln!(text, "{line}\n{LAST_LINE}");
     text
 }
 
-/// Parses the words after `reliable`.
+/// Parses `value`, the words that follow `reliable` in the line.
 fn reliable(line: &str, value: &str) -> Result<ReliableOptions, String> {
     let mut words = value.split(' ');
     let mut next_word = || words.next().ok_or_else(|| format!("a line ends early: {line:?}"));
@@ -203,7 +205,7 @@ fn reliable(line: &str, value: &str) -> Result<ReliableOptions, String> {
     Ok(ReliableOptions { subscribers_max, wait_max: Duration::from_nanos(wait_ns), on_full })
 }
 
-/// Parses the output of [`encode_config`].
+/// Parses a text that [`encode_config`] has written.
 pub(crate) fn decode_config(config_text: &[u8]) -> Result<TopicConfig, TopicError> {
     let text = std::str::from_utf8(config_text).map_err(|error| error.to_string());
     let parsed = text.and_then(parse).map_err(|why| TopicError::Cluster(format!("its configuration: {why}")));
@@ -243,7 +245,7 @@ fn encode(name: &str, config: &TopicConfig) -> String {
     text
 }
 
-/// The value of a key in the text, even if the rest of the text is invalid.
+/// The value of the line with this key, even if the rest of the text is invalid.
 fn find_value<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
 }
@@ -370,7 +372,8 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = sealed.clone().into_bytes();
                 bytes[at] ^= 1 << bit;
-                // Only a change of the last byte may be accepted: it is a line break, and no line follows it.
+                // Only a change of the last byte is not detected: this byte is the last line break, and no line follows
+                // it.
                 let is_end = at == sealed.len() - 1;
                 let parsed = String::from_utf8(bytes).map_err(|error| error.to_string());
                 assert!(parsed.and_then(|text| parse(&text)).is_err() || is_end, "byte {at}, bit {bit}");

@@ -1,5 +1,5 @@
-//! The checksum of a small text file. The file's last line but one is `checksum CRC`, where CRC is the CRC-32C of all
-//! lines before that line.
+//! The checksum of a small text file. The last but one line of the file is `checksum CRC`. CRC is the CRC-32C of all
+//! lines before this line.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 const LINE: &str = "checksum ";
 
-/// Adds the checksum to a text that ends with the line `last`.
+/// Inserts the line with the checksum before `last`, the last line of the text.
 pub(super) fn seal(mut text: String, last: &str) -> String {
     text.truncate(text.len() - last.len() - 1);
     let crc = of(&text);
@@ -15,7 +15,8 @@ pub(super) fn seal(mut text: String, last: &str) -> String {
     text
 }
 
-/// Compares the checksum with the text. A text without a checksum passes, because older versions wrote none.
+/// Returns an error if the text does not match its checksum. A text without a checksum passes, because older versions
+/// wrote none.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let Some(at) = text.rfind("\nchecksum ").map(|at| at + 1) else { return Ok(()) };
     let (before, line) = text.split_at(at);
@@ -27,7 +28,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Err(format!("the file is damaged: its checksum is {found}, but should be {recorded:?}"))
 }
 
-/// Whether a line contains the checksum.
+/// Whether this is the line with the checksum.
 pub(super) fn is_line(line: &str) -> bool {
     line.starts_with(LINE)
 }

@@ -1,4 +1,4 @@
-//! One log of a durable topic: connects the [`Log`] in memory to its [`Journal`].
+//! One log of a durable topic on disk. Connects the [`Log`] in memory to the [`Journal`], which writes the files.
 
 mod restore;
 
@@ -22,45 +22,44 @@ use super::worker::StoreQueue;
 use super::{StorageContext, TopicOrigin, catalogue, lock};
 use crate::clock::now_ns;
 
-/// The number of bytes that are loaded from disk at once, unless a block is larger.
+/// How many bytes are read from disk at once. A larger block is also read at once.
 const LOAD_BYTES: usize = 256 << 10;
-/// The approximate number of files into which a topic's history is divided, so that retention can remove one file at a
-/// time.
+/// The approximate number of files into which a log's history is divided. Retention removes one file at a time.
 const FILES_PER_HISTORY: u64 = 8;
 const FILE_BYTES_MIN: u64 = 64 << 10;
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// The minimum disk space that is reserved ahead of a log's end, in bytes.
+/// The minimum disk space that is reserved after a log's last record, in bytes.
 const AHEAD_BYTES_MIN: u64 = 64 << 10;
-/// If the disk has less free space than this, in bytes, a log reserves room before it accepts its first record. A new
-/// file needs several blocks of the file system besides its records.
+/// If the disk has less free space than this, in bytes, a log reserves room before it accepts its first record. Besides
+/// the records, a new file needs several blocks of the file system.
 const NEW_FILE_ROOM: u64 = 2 * AHEAD_BYTES_MIN;
-/// The largest number of bytes that an append writes in addition to its records.
+/// The maximum number of bytes that an append writes in addition to the records.
 const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
-/// If publishers have stored a log's records at least this often in a row, the storing thread leaves further storing to
-/// them.
+/// A waiting publisher may store a log's records itself. If publishers have done so at least this often in a row, the
+/// storing thread leaves the log's records to them.
 const CONSECUTIVE_HELPS_MIN: u32 = 8;
-/// The records that a log has accepted and not stored yet may take at most the free disk space divided by this number.
-/// If the room that is reserved for the log is larger, they may take this room.
+/// The records of a log that are accepted and not stored yet may take at most the free disk space divided by this
+/// number, or the room that is reserved for the log, if that is larger.
 const FREE_SHARE: u64 = 4;
-/// The largest size of a record that a file can hold, in bytes.
+/// The maximum size of a record in a file, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// A log of a durable topic on disk.
+/// The part of a durable topic's log that is on disk.
 #[derive(Debug)]
 pub(super) struct DiskLog {
     self_ref: Weak<DiskLog>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     topic_path: PathBuf,
-    /// The path of the file that contains the position up to which the log is stored.
+    /// The path of the position file, which says up to which position the log was stored.
     position_path: PathBuf,
-    /// The pattern of the log's topic.
+    /// The pattern of the topic.
     pattern: String,
-    /// The position up to which the log was stored before this start, if records up to it are missing now.
+    /// If records are missing that were stored before this start, the position up to which the log was stored.
     missing: Option<StoredPosition>,
-    /// Epochs that may have had records that are not on disk.
+    /// Epochs that may have had more records than those on disk.
     uncertain_epochs: Vec<u32>,
-    /// The reason to believe that there were more records than the files have; `None` if there is none.
+    /// The reason why the log may have had more records than the files contain, if there is one.
     doubt: Option<Doubt>,
     reader: Reader,
     cache: Arc<Cache>,
@@ -69,46 +68,46 @@ pub(super) struct DiskLog {
     bytes: AtomicU64,
     unstored_bytes_max: u64,
     aging: bool,
-    /// If the log's files are larger than this, in bytes, the topic's state is saved.
+    /// If the log's files are larger than this, in bytes, a snapshot of the topic's state is saved.
     save_state_bytes: u64,
-    /// How many times a waiting publisher has stored staged records.
+    /// How many times a waiting publisher has stored the log's staged records itself.
     helped: AtomicU64,
-    /// Like `helped`, but set to 0 whenever the storing thread finds that no publisher has stored records since its
-    /// last visit.
+    /// Like `helped`, but reset to 0 whenever the storing thread finds `helped` unchanged since its last visit.
     consecutive_helps: AtomicU32,
-    /// The value of `helped` at the storing thread's last visit.
+    /// The value that `helped` had at the storing thread's last visit.
     helped_before: AtomicU64,
-    /// Whether the log is in the list of logs that the storing thread visits later.
+    /// Whether the log is in the list of logs that the storing thread visits later, unless publishers store their
+    /// records.
     later: AtomicBool,
-    /// Whether reads wait until the storing thread allows them again, because the process lacked a resource for the
-    /// last read.
+    /// Whether subscribers have to wait before they read from disk again. Set if the process lacked a resource for a
+    /// read, until the storing thread allows reads again.
     defers_reads: AtomicBool,
     has_failed: AtomicBool,
     writing: Mutex<Writing>,
 }
 
-/// The records that are being stored, and the data of the thread or publisher that stores them.
+/// The state of storing records. The lock's holder, the storing thread or a publisher, stores them.
 #[derive(Debug)]
 struct Writing {
     journal: Option<Journal>,
-    /// Staged records that were not written because the disk was full, or the process lacked file descriptors.
+    /// Staged records that could not be written, because the disk was full or the process lacked file descriptors.
     waiting: Option<StagedRecords>,
-    /// Written records that are not synced.
+    /// Records that were written but not synced.
     written: Option<StagedRecords>,
     note: Vec<u8>,
-    /// A state to save when its last record is synced.
+    /// A snapshot of the topic's state. It is saved once its last record is synced.
     snapshot: Option<Snapshot>,
     full: bool,
-    /// The position that was last written to the log's position file.
+    /// The position that the position file contains, as far as it is known.
     written_position: Option<StoredPosition>,
     written_file: Option<dunlin_journal::Position>,
 }
 
-/// Whether the storing thread has to visit a log again without a request.
+/// When the storing thread visits the log again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextVisit {
     OnRequest,
-    /// Visit the log again later, because the disk was full, or the process lacked file descriptors.
+    /// After a pause, because the disk was full or the process lacked file descriptors.
     Retry,
 }
 
@@ -124,7 +123,7 @@ impl DiskLog {
         let dir = context.log_dir(id, partition);
         let name = format!("{topic}/{partition}");
         let (disk, topic_path) = (&*context.disk, catalogue::path(&context.dir, id));
-        // Read before the log is opened, because opening creates missing files and changes existing ones.
+        // Look at the files before the log is opened: opening creates missing files and changes existing ones.
         let unlisted = |error| StorageError::disk("list", &dir)(error);
         let changed_ns = stored_position::changed_ns(disk, &dir).map_err(unlisted)?;
         let marks = Marks::of(disk, &topic_path, &dir).map_err(unlisted)?;
@@ -136,7 +135,7 @@ impl DiskLog {
             Err(error) if lacks_resource(&error) => {
                 return Err(StorageError::disk("read", &position_path)(error));
             }
-            // An unreadable file counts as missing, and is replaced.
+            // Treat an unreadable position file as missing. It will be replaced.
             found => found.unwrap_or_default(),
         };
         let pattern = config.pattern.clone().unwrap_or_else(|| topic.to_owned());
@@ -147,7 +146,7 @@ impl DiskLog {
         if let Some(missing) = &missing {
             missing.amend(&mut report, missing.is_original(&marks));
         }
-        // If records are known to be missing, the files need no further check.
+        // If records are known to be missing, the log begins a new epoch in any case.
         let doubt = match missing {
             Some(_) => None,
             None => Doubt::of(topic_origin, &report, written_position.as_ref(), changed_ns, &marks),
@@ -158,7 +157,7 @@ impl DiskLog {
         uncertain_epochs
             .extend(report.holes.iter().filter(|hole| hole.last.is_none()).map(|hole| hole.first.epoch));
         if doubt.is_some() {
-            // The last known epoch. For a log without records, this is the epoch in which the log was created.
+            // The last known epoch or, for a log without records, the epoch in which the topic was created.
             let epoch = report.last.map(|last| last.epoch).or(topic_origin.epoch());
             report.clean = false;
             report.epoch_least = report.epoch_least.max(epoch.unwrap_or(0).saturating_add(1));
@@ -174,7 +173,7 @@ impl DiskLog {
             let origin = FileOrigin::of(disk, &topic_path, &dir).map_err(unlisted)?;
             let (closed, changed_ns, uncertain_epochs, pattern) =
                 (false, None, uncertain_epochs.clone(), Some(pattern.clone()));
-            // If the node is killed before the position is written again, this position is still correct.
+            // Write the position now. It stays correct even if the node is killed before the position is written again.
             let now = StoredPosition {
                 epoch,
                 first_seq,
@@ -229,18 +228,18 @@ impl DiskLog {
         Ok((log, report))
     }
 
-    /// Sets the log in memory whose records this log stores.
+    /// Connects the log in memory whose records this log stores.
     pub(super) fn attach(&self, log: &Arc<Log>) {
         let _ = self.log.set(Arc::downgrade(log));
     }
 
-    /// The reason to believe that there were more records than the files have. If there is one, the log has begun a new
-    /// epoch.
+    /// The reason why the log may have had more records than the files contain, if there is one. In this case, the log
+    /// has begun a new epoch.
     pub(super) fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }
 
-    /// Whether the log's retention is by age.
+    /// Whether the topic's retention has a limit on the records' age.
     pub(super) fn is_aging(&self) -> bool {
         self.aging
     }
@@ -249,7 +248,7 @@ impl DiskLog {
         self.log.get().and_then(Weak::upgrade)
     }
 
-    /// Writes staged records, unless earlier records are written and not synced yet.
+    /// Writes staged records. Does nothing while earlier records are written but not synced.
     pub(super) fn write(&self) {
         if let Some(log) = self.log() {
             let helped = self.helped();
@@ -260,7 +259,7 @@ impl DiskLog {
         }
     }
 
-    /// How many times a publisher has stored staged records.
+    /// How many times a waiting publisher has stored the log's staged records itself.
     pub(super) fn helped(&self) -> u64 {
         self.helped.load(Ordering::Relaxed)
     }
@@ -269,7 +268,7 @@ impl DiskLog {
         matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Takes the log out of the list of logs to visit later, so that the storing thread visits it now.
+    /// Called when the storing thread removes the log from its list of logs to visit later, in order to visit it now.
     pub(super) fn remove_from_later(&self) {
         self.consecutive_helps.store(0, Ordering::Relaxed);
         self.later.swap(false, Ordering::AcqRel);
@@ -295,19 +294,19 @@ impl DiskLog {
         }
     }
 
-    /// Reports a disk failure to the log's publishers and subscribers, and to the node's probes.
+    /// Reports to the log's publishers and subscribers, and to the node's health checks, that the disk has failed.
     fn fail(&self, log: &Log, why: &str) {
         log.fail(why);
         self.has_failed.store(true, Ordering::Relaxed);
         self.queue.record_failure();
     }
 
-    /// Whether the disk failed, so that the log accepts no further records.
+    /// Whether the disk has failed, so that the log accepts no further records.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Writes and syncs staged records. Syncs earlier records first if they are written but not synced.
+    /// Writes and syncs staged records. If earlier records are written but not synced, syncs them first.
     fn store_staged(&self, log: &Log, writing: &mut Writing) -> NextVisit {
         if writing.written.is_some() {
             self.sync_written(log, writing);
@@ -316,7 +315,8 @@ impl DiskLog {
         self.sync_written(log, writing)
     }
 
-    /// Syncs written records, informs the log, grants room to publishers, and applies retention.
+    /// Syncs written records, tells the log which records are synced, grants publishers room for more, and applies
+    /// retention.
     pub(super) fn sync(&self) -> NextVisit {
         let Some(log) = self.log() else { return NextVisit::OnRequest };
         self.sync_written(&log, &mut lock(&self.writing))
@@ -373,8 +373,8 @@ impl DiskLog {
         }
     }
 
-    /// Removes the oldest files that retention no longer keeps. Returns their number. If the topic's state needs
-    /// records in these files, a state is saved first.
+    /// Removes the oldest files that the topic's retention does not keep, and returns the number of removed files. If
+    /// the topic keeps a state, a snapshot that replaces the records in these files is saved first.
     fn retain(
         &self,
         log: &Log,
@@ -401,14 +401,15 @@ impl DiskLog {
         }
     }
 
-    /// The number of bytes that publishers may append before the next sync: the reserved room, or a fraction of the
-    /// free disk space.
+    /// The number of bytes that publishers may append before the next sync: the reserved room, or a part of the free
+    /// disk space.
     fn grant(&self, journal: &Journal) -> u64 {
         let free = self.disk.free_bytes(&self.dir).unwrap_or(0);
         self.unstored_bytes_max.min(guaranteed_bytes(journal).max(free / FREE_SHARE))
     }
 
-    /// Writes the position up to which the log is stored, once for each file of the log.
+    /// Writes the position up to which the log is stored to the position file, if the log has begun a new file since
+    /// the last call.
     fn write_position_per_file(
         &self,
         journal: &Journal,
@@ -425,8 +426,8 @@ impl DiskLog {
         }
     }
 
-    /// Writes the position up to which the log is stored. `closed_ns` is the modification time of the log's last file,
-    /// if the log is closed.
+    /// Writes the position up to which the log is stored to the position file. If the log is closed, `closed_ns` is the
+    /// modification time of the log's last file.
     fn write_position(
         &self,
         last: dunlin_journal::Position,
@@ -436,14 +437,14 @@ impl DiskLog {
         let begins = self.reader.epochs();
         let begin = begins.iter().find(|begin| begin.epoch == last.epoch);
         let first_seq = begin.map_or(last.seq, |begin| begin.seq);
-        // If the log still has record 1, any earlier epoch may have lost all of its records, so all uncertain epochs
-        // are kept. Otherwise, epochs before the oldest one on disk are dropped.
+        // If the log still has record 1, keep all uncertain epochs, because earlier epochs may have lost all of their
+        // records. Otherwise, drop the epochs before the oldest one on disk.
         let oldest = begins.first().filter(|begin| begin.seq > 1).map_or(0, |begin| begin.epoch);
         let uncertain_epochs =
             self.uncertain_epochs.iter().copied().filter(|epoch| *epoch >= oldest).collect();
         let pattern = Some(self.pattern.clone());
         let (epoch, through, closed) = (last.epoch, last.seq, closed_ns.is_some());
-        // If this fails, the position that was written before is still correct.
+        // On an error, keep the position file, whose position is still correct.
         let Ok(origin) = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir) else { return };
         let now = Some(StoredPosition {
             epoch,
@@ -462,10 +463,10 @@ impl DiskLog {
         }
     }
 
-    /// Writes a position file that says that the log was created in this epoch and has no record. If a log is empty and
-    /// has no such file, its records were removed. The caller syncs the directory.
+    /// Writes a position file which says that the log was created in this epoch and has no record. If the next start
+    /// finds an empty log without such a file, it knows that records were removed. The caller syncs the directory.
     pub(super) fn write_new_position(&self, epoch: u32) {
-        // If this fails and the next start finds no record, that start reports that records may be lost.
+        // Ignore an error. If the next start then finds no record, it reports that records may be lost.
         let Ok(origin) = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir) else { return };
         let pattern = Some(self.pattern.clone());
         let (uncertain_epochs, changed_ns) = (Vec::new(), None);
@@ -484,12 +485,12 @@ impl DiskLog {
         }
     }
 
-    /// Closes the log. Records that are published later are not stored.
+    /// Closes the log on disk. Later records are not stored.
     pub(super) fn close(&self) {
         let mut writing = lock(&self.writing);
         if let Some(journal) = writing.journal.take() {
             let last = journal.appended();
-            // If closing fails, the next start reports that the log was not closed.
+            // Ignore an error: the next start reports that the log was not closed.
             if journal.close().is_ok()
                 && let Some(last) = last
             {
@@ -500,7 +501,8 @@ impl DiskLog {
         }
     }
 
-    /// Stores the remaining records for subscribers, and removes the files. Returns whether they are removed.
+    /// Called when the topic is deleted. Stores the remaining records, for subscribers that still read them from disk,
+    /// and removes the files. Returns whether all files of the log were removed.
     pub(super) fn finish(&self, log: &Log) -> bool {
         {
             let mut writing = lock(&self.writing);
@@ -510,7 +512,7 @@ impl DiskLog {
         }
         log.fail("the topic was deleted");
         self.cache.remove_log(self.key());
-        // If some files remain, the next start removes them.
+        // Ignore an error: the next start removes files that remain.
         let is_removed = super::recover::remove_log(&*self.disk, &self.dir).is_ok();
         let _ = self.disk.remove(&self.position_path);
         is_removed
@@ -539,7 +541,7 @@ impl DiskLog {
             Ok(Some(dunlin_journal::LoadOutcome::Hole(hole))) if hole.first.epoch == at.epoch => {
                 DiskContent::Lost { through: hole.last.unwrap_or(u64::MAX) }
             }
-            // The journal has no further records of this epoch.
+            // The journal has no records of this epoch at or after the position.
             Ok(_) => DiskContent::Lost { through: u64::MAX },
             Err(ReadError::Gone { oldest, .. }) if oldest.epoch == at.epoch => {
                 DiskContent::Lost { through: oldest.seq - 1 }
@@ -553,16 +555,16 @@ impl DiskLog {
         }
     }
 
-    /// Makes subscribers wait until the thread lets them read again, so that they do not repeat a failing read without
-    /// a pause.
+    /// Makes subscribers wait until the storing thread calls `retry_reads`, so that they do not repeat a failing read
+    /// without a pause.
     fn defer_reads(&self) {
         if !self.defers_reads.swap(true, Ordering::AcqRel) {
             self.queue.add_deferred(Weak::clone(&self.self_ref));
         }
     }
 
-    /// Lets subscribers read again. A subscriber that finds `defers_reads` set before this call is woken, or notices
-    /// before it sleeps that reads are allowed again.
+    /// Lets subscribers read from disk again. A subscriber that was told to wait is woken, or finds out before it
+    /// sleeps.
     pub(super) fn retry_reads(&self) {
         self.defers_reads.store(false, Ordering::Release);
         if let Some(log) = self.log() {
@@ -574,8 +576,8 @@ impl DiskLog {
 impl Store for DiskLog {
     fn store_staged(&self) {
         let Some(log) = self.log() else { return };
-        // The thread or publisher that holds the lock stores the records that are staged so far. The next holder stores
-        // later records.
+        // The holder of the lock, a thread or a publisher, stores all records that are staged by now. Records that are
+        // staged afterwards are stored by the next holder.
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
         self.consecutive_helps.fetch_add(1, Ordering::Relaxed);
@@ -588,8 +590,8 @@ impl Store for DiskLog {
 
     fn notify_staged(&self) {
         let helped = self.consecutive_helps.load(Ordering::Relaxed) >= CONSECUTIVE_HELPS_MIN;
-        // If the log is already in the list of logs to visit later, the thread will find this publisher's record when
-        // it visits the log.
+        // If the log is already in the list of logs to visit later, the storing thread will find the new record at that
+        // visit.
         if helped && self.later.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -618,13 +620,14 @@ impl Store for DiskLog {
     }
 
     fn seek_time(&self, ns: u64) -> Option<Position> {
-        // If the search fails, the subscriber reads the whole history and skips older records.
+        // If the search fails, start at the oldest record. The subscriber then reads and skips all records before the
+        // time.
         let at = self.reader.position_at(ns).unwrap_or_else(|_| self.reader.oldest())?;
         Some(Position { epoch: at.epoch, seq: at.seq })
     }
 }
 
-/// The number of bytes of records that can certainly be appended, even if the disk is full.
+/// The number of bytes of records that can be appended even if the disk is full.
 fn guaranteed_bytes(journal: &Journal) -> u64 {
     journal.room_left().saturating_sub(APPEND_BYTES_EXTRA)
 }

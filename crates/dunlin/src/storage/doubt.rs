@@ -1,19 +1,19 @@
-//! Reasons to doubt that a log's files contain all of its records.
+//! Decides at a start whether a log's files may lack records.
 
 use dunlin_journal::RecoveredLog;
 
 use super::TopicOrigin;
 use super::stored_position::{Marks, StoredPosition};
 
-/// The reason why a log may have had more records than its files contain, although no record is known to be missing.
-/// Such a log begins a new epoch.
+/// The reason why a log may have had more records than its files contain, although no record is known to be missing. In
+/// this case, the log continues in a new epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// The log was closed cleanly. Its files are a copy of the closed files, or older than them.
+    /// The log was closed properly, but its files are a copy, or an older version of the files.
     Copied,
-    /// The log was not closed cleanly. Its files are a copy, or an older version of the files.
+    /// The log was not closed properly, and its files are a copy, or an older version of the files.
     CopiedOpen,
-    /// The log has no record. Its files are not the ones that the node created with the topic.
+    /// The log has no record, and its files are not those that this node created with the topic.
     Emptied,
 }
 
@@ -35,8 +35,8 @@ impl std::fmt::Display for Doubt {
 }
 
 impl Doubt {
-    /// Compares the files that were found at the start with the content of the `.stored` file. `changed_ns` and `marks`
-    /// describe the log's files before the journal opened them.
+    /// Compares the log's files with the position file, `stored`. `changed_ns` and `marks` describe the files as they
+    /// were before the journal opened them.
     pub(super) fn of(
         topic_origin: TopicOrigin,
         report: &RecoveredLog,

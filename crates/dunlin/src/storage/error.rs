@@ -18,11 +18,11 @@ pub enum StorageError {
     /// A disk operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Disk {
-        /// The operation.
+        /// The operation that failed, as a verb.
         action: &'static str,
-        /// The file or directory.
+        /// The file or directory of the operation.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The tasks in the directory have a different number of shards than the configuration.
@@ -31,33 +31,33 @@ pub enum StorageError {
     /// A topic's file is invalid.
     #[error("{}: {why}", path.display())]
     Catalogue {
-        /// The file.
+        /// The topic's file.
         path: PathBuf,
-        /// Description of the defect.
+        /// The defect.
         why: String,
     },
     /// A topic's log cannot be opened.
     #[error("topic {topic:?}: {error}")]
     Log {
-        /// The topic.
+        /// The name of the topic.
         topic: String,
-        /// The error.
+        /// The reason why the log cannot be opened.
         error: OpenError,
     },
-    /// A configuration is invalid.
+    /// The configuration of a topic, or the default configuration, is invalid.
     #[error("topic {topic:?}: {error}")]
     Config {
-        /// The topic.
+        /// The topic's name, or `by default`.
         topic: String,
-        /// The error.
+        /// The reason why the configuration is invalid.
         error: ConfigError,
     },
-    /// A topic conflicts with another topic.
+    /// The state or the records of a topic cannot be restored from its files.
     #[error("topic {topic:?}: {why}")]
     Refused {
-        /// The topic.
+        /// The name of the topic.
         topic: String,
-        /// The conflict.
+        /// The reason.
         why: String,
     },
     /// A thread could not be started.
@@ -73,7 +73,7 @@ impl StorageError {
         move |source| StorageError::Disk { action, path: path.to_owned(), source }
     }
 
-    /// Whether the process or the machine lacked file descriptors or memory. A later attempt may succeed.
+    /// Whether the process or the machine lacked file descriptors or memory, so that a later attempt may succeed.
     pub fn lacks_resource(&self) -> bool {
         match self {
             StorageError::Disk { source, .. } => lacks_resource(source),
@@ -100,7 +100,8 @@ impl From<StorageError> for TopicError {
     }
 }
 
-/// Whether the disk or the user's quota is full, or a file has reached the size limit of the process.
+/// Whether the error says that the disk or the user's quota is full, or that a file has reached the process's size
+/// limit.
 fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

@@ -1,7 +1,7 @@
-//! A cache of history that was read from disk, for subscribers at the same position.
+//! A cache of segments that were read from disk, for subscribers that read the same part of the history.
 //!
-//! If the cache exceeds its limit, the oldest segments are removed. A subscriber that needs a removed segment loads it
-//! again. A segment that is in use is removed at the next load.
+//! If the cache exceeds its limit, the oldest segments are removed from it. A subscriber that needs a removed segment
+//! reads it from disk again. The memory of a segment that is still in use is freed when another segment is added.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,14 @@ use dunlin_topic::{CheckedBatch, LoadedSegment, MemoryBudget};
 
 use super::lock;
 
-/// The largest amount of freed memory that is kept for reuse, bytes.
+/// The maximum amount of freed memory that the cache keeps for reuse, bytes.
 const IDLE_BYTES_MAX: usize = 4 << 20;
 
 /// A cache of segments that were read from disk.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// The memory budget of the cache, with limit `bytes_max`. It is separate from the node's budget, so that a
-    /// subscriber of old records is never refused because the node's memory is used up.
+    /// The memory budget that is charged for segments; it has no limit. The budget is separate from the node's, so that
+    /// a subscriber of old records is never refused because the node's memory is used up.
     budget: Arc<MemoryBudget>,
     bytes_max: u64,
     loaded: Mutex<LoadedSegments>,
@@ -27,7 +27,7 @@ pub(super) struct Cache {
 struct LoadedSegments {
     segments: VecDeque<(usize, u32, LoadedSegment)>,
     bytes: u64,
-    /// Segments above the limit that subscribers still use.
+    /// Segments that were removed from the cache, but may still be in use.
     in_use: Vec<LoadedSegment>,
 }
 
@@ -37,7 +37,7 @@ impl Cache {
         Arc::new(Cache { budget, bytes_max, loaded: Mutex::default() })
     }
 
-    /// The cached segment of this log and epoch that contains this record.
+    /// Returns the cached segment that contains the record `seq` of this log and epoch, if there is one.
     pub(super) fn get(&self, log: usize, epoch: u32, seq: u64) -> Option<LoadedSegment> {
         let loaded = lock(&self.loaded);
         let holds = |segment: &LoadedSegment| (segment.first_seq()..segment.end_seq()).contains(&seq);
@@ -48,7 +48,7 @@ impl Cache {
         found.map(|(_, _, segment)| segment.clone())
     }
 
-    /// Adds a segment to the cache. Returns `None` if the budget has no room for it.
+    /// Makes a segment of the batch and adds it to the cache. Returns `None` if there is no memory for the segment.
     pub(super) fn add(
         &self,
         log: usize,

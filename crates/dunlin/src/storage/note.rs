@@ -1,4 +1,4 @@
-//! Notes: lists of the producers of the records in a block. A note is stored after the records, so that a restarted
+//! A note is a list of the producers of a block's records. It is stored after the records. With the notes, a restarted
 //! node recognizes records that a producer sends again.
 //!
 //! ```text
@@ -13,7 +13,7 @@ use dunlin_topic::{ProducerMark, StagedProducer};
 
 const MARK_BYTES: usize = 40;
 
-/// Encodes the producers of records as a note.
+/// Encodes the producers of records as a note, into `out`.
 pub(super) fn encode(marks: &[StagedProducer], out: &mut Vec<u8>) {
     out.clear();
     for StagedProducer { mark, first_seq, count } in marks {
@@ -25,7 +25,7 @@ pub(super) fn encode(marks: &[StagedProducer], out: &mut Vec<u8>) {
     }
 }
 
-/// Decodes the producers of a note. The checksum of the note must be verified before.
+/// Decodes the producers in a note. The caller has verified the note's checksum.
 pub(super) fn decode(note: &[u8]) -> impl Iterator<Item = StagedProducer> {
     note.chunks_exact(MARK_BYTES).filter_map(|mark| {
         let mut words =

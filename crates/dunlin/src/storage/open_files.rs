@@ -1,4 +1,4 @@
-//! The share of the process's open files that durable topics may use.
+//! Limits how many of the files that a process may have open are used by durable topics.
 //!
 //! Each log of a durable topic keeps two files open: its lock file and its last file. Without a limit, many topics
 //! would use up the process's file descriptors. The node could then accept no connection.
@@ -10,11 +10,12 @@ use crate::error::TopicError;
 
 /// The number of files that each log of a durable topic keeps open.
 const FILES_PER_LOG: u64 = 2;
-/// Durable topics may use the process's limit of open files divided by this number, even if more files are reserved.
+/// Durable topics may always use the process's limit of open files divided by this number, even if fewer files are left
+/// by the reserve for other uses.
 const TOPICS_SHARE: u64 = 2;
 
-/// Refuses a topic with `partitions` logs, in addition to `logs_open` logs, if it would need files that are `reserved`.
-/// `limit` is the number of files that the process may have open.
+/// Returns an error if a topic with `partitions` logs would need files that are `reserved` for other uses. `logs_open`
+/// is the number of logs that are already open, and `limit` the number of files that the process may have open.
 pub(super) fn check(limit: u64, reserved: u64, logs_open: u64, partitions: u16) -> Result<(), TopicError> {
     let allowed = limit - reserved.min(limit - limit / TOPICS_SHARE);
     let (open, needed) = (FILES_PER_LOG * logs_open, FILES_PER_LOG * u64::from(partitions));

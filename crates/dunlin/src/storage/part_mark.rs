@@ -1,9 +1,9 @@
-//! Marks for the two parts of a single node besides its topics: `DIR/control.made` for its keys, and `DIR/tasks.made`
-//! for its tasks. They show whether a part was restored from a copy.
+//! The marks of the two parts of a single node's data that are not topics: `DIR/control.made` for its keys, and
+//! `DIR/tasks.made` for its tasks. A mark shows whether its part was restored from a copy.
 //!
-//! A mark holds the change times of each log's lock file and of each closed log's newest file. Copies of the files have
-//! other change times. If the times differ, the part was restored from a copy and may be older than what clients have
-//! read. The part then continues in a new epoch. A mark of an older build is empty and proves nothing.
+//! A mark contains the modification times of each log's lock file and, if the log is closed, of its newest file. Copies
+//! of the files have other times. If the times differ, the part was restored from a copy, and may be older than what
+//! clients have read. The part then continues in a new epoch. Older versions wrote an empty mark, which proves nothing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use super::{checksum, optional, stored_position};
 
 const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
-/// The largest size of a mark, bytes.
+/// The maximum size of a mark, bytes.
 const BYTES_MAX: u64 = 64 << 10;
-/// The directories of a part's journals.
+/// The subdirectories of a part's directory that contain its logs.
 const LOGS: [&str; 2] = ["log", "snapshots"];
 
-/// Whether the files of a part are as this node left them; `false` if they were restored from a copy. A part without
-/// files counts as unchanged. Fails if the process or the machine lacks file descriptors or memory.
+/// Whether the files of a part are as this node left them. `false` if they may have been restored from a copy. A part
+/// without files counts as unchanged. Returns an error if the process or the machine lacks file descriptors or memory.
 pub(crate) fn is_unchanged(
     disk: &dyn Disk,
     dir: &Path,
@@ -35,19 +35,19 @@ pub(crate) fn is_unchanged(
         None => false,
     };
     if is_unchanged {
-        // From here on, the part's logs are open. The mark records this.
+        // The part's logs are opened next, so write the mark for open logs.
         write_open(disk, dir, part, part_dirs);
     }
     Ok(is_unchanged)
 }
 
-/// Writes the mark of a part whose logs are open. Without the mark, for example after a failed write, the part begins a
-/// new epoch even if it was not restored from a copy.
+/// Writes the mark of a part whose logs are open. If the mark is missing later, for example because writing it failed,
+/// the part begins a new epoch even if it was not restored from a copy.
 pub(crate) fn write_open(disk: &dyn Disk, dir: &Path, part: &str, part_dirs: &[PathBuf]) {
     write(disk, &mark_path(dir, part), locks(disk, part_dirs));
 }
 
-/// Writes the mark once the part's logs are closed. If a log is still open, the mark does not change.
+/// Writes the mark of a part whose logs are closed. If a log is still open, keeps the present mark.
 pub(crate) fn write_closed(disk: &dyn Disk, dir: &Path, part: &str, part_dirs: &[PathBuf]) {
     let locks_held: Vec<_> = logs_of(part_dirs).map(|log| disk.lock(&log).ok().flatten()).collect();
     if is_marked(disk, dir, part)
@@ -58,7 +58,7 @@ pub(crate) fn write_closed(disk: &dyn Disk, dir: &Path, part: &str, part_dirs: &
     }
 }
 
-/// Writes the mark. After a failure, the previous mark remains, or there is none.
+/// Writes the mark with these lines. After an error, the previous mark remains, or there is none.
 fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
     if read(disk, mark).is_ok_and(|found| found.as_ref() == Some(&lines)) {
         return;
@@ -72,8 +72,8 @@ fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
     }
 }
 
-/// Reads the lines of a mark. Returns `None` if the mark is missing, empty or damaged. Fails if the process or the
-/// machine lacks file descriptors or memory.
+/// Reads the lines of a mark. Returns `None` if the mark is missing, empty or damaged. Returns an error if the process
+/// or the machine lacks file descriptors or memory.
 fn read(disk: &dyn Disk, mark: &Path) -> io::Result<Option<Vec<String>>> {
     let read = || -> io::Result<Vec<u8>> {
         let file = disk.open(mark, false)?;
@@ -92,7 +92,7 @@ fn parse(text: &str) -> Option<Vec<String>> {
     Some(lines.iter().filter(|line| !checksum::is_line(line)).map(|line| (*line).to_owned()).collect())
 }
 
-/// For each log, the time at which its lock file was last changed.
+/// One line for each log, with the modification time of its lock file.
 fn locks(disk: &dyn Disk, part_dirs: &[PathBuf]) -> Vec<String> {
     let line = |log: PathBuf| {
         let ns = disk.changed_ns(&log.join(stored_position::LOCK_FILE)).ok()?;
@@ -101,7 +101,7 @@ fn locks(disk: &dyn Disk, part_dirs: &[PathBuf]) -> Vec<String> {
     logs_of(part_dirs).filter_map(line).collect()
 }
 
-/// Like [`locks`], and for each log also the time at which its newest file was last changed.
+/// The lines of [`locks`], and one line for each log with the modification time of its newest file.
 fn closed(disk: &dyn Disk, part_dirs: &[PathBuf]) -> io::Result<Vec<String>> {
     let mut lines = locks(disk, part_dirs);
     for log in logs_of(part_dirs) {
@@ -115,7 +115,7 @@ fn logs_of(part_dirs: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
     part_dirs.iter().flat_map(|dir| LOGS.iter().map(|log| dir.join(log)))
 }
 
-/// Returns the log's path within the data directory, because the data directory may be moved.
+/// The last two parts of the log's path. The full path would change if the data directory were moved.
 fn name(log: &Path) -> String {
     let names: Vec<_> = log.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")

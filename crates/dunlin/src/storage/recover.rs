@@ -1,4 +1,4 @@
-//! Recovery of the topics in a data directory.
+//! Opens the topics in a data directory when a node starts.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,46 +13,47 @@ use super::error::StorageError;
 use super::strays::{self, Logs};
 use super::{Storage, StoredTopic, TopicOrigin, catalogue, stored_position};
 
-/// A topic that a starting node found in its data directory, and whether the topic's logs are intact.
+/// A report about a topic that a starting node found in its data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredTopic {
     /// The topic's name.
     pub name: String,
-    /// The number of records in all partitions.
+    /// The number of retained records, in all partitions together.
     pub records: u64,
-    /// Whether all logs were closed properly. The topic then continues in the same epochs, unless a remark says that
+    /// Whether all logs were closed properly. If so, the topic continues in the same epochs, unless a remark says that
     /// its files were copied or restored.
     pub clean: bool,
     /// Remarks about truncated, damaged or lost records.
     pub remarks: Vec<String>,
-    /// Why the topic could not be opened; its subjects stay reserved.
+    /// If the topic could not be opened, the reason. The topic's subjects then stay reserved.
     pub refused: Option<String>,
 }
 
-/// A topic in the data directory that could not be opened.
+/// A topic in the data directory that is not open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedTopic {
-    /// The topic's name; if it is unknown, the name of the topic's file.
+    /// The topic's name or, if the name is unknown, the name of the topic's file.
     pub name: String,
-    /// The topic's pattern, if known.
+    /// The topic's pattern or, if the pattern is unknown, the same text as `name`.
     pub pattern: String,
-    /// The reason.
+    /// The reason why the topic is not open.
     pub why: String,
-    /// The topic's number, if its files need repair or deletion; `None` if another topic has its name or subjects.
+    /// The topic's number, if its files could not be opened and have to be repaired or deleted. `None` if the files are
+    /// intact, for example because another topic has the name or some of the subjects.
     pub(crate) id: Option<u64>,
 }
 
 impl RefusedTopic {
-    /// Whether the topic's files are damaged.
+    /// Whether the topic's files could not be opened.
     pub fn is_damaged(&self) -> bool {
         self.id.is_some()
     }
 }
 
 impl Storage {
-    /// Opens all topics. `epoch` returns a new epoch, which is higher than any earlier one. Topics that cannot be
-    /// opened are listed as refused. If the process lacks file descriptors or memory, this fails, because no file is
-    /// damaged.
+    /// Opens all topics in the data directory. `epoch` returns a new epoch for the topic with this name, later than all
+    /// its earlier epochs. A topic that cannot be opened is listed as refused. But if the process lacks file
+    /// descriptors or memory, this function returns an error, because the files may be intact.
     pub(crate) fn recover(
         &self,
         budget: &Arc<MemoryBudget>,
@@ -124,17 +125,17 @@ impl Storage {
         Ok(found)
     }
 
-    /// Lists a topic as refused and keeps its files.
+    /// Lists a topic as refused. Its files stay on disk.
     pub(crate) fn refuse(&self, refused: RefusedTopic) {
         self.topics().refused.push(refused);
     }
 
-    /// Whether the files of this topic could not be opened.
+    /// Whether there is a topic with this name whose files could not be opened.
     pub(crate) fn has_refused(&self, name: &str) -> bool {
         self.topics().refused.iter().any(|refused| refused.name == name && refused.is_damaged())
     }
 
-    /// Deletes a topic that could not be opened, with its records.
+    /// Deletes a topic whose files could not be opened, with its records.
     pub(crate) fn delete_refused(&self, name: &str) -> Result<(), StorageError> {
         let found = self
             .topics()
@@ -146,14 +147,14 @@ impl Storage {
         let (disk, dir) = (&*self.context.disk, &*self.context.dir);
         catalogue::mark_deleted(disk, dir, id)?;
         self.topics().refused.retain(|refused| refused.id != Some(id));
-        // If some files remain, the next start removes them.
+        // Ignore an error: the next start removes files that remain.
         if strays::remove_logs(disk, dir, id).is_ok() {
             catalogue::remove_marks(disk, dir, &[id]);
         }
         Ok(())
     }
 
-    /// Topics that could not be opened, sorted by name.
+    /// The topics that are not open, sorted by name.
     pub(crate) fn refused(&self) -> Vec<RefusedTopic> {
         let mut refused = self.topics().refused.clone();
         refused.sort_by(|one, other| one.name.cmp(&other.name));
@@ -168,7 +169,7 @@ impl From<&RefusedTopic> for RecoveredTopic {
     }
 }
 
-/// Returns the entry of a topic whose file is damaged or missing.
+/// Makes the entry for a topic whose file is damaged or missing.
 fn refused(id: u64, name: Option<String>, pattern: Option<String>, why: &str) -> RefusedTopic {
     let name = name.unwrap_or_else(|| format!("{id:08x}.topic"));
     let pattern = pattern.unwrap_or_else(|| name.clone());

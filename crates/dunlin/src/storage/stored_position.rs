@@ -1,14 +1,14 @@
-//! The position up to which a log was stored, kept outside of the log's directory. The position reveals
-//! records that are missing because the last file, or the whole directory, was lost.
+//! The position file of a log says up to which position the log was stored. It is outside of the log's directory. At a
+//! start, it shows that records are missing because the last file, or the whole directory, was lost.
 //!
-//! Each log has one small text file. The node writes the file when the log first stores records after a start, with
-//! each new log file, and when the log is closed. While a log is open, more records may be stored than the position
-//! says. The same is true if writing the position fails. The file also has the topic's pattern, so that its subjects
-//! stay reserved if the topic's own file is damaged or gone.
+//! Each log has one small text file. The node writes the file when the log first stores records after a start, whenever
+//! the log begins a new file, and when the log is closed. While a log is open, or if writing the position fails, more
+//! records may be stored than the position says. The file also contains the topic's pattern, so that the topic's
+//! subjects stay reserved if the topic's own file is damaged or gone.
 //!
-//! Restored files may be older than the records that subscribers have read. The file therefore also stores attributes
-//! of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). If a log is empty or was not closed,
-//! its end is trusted only if these attributes have not changed.
+//! Files that were restored from a copy may lack records that subscribers have read. The position file therefore also
+//! contains attributes of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). If a log is empty
+//! or was not closed, it may have had further records, unless these attributes are unchanged.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,46 +28,45 @@ const SUFFIX: &str = ".stored";
 const TEMPORARY_SUFFIX: &str = ".stored.new";
 /// The name of the lock file in a log's directory.
 pub(super) const LOCK_FILE: &str = "lock";
-/// The largest size of a position file, bytes.
+/// The maximum size of a position file, bytes.
 const BYTES_MAX: u64 = 4 << 10;
 
-/// The content of a position file: the position up to which a log was stored.
+/// The content of a position file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StoredPosition {
-    /// The epoch of the last record that was stored.
+    /// The epoch of the last stored record.
     pub(super) epoch: u32,
-    /// The sequence number of the first retained record of `epoch`.
+    /// The sequence number of the first record of `epoch` in the log.
     pub(super) first_seq: u64,
     /// The sequence number of the last stored record.
     pub(super) through: u64,
-    /// Whether the log was closed after the last stored record.
+    /// Whether the log was closed after its last record was stored.
     pub(super) closed: bool,
     /// The topic's pattern; `None` in files of older versions.
     pub(super) pattern: Option<String>,
-    /// Epochs that may have had records that are not on disk.
+    /// Epochs that may have had more records than those on disk.
     pub(super) uncertain_epochs: Vec<u32>,
-    /// The modification time of the log's last file, if the log is closed. A copy has another time.
+    /// If the log is closed, the modification time of its last file. A copy of the file has another time.
     pub(super) changed_ns: Option<u64>,
-    /// Attributes of the files at the time when the position was written; `None` in files of older versions.
+    /// The attributes of the files when the position was written; `None` in files of older versions.
     pub(super) origin: Option<FileOrigin>,
 }
 
-/// Attributes of files that do not change, or whose change shows in the log's content. Copies of the files have other
-/// values.
+/// Attributes of a topic's and a log's files that a copy does not keep. As long as the files are not replaced, the
+/// attributes do not change, or change only together with the log's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileOrigin {
-    /// The time at which the topic's file was last changed. A topic's file is written only once.
+    /// The modification time of the topic's file, which is written only once.
     topic_ns: u64,
-    /// The time at which the lock file in the log's directory was last changed. The lock file is created together with
-    /// the directory.
+    /// The modification time of the lock file in the log's directory, which is created together with the directory.
     lock_ns: u64,
-    /// The number of the log's newest file; 0 if the log has no file.
+    /// The file system's number of the log's newest file; 0 if the log has no file.
     file: u64,
 }
 
 impl FileOrigin {
-    /// Attributes of a topic's file and its log at present; `None` if the file or the log's lock file is missing. Fails
-    /// if the process or the machine lacks file descriptors or memory.
+    /// The present attributes of a topic's file and its log; `None` if the topic's file or the log's lock file is
+    /// missing. Returns an error if the process or the machine lacks file descriptors or memory.
     pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> io::Result<Option<FileOrigin>> {
         let Marks { topic_ns, lock_ns, files } = Marks::of(disk, topic, log_dir)?;
         let file = files.last().copied().unwrap_or(0);
@@ -75,18 +74,18 @@ impl FileOrigin {
     }
 }
 
-/// The attributes of a topic's file and of its log's files, as found at the start, before the log was opened.
+/// The attributes of a topic's file and its log's files at the start, before the log is opened.
 #[derive(Debug)]
 pub(super) struct Marks {
     topic_ns: Option<u64>,
     lock_ns: Option<u64>,
-    /// The numbers of the log's files, oldest first.
+    /// The file system's numbers of the log's files, oldest first.
     files: Vec<u64>,
 }
 
 impl Marks {
-    /// Reads the attributes. Call this before the log is opened, because opening creates missing files. Fails if the
-    /// process or the machine lacks file descriptors or memory.
+    /// Reads the attributes. Call this before the log is opened, because opening creates missing files. Returns an
+    /// error if the process or the machine lacks file descriptors or memory.
     pub(super) fn of(disk: &dyn Disk, topic: &Path, log_dir: &Path) -> io::Result<Marks> {
         let numbers = log_files(disk, log_dir)?.into_iter().filter_map(|file| disk.file_number(&file).ok());
         Ok(Marks {
@@ -98,13 +97,13 @@ impl Marks {
 }
 
 impl StoredPosition {
-    /// Whether the log lacks records that were stored according to this position.
+    /// Whether the log `found` ends before this position, so that stored records are missing.
     pub(super) fn exceeds(&self, found: &RecoveredLog) -> bool {
         self.through > 0 && found.last.is_none_or(|last| (last.epoch, last.seq) < (self.epoch, self.through))
     }
 
-    /// The position that follows from a state saved at `at`: a state is saved only after the last record in it was
-    /// stored.
+    /// The position up to which records were certainly stored if a snapshot of the state at `at` was saved. A snapshot
+    /// is saved only after its last record was stored.
     pub(super) fn from_state(at: Position, found: &RecoveredLog) -> StoredPosition {
         let first_seq = found.last.map_or(1, |last| last.seq + 1);
         let (pattern, uncertain_epochs, changed_ns, origin) = (None, Vec::new(), None, None);
@@ -120,15 +119,17 @@ impl StoredPosition {
         }
     }
 
-    /// Adds missing records to the report of a log. The log then counts as not closed and continues in a new epoch. If
-    /// the position file itself was restored from a copy (`!is_original`), the log may also have had later records.
+    /// If the log `found` ends before this position, adds the missing records to its report as a hole. The log then
+    /// counts as not closed, and continues in a new epoch. If the position file itself was restored from a copy
+    /// (`!is_original`), the log may also have had later records.
     pub(super) fn amend(&self, found: &mut RecoveredLog, is_original: bool) {
         if !self.exceeds(found) {
             return;
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
         let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
-        // The beginning of this epoch shows where earlier epochs ended.
+        // The first record of this position's epoch shows where earlier epochs ended, so their ends are not unknown any
+        // more.
         found.holes.retain(|hole| {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)
@@ -139,27 +140,27 @@ impl StoredPosition {
         found.epoch_least = found.epoch_least.max(self.epoch.saturating_add(1));
     }
 
-    /// Whether the log with this modification time is the one that was closed at this node. Otherwise the log is a copy
-    /// or an older version, and its epoch may have had other records after the last one.
+    /// Whether the log `found`, whose last file has the modification time `changed_ns`, is the log as this node closed
+    /// it. Otherwise it is a copy or an older version, and its last epoch may have had later records.
     pub(super) fn is_end_of(&self, found: &RecoveredLog, changed_ns: Option<u64>) -> bool {
         let is_last = found.last.is_some_and(|last| (last.epoch, last.seq) == (self.epoch, self.through));
-        // Older versions did not store the time.
+        // Older versions did not store the modification time.
         self.closed && is_last && (self.changed_ns.is_none() || self.changed_ns == changed_ns)
     }
 
-    /// Whether this node wrote the position file, so that it is not a copy.
+    /// Whether this node wrote the position file, as opposed to a restored copy.
     pub(super) fn is_original(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|origin| Some(origin.topic_ns) == marks.topic_ns)
     }
 
-    /// Whether this node wrote the log's files, and they are not a copy or an older version.
+    /// Whether this node wrote the log's files, as opposed to a copy or an older version.
     pub(super) fn matches(&self, marks: &Marks) -> bool {
         self.origin.is_some_and(|FileOrigin { lock_ns, file, .. }| {
             Some(lock_ns) == marks.lock_ns && (file == 0 || marks.files.contains(&file))
         })
     }
 
-    /// Reads the file; `None` if there is none.
+    /// Reads the position file; `None` if there is none.
     pub(super) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<StoredPosition>> {
         let read = || {
             let file = disk.open(path, false)?;
@@ -175,13 +176,13 @@ impl StoredPosition {
         }
     }
 
-    /// Replaces the position file. On return, the file is durable.
+    /// Replaces the position file. On return, the new file is durable.
     pub(super) fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         self.put(disk, path)?;
         path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
     }
 
-    /// Replaces the file. It is durable once the caller has synced the directory.
+    /// Replaces the position file. The new file is durable once the caller has synced the directory.
     pub(super) fn put(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         replace_file(disk, path, self.encode().as_bytes()).map_err(|error| error.source)
     }
@@ -260,7 +261,7 @@ pub(super) fn path(dir: &Path, id: u64, partition: u16) -> PathBuf {
     dir.join("topics").join(format!("{id:08x}-{partition}{SUFFIX}"))
 }
 
-/// The pattern of a topic, if any of its files has one.
+/// The pattern of a topic, if a position file of one of its logs contains it.
 pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
     let dir = dir.join("topics");
     let names = disk.list(&dir).unwrap_or_default();
@@ -268,8 +269,8 @@ pub(super) fn pattern(disk: &dyn Disk, dir: &Path, id: u64) -> Option<String> {
     of_topic.find_map(|name| StoredPosition::read(disk, &dir.join(name)).ok()??.pattern)
 }
 
-/// The modification time of a log's last file; `None` if there is no file. Fails if the process or the machine lacks
-/// file descriptors or memory.
+/// The modification time of a log's last file; `None` if the log has no file. Returns an error if the process or the
+/// machine lacks file descriptors or memory.
 pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> io::Result<Option<u64>> {
     Ok(log_files(disk, log_dir)?.last().and_then(|file| disk.changed_ns(file).ok()))
 }
@@ -278,19 +279,19 @@ pub(super) fn changed_ns(disk: &dyn Disk, log_dir: &Path) -> io::Result<Option<u
 fn log_files(disk: &dyn Disk, log_dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut names = optional(disk.list(log_dir))?.unwrap_or_default();
     names.retain(|name| name.ends_with(".log"));
-    // The file names begin with the number of the file's first record, and all numbers have the same length.
+    // A file's name begins with the number of its first record. All these numbers have the same length.
     names.sort_unstable();
     Ok(names.into_iter().map(|name| log_dir.join(name)).collect())
 }
 
-/// Removes the position files of topics that do not exist.
+/// Removes the position files of all topics except those with the numbers `ids`.
 pub(super) fn remove_strays(disk: &dyn Disk, dir: &Path, ids: &BTreeSet<u64>) -> Result<(), StorageError> {
     remove(disk, dir, |name| {
         name.ends_with(TEMPORARY_SUFFIX) || number_of(name).is_some_and(|id| !ids.contains(&id))
     })
 }
 
-/// Removes the position files of one topic.
+/// Removes the position files of the topic with this number.
 pub(super) fn remove_of(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), StorageError> {
     remove(disk, dir, |name| number_of(name) == Some(id))
 }

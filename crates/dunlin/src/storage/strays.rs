@@ -1,4 +1,4 @@
-//! Finds logs without a topic's file. For topics whose files are damaged, reads the topics' names from their logs.
+//! Finds logs whose topic has no file. Reads from logs the names of topics whose own files are damaged or missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use dunlin_topic::Subject;
 use super::error::StorageError;
 use super::{recover::remove_log, stored_position};
 
-/// The directories of logs, by the numbers of their topics.
+/// The names of the logs' directories, by the numbers of their topics.
 #[derive(Debug)]
 pub(super) struct Logs(BTreeMap<u64, Vec<String>>);
 
@@ -27,7 +27,7 @@ impl Logs {
         Ok(Logs(by_id))
     }
 
-    /// The name of a topic, read from the headers of its logs.
+    /// The name of a topic, which the files of its logs contain.
     pub(super) fn topic_of(&self, disk: &Arc<dyn Disk>, dir: &Path, id: u64) -> Option<String> {
         self.0.get(&id)?.iter().find_map(|name| {
             let reader = Reader::open(Arc::clone(disk), &dir.join("logs").join(name)).ok()?;
@@ -36,8 +36,9 @@ impl Logs {
         })
     }
 
-    /// Removes the logs of deleted topics, and logs without records of topics whose creation was not completed. Returns
-    /// the topics whose logs have records although the topics' files are missing.
+    /// Of the topics that are not in `ids`, removes the logs of those in `deleted`, and the logs of those without
+    /// records, whose creation was not completed. Returns the numbers of the others: their logs have records although
+    /// their files are missing.
     pub(super) fn remove_strays(
         &self,
         disk: &Arc<dyn Disk>,
@@ -70,7 +71,7 @@ pub(super) fn remove_logs(disk: &dyn Disk, dir: &Path, id: u64) -> Result<(), St
     stored_position::remove_of(disk, dir, id)
 }
 
-/// Whether a log has records, or may have some.
+/// Whether a log contains records, or may contain some.
 fn has_records(disk: &Arc<dyn Disk>, log: &Path) -> bool {
     let has_snapshot =
         || disk.list(log).map_or(true, |names| names.iter().any(|name| name.ends_with(".snapshot")));
@@ -84,7 +85,7 @@ fn has_records(disk: &Arc<dyn Disk>, log: &Path) -> bool {
     }
 }
 
-/// The topic number in a file name `ID-PARTITION…`.
+/// The number of the topic in a name `ID-PARTITION…`.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     name.split_once('-').and_then(|(id, _)| u64::from_str_radix(id, 16).ok())
 }

@@ -1,11 +1,11 @@
-//! The storing thread: in each round, it writes and syncs the staged records of all logs.
+//! The thread that stores records: in each round, it writes and syncs the staged records of all logs.
 //!
-//! Records published during a round belong to the next one, so that more publishers share each sync. A log
-//! whose publishers store their own records is visited later. An immediate visit would sync the first records
-//! of a batch alone, and the publisher would wait for two syncs.
+//! Records that are published during a round are stored in the next one, so that more publishers share each sync. A log
+//! whose publishers store their records themselves is visited later. An immediate visit would sync the first records of
+//! a batch alone, and the publisher would wait for two syncs.
 //!
-//! Invariant: a log is in each list at most once. It is removed from the list before its records are staged, so that
-//! records staged later put it into the list again.
+//! Invariant: a log is in each list at most once. It is removed from a list before its records are staged, so that
+//! records which are staged afterwards put it into the list again.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,23 +20,24 @@ use dunlin_topic::Log;
 use super::disk_log::{DiskLog, NextVisit};
 use super::{catalogue, lock};
 
-/// The interval between attempts to write a log whose disk is full.
+/// The pause before the thread tries again to write a log whose disk was full.
 const RETRY: Duration = Duration::from_millis(100);
-/// The time after which subscribers read again if the process lacked a resource for a read, such as file descriptors.
+/// The pause before subscribers read from disk again, after the process lacked a resource for a read, such as file
+/// descriptors.
 const READ_RETRY: Duration = Duration::from_millis(100);
-/// If the publishers of a log have not stored its records within this time, the thread stores them.
+/// How long the thread waits for a log's publishers to store their records, before it stores the records itself.
 const LATER_DELAY: Duration = Duration::from_millis(1);
-/// The number of times that the thread checks the queue before it sleeps. The checks take about 20 µs together. In that
-/// time, a publisher often publishes again.
+/// How many times the thread checks the queue before it sleeps. The checks take about 20 µs together, a time in which a
+/// publisher often publishes again.
 const SPIN_CHECKS: u32 = 400;
 
-/// The logs with records to store.
+/// The queue of the storing thread: the logs with records to store, and other work.
 #[derive(Debug, Default)]
 pub(super) struct StoreQueue {
     has_entries: AtomicBool,
-    /// Whether a disk had no room in the thread's last round.
+    /// Whether the disk was full in the thread's last round.
     is_full: AtomicBool,
-    /// Whether the disk of any log has failed since the start.
+    /// Whether, since the start, the disk has failed for any log.
     has_failed: AtomicBool,
     state: Mutex<QueueState>,
     work_added: Condvar,
@@ -45,22 +46,22 @@ pub(super) struct StoreQueue {
 #[derive(Debug, Default)]
 struct QueueState {
     logs: Vec<Arc<DiskLog>>,
-    /// The logs to visit later. For each log, the number of times that publishers had stored it when it was added.
+    /// The logs to visit later, each with the value that [`DiskLog::helped`] had when the log was last checked.
     later: Vec<(Arc<DiskLog>, u64)>,
     removed: Vec<Removal>,
-    /// The logs whose subscribers wait for another attempt to read.
+    /// The logs whose subscribers wait until they may read from disk again.
     deferred: Vec<Weak<DiskLog>>,
-    /// The time at which the subscribers of `deferred` read again; `None` if there are none.
+    /// The time at which the subscribers of the logs in `deferred` may read again; `None` if there are none.
     retry_reads_at: Option<Instant>,
     sleep: Sleep,
     stopping: bool,
 }
 
-/// The work that the thread does next.
+/// The work that the thread does next, except for the logs to store.
 struct QueuedWork {
     is_running: bool,
     removed: Vec<Removal>,
-    /// The logs whose subscribers read again.
+    /// The logs whose subscribers may read from disk again.
     deferred: Vec<Weak<DiskLog>>,
 }
 
@@ -68,12 +69,12 @@ struct QueuedWork {
 enum Sleep {
     #[default]
     Awake,
-    /// The thread sleeps, but wakes in time for the logs in `later`.
+    /// The thread sleeps until it is time for the logs in `later`.
     UntilTimeout,
     UntilWoken,
 }
 
-/// A handle of the storing thread. The thread ends when the handle is stopped or dropped.
+/// A handle to the storing thread. The thread ends when the handle is stopped or dropped.
 #[derive(Debug)]
 pub(super) struct StoreWorker {
     queue: Arc<StoreQueue>,
@@ -93,32 +94,32 @@ impl StoreWorker {
         &self.queue
     }
 
-    /// Whether a disk was full in the thread's last round.
+    /// Whether the disk was full in the thread's last round.
     pub(super) fn lacks_room(&self) -> bool {
         self.queue.is_full.load(Ordering::Relaxed)
     }
 
-    /// Whether the disk of any log has failed since the start.
+    /// Whether, since the start, the disk has failed for any log.
     pub(super) fn has_failed(&self) -> bool {
         self.queue.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Adds a log to the queue, so that the thread visits it.
+    /// Makes the thread visit a log soon: it stores the log's records, and applies retention.
     pub(super) fn visit(&self, log: &Arc<DiskLog>) {
         self.queue.add(Arc::clone(log));
     }
 
-    /// Makes the thread store the remaining records of a topic's logs, and then remove the logs and the mark of the
-    /// topic's deletion.
+    /// Makes the thread remove a deleted topic: it stores the remaining records of the topic's logs, removes the logs,
+    /// and then removes the topic's deletion mark.
     pub(super) fn remove(&self, removal: Removal) {
         self.queue.change(|state| state.removed.push(removal));
     }
 
-    /// Stores everything in the queue and ends the thread.
+    /// Makes the thread store everything in the queue, and waits until the thread has ended.
     pub(super) fn stop(&self) {
         self.queue.change(|state| state.stopping = true);
         if let Some(thread) = lock(&self.thread).take() {
-            // If the thread panicked, it has already reported the panic.
+            // Ignore the error: a thread that panicked has already reported the panic.
             let _ = thread.join();
         }
     }
@@ -139,12 +140,12 @@ impl StoreQueue {
         });
     }
 
-    /// Stores that the disk of a log has failed.
+    /// Notes that the disk has failed for a log.
     pub(super) fn record_failure(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }
 
-    /// Visits the log later, in case its publishers stop storing it.
+    /// Makes the thread visit the log later, in case the log's publishers no longer store its records.
     pub(super) fn add_later(&self, log: Arc<DiskLog>) {
         let mut state = lock(&self.state);
         let helped = log.helped();
@@ -155,7 +156,7 @@ impl StoreQueue {
         }
     }
 
-    /// Lets the log's subscribers read again after [`READ_RETRY`].
+    /// After [`READ_RETRY`], lets the log's subscribers read from disk again.
     pub(super) fn add_deferred(&self, log: Weak<DiskLog>) {
         let mut state = lock(&self.state);
         state.deferred.push(log);
@@ -175,7 +176,7 @@ impl StoreQueue {
         }
     }
 
-    /// Moves the logs in the queue to `round`, after a wait of at most `timeout`. Returns the other work.
+    /// Waits for work, but at most for `timeout`. Moves the logs in the queue to `round`, and returns the other work.
     fn wait_for_work(&self, round: &mut Vec<Arc<DiskLog>>, timeout: Option<Duration>) -> QueuedWork {
         for _ in 0..SPIN_CHECKS {
             if self.has_entries.load(Ordering::Acquire) {
@@ -231,8 +232,7 @@ impl StoreQueue {
 }
 
 impl QueueState {
-    /// If it is time for another attempt to read, returns the logs whose subscribers wait for it. Otherwise returns no
-    /// logs.
+    /// Takes the logs whose subscribers may read from disk again. Returns no logs before it is time for that.
     fn take_deferred(&mut self) -> Vec<Weak<DiskLog>> {
         if self.retry_reads_at.is_none_or(|at| Instant::now() < at) {
             return Vec::new();
@@ -241,7 +241,7 @@ impl QueueState {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Moves the logs that no publisher has stored since the last check to the logs that the thread stores next.
+    /// Moves those logs from `later` to `logs` whose records no publisher has stored since the last check.
     fn requeue_unstored(&mut self) {
         let QueueState { logs, later, .. } = self;
         later.retain_mut(|(log, helped)| {
@@ -258,7 +258,7 @@ impl QueueState {
     }
 }
 
-/// The logs of a deleted topic, which the storing thread removes.
+/// A deleted topic, whose logs the storing thread has to remove.
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) disk: Arc<dyn Disk>,
@@ -267,15 +267,15 @@ pub(super) struct Removal {
     pub(super) logs: Vec<(Arc<DiskLog>, Arc<Log>)>,
 }
 
-/// Removes the logs of deleted topics, then their marks.
+/// Removes the logs of deleted topics, and then the topics' deletion marks.
 fn remove(removed: &[Removal]) {
     let mut finished = Vec::new();
     for Removal { id, logs, .. } in removed {
-        // Try to remove all logs, even if removing one fails.
+        // If removing one log fails, still remove the others.
         let failed = logs.iter().filter(|(disk_log, log)| !disk_log.finish(log)).count();
         finished.extend((failed == 0).then_some(*id));
     }
-    // The marks of all removed topics are in the same data directory.
+    // All removed topics are in the same data directory.
     if let Some(Removal { disk, dir, .. }) = removed.first() {
         catalogue::remove_marks(&**disk, dir, &finished);
     }

@@ -1,4 +1,4 @@
-//! Entities of all regions of a host.
+//! Adds, finds and removes entities in the regions of a host.
 
 use dunlin_space::{
     Behaviour, CommandError, Entity, EntityId, RegionId, RegionReport, StoreError, curve::Curve,
@@ -7,10 +7,10 @@ use dunlin_space::{
 
 use super::{Host, HostedRegion};
 
-/// The status of an entity in this process: owned by one of its regions, or in a handover.
+/// The status of an entity in a region of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntityStatus {
-    /// The entity belongs to the region.
+    /// The region owns the entity.
     Own,
     /// The region is handing the entity over to another region.
     Leaving,
@@ -19,9 +19,9 @@ pub enum EntityStatus {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Adds a new entity. Fails if its position is in no region of this host, or if a region of this host has an entity
-    /// with the same id. The caller then asks other processes about the id, and removes the entity if one of them has
-    /// an entity with this id.
+    /// Adds a new entity. Returns an error if no region of this host owns its position, or if a region of this host has
+    /// an entity with the same id. After this call, the caller asks other processes about the id, and removes the
+    /// entity again if one of them has an entity with this id.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let region = self.region_for(entity)?;
         let Some(hosted) = self.regions.get_mut(&region) else { return Ok(()) };
@@ -31,7 +31,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Adds an entity that a client spawns. Returns its region and the last tick before the spawn.
+    /// Adds a new entity for a client. Returns the entity's region, and the last tick before the entity was added.
     pub fn spawn_for_client(
         &mut self,
         entity: &Entity<'_, D>,
@@ -47,7 +47,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((region, tick))
     }
 
-    /// The region of this host to which a new entity belongs.
+    /// Returns the region of this host that has to own a new entity, or the reason why the entity cannot be added.
     pub fn region_for(&self, entity: &Entity<'_, D>) -> Result<RegionId, StoreError> {
         let (id, region) = (entity.id, self.owner_of(&entity.position));
         if entity.position.iter().all(|coordinate| coordinate.is_finite())
@@ -64,12 +64,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// The region of this host that contains the entity with this id, and the entity's status there.
+    /// Finds the entity with this id in the regions of this host. Returns the region, and the entity's status there.
     pub fn find_entity(&self, id: EntityId) -> Option<(RegionId, EntityStatus)> {
         self.find_entity_where(id, |_| true)
     }
 
-    /// Like [`Host::find_entity`], but searches only the regions that `filter` accepts.
+    /// Like [`Host::find_entity`], but searches only regions for which `filter` returns `true`.
     pub fn find_entity_where(
         &self,
         id: EntityId,
@@ -86,11 +86,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let searched = self.regions.iter().filter(|(region, _)| filter(**region));
         let mut all = searched.filter_map(|(region, hosted)| Some((*region, status_in(hosted)?)));
         let first = all.next()?;
-        // During a handover between two regions here, one region has the entity and the other is about to receive it.
+        // During a handover between two regions of this host, both regions know the entity. Prefer the one that still
+        // has it.
         Some(all.fold(first, |first, other| if first.1 == EntityStatus::Coming { other } else { first }))
     }
 
-    /// Entities spawned since the last call.
+    /// Takes the ids of the entities that were spawned since the last call.
     pub fn take_spawned(&mut self) -> Vec<EntityId> {
         std::mem::take(&mut self.spawned)
     }
@@ -101,30 +102,32 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         hosted.region.despawn(id, &mut hosted.out)
     }
 
-    /// Removes an entity that a client despawns. Returns its region and the last tick before the removal.
+    /// Removes an entity for a client. Returns the entity's region, and the last tick before the removal.
     pub fn despawn_for_client(&mut self, id: EntityId, now_ns: u64) -> Result<(RegionId, u64), CommandError> {
         let hosted = self.with_entity(id)?;
         let tick = hosted.region.despawn_for_client(id, now_ns, &mut hosted.out)?;
         Ok((hosted.region.handover().region(), tick))
     }
 
-    /// Whether an entity was spawned here, its id is not yet known to be unique, and it was not handed over since.
-    /// After a handover, another process's answer about the id could refer to this same entity.
+    /// Whether the entity was spawned here, has not been handed over, and its id is not known to be unique yet. A
+    /// handed-over entity does not count: if another process said that it has an entity with this id, it could mean the
+    /// same entity.
     pub fn is_unconfirmed(&self, id: EntityId) -> bool {
         self.unconfirmed.contains(&id)
     }
 
-    /// Marks the id of the entity as unique.
+    /// Notes that the entity's id is unique.
     pub fn confirm_unique(&mut self, id: EntityId) {
         self.unconfirmed.remove(&id);
     }
 
-    /// Removes an [unconfirmed](Host::is_unconfirmed) entity because another region has an entity with the same id.
+    /// Removes an [unconfirmed](Host::is_unconfirmed) entity, because the region `other` has an entity with the same
+    /// id.
     pub fn remove_duplicate(&mut self, id: EntityId, other: RegionId) {
         if !self.unconfirmed.remove(&id) {
             return;
         }
-        // The other region may run here, too, after a takeover.
+        // After a takeover, `other` may be a region of this host, too.
         let all = self.regions.iter_mut().filter(|(region, _)| **region != other);
         let found = all.map(|(_, hosted)| hosted).find(|hosted| hosted.region.store().row(id).is_some());
         let Some(hosted) = found else { return };
@@ -138,12 +141,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         here.ok_or(StoreError::Unknown(id))
     }
 
-    /// The region that owns a point.
+    /// The region whose part of the world contains the point.
     pub fn owner_of(&self, at: &[f32; D]) -> RegionId {
         self.partition.owner(MortonCurve::key(self.setup.world.grid_point(at)))
     }
 
-    /// The id, generation and state hash of each entity of this host, sorted by id.
+    /// The id, the generation and the state's hash of each entity of this host, sorted by id.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut all: Vec<_> =
             self.regions.values().flat_map(|hosted| hosted.region.store().ledger()).collect();

@@ -1,4 +1,4 @@
-//! Figures about the regions on a node, for its metrics.
+//! Counters of a node's regions, for the node's metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use dunlin_space::{Behaviour, RegionId, StandbyMode};
 use super::Host;
 use crate::node::Node;
 
-/// The interval at which the figures are updated.
+/// The interval at which the counters for metrics are updated.
 const FIGURES_EVERY: Duration = Duration::from_millis(250);
 
-/// Counters of one region since it began on this node: entities, ticks and handovers.
+/// Counters of one region for metrics, since the region began on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionFigures {
     /// The region's world.
@@ -21,27 +21,27 @@ pub struct RegionFigures {
     pub region: RegionId,
     /// The epoch in which this node owns the region.
     pub epoch: u64,
-    /// Number of entities.
+    /// The number of entities.
     pub entities: u64,
-    /// The number of ticks made.
+    /// The number of ticks that were run.
     pub ticks: u64,
-    /// The duration of all ticks together, ns.
+    /// The total duration of all ticks, ns.
     pub ticks_ns: u64,
-    /// The number of ticks missed because the lease had expired or the standby was behind.
+    /// The number of ticks that were missed because the lease had expired or the standby was behind.
     pub ticks_missed: u64,
-    /// The number of entities handed over to other regions.
+    /// The number of entities that were handed over to other regions.
     pub departed: u64,
-    /// The number of entities received from other regions.
+    /// The number of entities that were received from other regions.
     pub admitted: u64,
     /// The number of ticks by which the standby is behind; 0 if the region needs no standby.
     pub standby_behind: u64,
 }
 
-/// The figures of the regions on this node, by world.
+/// The counters of the regions on this node, by the name of their world.
 pub(crate) type Figures = Mutex<BTreeMap<String, Vec<RegionFigures>>>;
 
 impl Node {
-    /// Figures of the regions here, at most 250 ms old.
+    /// The counters of the regions on this node, at most 250 ms old.
     pub fn region_figures(&self) -> Vec<RegionFigures> {
         let figures = self.0.figures.lock().unwrap_or_else(PoisonError::into_inner);
         figures.values().flatten().cloned().collect()
@@ -49,7 +49,7 @@ impl Node {
 }
 
 impl<const D: usize, B> Drop for Host<D, B> {
-    /// Removes the figures of this world.
+    /// Removes the counters of this host's regions from the node's metrics.
     fn drop(&mut self) {
         if let Some(topics) = &self.topics {
             topics.node.0.figures.lock().unwrap_or_else(PoisonError::into_inner).remove(&topics.world);
@@ -58,7 +58,7 @@ impl<const D: usize, B> Drop for Host<D, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Stores the figures of the regions for the node's metrics, at most once in [`FIGURES_EVERY`].
+    /// Updates the counters of this host's regions for the node's metrics, at most once in [`FIGURES_EVERY`].
     pub(super) fn report_figures(&mut self) {
         if self.figures_reported_at.is_some_and(|last| last.elapsed() < FIGURES_EVERY) {
             return;

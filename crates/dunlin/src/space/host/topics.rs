@@ -1,4 +1,4 @@
-//! Creates and deletes the topics of a host's regions.
+//! Creates and deletes the topics to which a host publishes its regions.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Creates the topic of a region before other processes learn that the region has begun. Otherwise, a subscriber
-    /// that comes before the region could create the topic without a reducer.
+    /// Creates the topic of a region. Called before other processes learn that the region has begun: otherwise, a
+    /// subscriber that comes early could create the topic without a reducer.
     pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
         let Some(topics) = &self.topics else { return Ok(()) };
         let name = topic_of(&topics.world, region);
@@ -23,8 +23,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             ..TopicConfig::default()
         };
         let result = match topics.node.create_topic(&name, config.clone(), true) {
-            // A subscriber that came earlier has created the topic without a reducer. The topic is empty, so it is
-            // replaced.
+            // An early subscriber has created the topic without a reducer. The topic is empty, so replace it.
             Err(TopicError::Exists(_)) if is_empty_plain(&topics.node, &name) => {
                 let deleted = topics.node.delete_topic(&name);
                 deleted.and_then(|()| topics.node.create_topic(&name, config, true))
@@ -34,8 +33,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         result.map(drop).map_err(|why| HostError::Topic { region, why })
     }
 
-    /// Opens the topic of a region, and publishes the region's whole state to it. The topic may exist already, with the
-    /// state of an earlier owner; the whole state replaces that state.
+    /// Opens the topic of a region, and publishes the region's whole state to it. The topic may already have the state
+    /// of an earlier owner of the region, which the whole state replaces.
     pub(super) fn open_topic(
         &self,
         id: RegionId,
@@ -49,19 +48,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(Some(publisher))
     }
 
-    /// Creates the topics of this host's regions again that a client has deleted, each with its region's whole state. A
-    /// new topic begins a new epoch. Returns these regions, each with the error if its topic cannot be created. Call
-    /// this between two ticks.
+    /// If a client has deleted topics of this host's regions, creates these topics again, each with the region's whole
+    /// state. A new topic begins a new epoch. Returns the regions of these topics, each with the error if its topic
+    /// cannot be created. Call this between two ticks.
     pub fn restore_topics(&mut self) -> Vec<(RegionId, Result<(), HostError>)> {
         let regions = self.regions_without_topic();
         if !regions.is_empty() {
-            // The whole states contain all changes, so earlier changes must not be published after them.
+            // Publish the earlier changes first: the whole states contain them, so they must not come later.
             self.publish();
         }
         regions.into_iter().map(|region| (region, self.restore_topic(region))).collect()
     }
 
-    /// The regions of this host whose topics were deleted, including those with a newer topic of the same name.
+    /// The regions of this host whose topics were deleted, even if another topic with the same name exists now.
     fn regions_without_topic(&self) -> Vec<RegionId> {
         let Some(topics) = &self.topics else { return Vec::new() };
         let has_topic = |region: RegionId, hosted: &HostedRegion<D, B>| {
@@ -81,14 +80,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Deletes the topic of a region that moved to another node, so that its subscribers are notified. In a cluster the
-    /// topic stays, because all nodes share it.
+    /// Deletes the topic of a region that has moved to another node, so that the topic's subscribers are notified.
+    /// Keeps the topic in a cluster, whose nodes share it.
     pub fn delete_topic(&self, region: RegionId) {
         let Some(topics) = &self.topics else { return };
         let name = topic_of(&topics.world, region);
         let is_here = self.regions.contains_key(&region);
         if !is_here && topics.node.ownership().is_none() && topics.node.registry().get(&name).is_some() {
-            // This fails if another caller has deleted the topic in the meantime.
+            // Ignore the error: another caller has deleted the topic meanwhile.
             let _ = topics.node.delete_topic(&name);
         }
     }

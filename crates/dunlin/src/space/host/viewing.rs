@@ -1,4 +1,5 @@
-//! Manages the viewers of a process's regions, and applies commands of clients to entities.
+//! Adds viewers to a host's regions, and applies clients' commands to entities. A viewer is a client that sees the
+//! entities around one entity.
 
 use dunlin_space::{
     Behaviour, CommandError, EntityCommand, InterestError, RegionId, SurroundingsWatch, ViewerId,
@@ -8,7 +9,7 @@ use dunlin_space::{
 use super::Host;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Adds a viewer to all regions of this host, and to regions that begin later.
+    /// Adds a viewer to all regions of this host. Regions that begin later get it, too.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let max = self.setup.limits.viewers_max;
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= max as usize {
@@ -21,7 +22,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Removes a viewer. Returns whether it existed.
+    /// Removes a viewer. Returns whether the viewer existed.
     pub fn unwatch(&mut self, viewer: ViewerId) -> bool {
         for hosted in self.regions.values_mut() {
             hosted.region.unwatch(viewer);
@@ -29,12 +30,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.viewers.remove(&viewer).is_some()
     }
 
-    /// Number of viewers.
+    /// The number of viewers.
     pub fn viewers(&self) -> usize {
         self.viewers.len()
     }
 
-    /// Calls `deliver` with the changes for each viewer since the last call, one region after another.
+    /// For one region after another, calls `deliver` with the changes that each viewer sees there since the last call.
     pub fn send_viewer_updates(&mut self, mut deliver: impl FnMut(ViewerId, &ViewerUpdate<'_>)) {
         for (id, hosted) in &mut self.regions {
             let (region, epoch, tick) = (*id, hosted.epoch(), hosted.region.tick_number());
@@ -44,7 +45,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// Applies a command to an entity of a region here. Returns the region and the last tick before the command.
+    /// Applies a client's command to an entity of this host. Returns the entity's region, and the last tick before the
+    /// command.
     pub fn apply_client_command(
         &mut self,
         command: &EntityCommand<'_, D>,
@@ -58,7 +60,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub(super) fn add_viewers(&mut self, region: RegionId) {
         let Some(hosted) = self.regions.get_mut(&region) else { return };
         for (viewer, watch) in &self.viewers {
-            // This cannot fail: all regions have the same setup, so the other regions have accepted this viewer.
+            // Ignore the error: it cannot occur, because all regions have the same setup and the others have accepted
+            // this viewer.
             let _ = hosted.region.watch(*viewer, *watch);
         }
     }

@@ -1,4 +1,4 @@
-//! Restores a log after a restart: its position and epochs, the producers of its last records, and the topic's state.
+//! Restores a log after a restart: its position and epochs, the producers of the last records, and the topic's state.
 
 use dunlin_journal::{ReadError, Records, ScanItem};
 use dunlin_topic::{EpochStart, Frame, Log, RecoveredLog};
@@ -6,12 +6,12 @@ use dunlin_topic::{EpochStart, Frame, Log, RecoveredLog};
 use super::DiskLog;
 use crate::storage::{StorageError, lock, note};
 
-/// The number of the log's last records whose producers are read at a start.
+/// At a start, the producers of this number of records at the log's end are read.
 const REMEMBERED_RECORDS: u64 = 200_000;
 
 impl DiskLog {
-    /// Returns the position and epochs from which the log continues. `created` is the epoch in which the topic was
-    /// created, if known.
+    /// Returns the position and the epochs from which the log continues. `created` is the epoch in which the topic was
+    /// created, if it is known; `epoch` is the epoch in which the log continues.
     pub(in super::super) fn recovered(
         &self,
         report: &dunlin_journal::RecoveredLog,
@@ -29,7 +29,7 @@ impl DiskLog {
         if begins.last().is_none_or(|last| last.epoch < epoch) {
             begins.push(dunlin_journal::Position::new(epoch, next_seq));
         }
-        // The first epoch is not in the log's files until it has a record.
+        // The files do not contain the epoch in which the topic was created if this epoch has no records.
         if let (Some(created), Some(first)) = (created, begins.first())
             && first.seq == 1
             && created < first.epoch
@@ -54,8 +54,7 @@ impl DiskLog {
         }
     }
 
-    /// Restores the data of a log of `topic` besides its records: the producers of its last records, and the topic's
-    /// state.
+    /// Restores from the files the producers of the log's last records, and the topic's state.
     pub(in super::super) fn restore(
         &self,
         topic: &str,
@@ -72,8 +71,8 @@ impl DiskLog {
         if log.is_stateful() {
             let snapshot = self.reader.latest_snapshot().map_err(unreadable)?;
             state_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
-            // Restore the snapshot even if the log's records are lost. Without the snapshot, the next start could not
-            // find this epoch and later ones.
+            // Restore the snapshot even if all records are lost. Only the snapshot shows the next start in which epochs
+            // this log was.
             if let Some(snapshot) = &snapshot {
                 let restored = log.restore_state(state_through, &snapshot.bytes);
                 restored.map_err(|error| refused(error.to_string()))?;
@@ -83,7 +82,8 @@ impl DiskLog {
         let (Some(oldest), Some(last)) = (report.oldest, report.last) else { return Ok(()) };
         let first_seq = last.seq.saturating_sub(REMEMBERED_RECORDS);
         let begins = self.reader.epochs();
-        // The epoch of the record `first_seq`. If that record is older than all retained epochs, the oldest epoch.
+        // The epoch of the record `first_seq`. If that record is older than all epochs in the files, the oldest of
+        // these epochs.
         let begin = begins.iter().rev().find(|begin| begin.seq <= first_seq);
         let epoch = begin.map_or(oldest.epoch, |begin| begin.epoch);
         let mut from = dunlin_journal::Position::new(epoch, first_seq);
@@ -102,7 +102,7 @@ impl DiskLog {
     }
 }
 
-/// Applies those records that the state does not contain yet: the records after `state_through`.
+/// Applies the records after `state_through` to the topic's state, which already contains the records up to it.
 fn replay_into_state(log: &Log, records: &Records<'_>, state_through: u64) -> Result<(), String> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;
