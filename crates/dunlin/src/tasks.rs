@@ -1,29 +1,28 @@
-//! The cluster's tasks: shards of the scheduler, each replicated by a raft group, and the dispatch of tasks to
+//! The cluster's task scheduler: its shards, each of which a raft group replicates, and the dispatch of tasks to
 //! workers.
 //!
-//! Each group replicates one shard ([`TaskShard`]) with its own tenants. A worker serves all shards: it joins the first
-//! shard, and the node adds it to the others. The node to which a worker is attached divides the worker's slots among
-//! the shards (`dealer`).
+//! Each raft group replicates one shard ([`TaskShard`]) with the shard's own tenants. A worker serves all shards: it
+//! joins the first shard, and the node adds it to the others. The node to which a worker is attached divides the
+//! worker's slots among the shards (`dealer`).
 //!
-//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so determines the orders for the
+//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so finds out the orders for the
 //! workers that are attached to it ([`WorkerOrderQueue`]). The leader does not send orders to workers of other nodes.
 //! Events of tasks are published to the topic [`TASKS`].
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
-//! - Only a leader's proposals advance the cluster's time, so that no node ends a worker's lease by its own
-//!   clock.
+//! - Only a leader's proposals advance the cluster's time, so that no node ends a worker's lease by its own clock.
 //! - Keys have a raft group of their own, with a separate log and separate snapshots. Millions of tasks therefore do
 //!   not delay keys.
-//! - The number of shards is fixed when the directory is created.
+//! - The number of shards is fixed when the data directory is created.
 //! - Commands for several shards are proposed to all of these shards at the same time, and not as one transaction. If
 //!   some shards fail and others do not, the outcome is unknown.
 //!
-//! Limits: [`TasksLimits`]. Limits of the state are part of the state, and equal on every node
-//! ([`dunlin_tasks::SchedulerLimits`]).
+//! Limits: [`TasksLimits`] applies to one node. The limits of the replicated state are part of that state, and equal on
+//! every node ([`dunlin_tasks::SchedulerLimits`]).
 //!
-//! Not here: connections to nodes, which the caller provides as a [`Transport`], and to workers, which the caller
-//! attaches.
+//! Not here: connections to nodes, which the caller provides as a [`Transport`], and connections to workers, for which
+//! the caller attaches a [`WorkerOrderQueue`].
 
 mod alone;
 mod commands;
@@ -67,17 +66,17 @@ use history::TaskHistory;
 use housekeeper::TasksHousekeeper;
 use machine::TasksMachine;
 
-/// Limits of a node's task scheduler. The cluster's leader sets the limits that all nodes share.
+/// The limits of a node's task scheduler. `state_bytes_max` of the leader applies to the whole cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TasksLimits {
-    /// The number of shards, 1 to [`SHARDS_MAX`]. It must be the same on every node, and can never be changed.
+    /// The number of shards, 1 to [`SHARDS_MAX`]. It must be the same on every node, and cannot be changed later.
     pub shards: u8,
-    /// The history of events for each shard, bytes; 0 means that no events are published.
+    /// The size of the history of events for each shard, bytes; 0 means that no events are published.
     pub history_bytes: u64,
-    /// Maximum size of all tasks, in approximate bytes, divided equally among the shards. Tasks above the limit are
+    /// Maximum size of all tasks, in approximate bytes, divided equally among the shards. At this limit, new tasks are
     /// refused. The leader's limit applies to the whole cluster.
     pub state_bytes_max: u64,
-    /// Limits of each raft group.
+    /// The limits of each shard's raft group.
     pub raft: dunlin_raft::RaftLimits,
 }
 
@@ -88,7 +87,7 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's membership in all shards of the cluster's task scheduler, until it is dropped or stopped.
+/// A node's membership in the Raft groups of all shards. It ends when the value is stopped or dropped.
 pub struct Tasks {
     shards: Vec<Arc<TaskShard>>,
     dispatcher: Arc<Dispatcher>,
@@ -97,10 +96,10 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a member of a cluster. A member that was in the cluster before joins again. A new member waits until each
-    /// shard adds it: by [`TaskShard::begin`] on one node, or by [`TaskShard::add_learner`] on the leader. `transport`
-    /// creates the transport of a shard. Other nodes pass its requests to [`Tasks::receive`] if [`Tasks::is_for`]
-    /// accepts them.
+    /// Starts this node as a member of a cluster. If the node was a member before, it takes part again at once. A new
+    /// node waits until each shard adds it: by [`TaskShard::begin`] on one node, or by [`TaskShard::add_learner`] on
+    /// the leader. `transport` creates the transport of a shard. If [`Tasks::is_for`] returns `true` for a request,
+    /// other nodes pass it to [`Tasks::receive`].
     pub fn start_member<T: Transport>(
         node: &Node,
         id: u64,
@@ -112,8 +111,8 @@ impl Tasks {
         Tasks::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Tasks::start_member`]. If the log is not `durable`, fencing tokens and ids begin at numbers that follow
-    /// the clock.
+    /// Like [`Tasks::start_member`], but also for a log that is lost at a restart: then `durable` is `false`. Fencing
+    /// tokens and ids then begin at numbers that follow the clock.
     fn open<T: Transport>(
         node: &Node,
         id: u64,
@@ -127,12 +126,12 @@ impl Tasks {
         let (dispatcher, dealer) = (Arc::new(Dispatcher::new(limits.shards)), Arc::new(Dealer::new()));
         let start = node.next_epoch(TASKS, now_ns());
         let mut shards = Vec::new();
-        // The first shard is created last, so that all shards exist if the first one does.
+        // Create the first shard last: if it exists after a crash, all other shards exist, too.
         for number in (0..limits.shards).rev() {
             let (housekeeper, receiver) = TasksHousekeeper::new();
             let history = TaskHistory::of(topic.clone(), number);
-            // On this node only, the state begins with these numbers. The nodes need not agree here, because no other
-            // node, and no later start, applies a log that is not durable.
+            // Fencing tokens and ids begin at numbers after `start`. Only this run of this node applies a log that is
+            // not durable, so that no other node has to agree on the numbers.
             let state = SchedulerState::of_shard(SchedulerLimits::default(), number);
             let state = if durable { state } else { state.started_at(start) };
             let machine = TasksMachine::new(
@@ -156,12 +155,12 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// Whether a request of another node concerns the task scheduler.
+    /// Whether a request from another node is for the task scheduler.
     pub fn is_for(request: &Bytes) -> bool {
         shard::unmark(request).is_some()
     }
 
-    /// Handles a request of another node.
+    /// Handles a request from another node.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         let (number, request) = shard::unmark(&request).ok_or(io::ErrorKind::InvalidData)?;
         let shard = self.shards.get(usize::from(number)).ok_or_else(|| {
@@ -173,12 +172,12 @@ impl Tasks {
         shard.receive(request).await
     }
 
-    /// All shards, by number.
+    /// All shards, in the order of their numbers.
     pub fn shards(&self) -> &[Arc<TaskShard>] {
         &self.shards
     }
 
-    /// The shard through which workers join.
+    /// The shard with number 0, through which workers join.
     fn first_shard(&self) -> &Arc<TaskShard> {
         &self.shards[0]
     }
@@ -188,14 +187,14 @@ impl Tasks {
         self.first_shard().status()
     }
 
-    /// The error of a shard's disk, if the disk has too little room. If this node leads the shard, it then refuses
-    /// commands that make the state larger.
+    /// The error of the disk with a shard's log, if the disk has too little room. In this case, the shard's leader
+    /// refuses commands that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         let why = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
         Some(format!("no room for tasks: {why}"))
     }
 
-    /// The leader of the first shard.
+    /// The leader of the first shard's Raft group, as far as this node knows.
     pub fn lead(&self) -> Result<Leadership, TasksError> {
         self.first_shard().lead()
     }
@@ -205,9 +204,9 @@ impl Tasks {
         shard::dir_of(dir, shard)
     }
 
-    /// Writes a shard's directory ([`Tasks::dir_of`]) from a backup, as a group whose only member is `member`. The
-    /// shard's events continue in a new epoch, so that they cannot be confused with events from the time after the
-    /// backup.
+    /// Writes a shard's directory ([`Tasks::dir_of`]) from a backup. `member` is the only member of the shard's new
+    /// Raft group. The shard's events continue in a new epoch, so that they cannot be confused with events from the
+    /// time after the backup.
     pub fn seed(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -221,7 +220,7 @@ impl Tasks {
         seed(disk, dir, member, iter::once(Ok(head)).chain(blocks))
     }
 
-    /// Number of commands that this node committed as the leader, and the sum of their latencies.
+    /// The number of commands that this node committed as the leader, and the sum of the commands' latencies.
     pub fn commits(&self) -> Result<(u64, Duration), TasksError> {
         self.shards.iter().try_fold((0, Duration::ZERO), |(count, latency), shard| {
             let (shard_count, shard_latency) = shard.commits()?;
@@ -229,12 +228,12 @@ impl Tasks {
         })
     }
 
-    /// Calls `read` with the state of each shard, one after another.
+    /// Calls `read` with the state of one shard after another, and returns the results.
     pub fn read_each<R>(&self, mut read: impl FnMut(&SchedulerState) -> R) -> Result<Vec<R>, TasksError> {
         self.shards.iter().map(|shard| shard.with(&mut read)).collect()
     }
 
-    /// The name of the tenant that owns a task, if this node knows the task.
+    /// The name of the tenant to which a task belongs, if this node knows the task.
     pub fn tenant_of_task(&self, task: u64) -> Option<Vec<u8>> {
         let shard = self.shards.get(usize::from(shard_of_id(task)))?;
         shard.with(|state| state.tenant_of_task(task).map(<[u8]>::to_vec)).ok()?
@@ -252,14 +251,14 @@ impl Tasks {
     }
 }
 
-/// Returns an error if the directory was created with another number of shards, because the node would then search for
-/// tenants in the wrong shards.
+/// Returns an error if the data directory was created with another number of shards. The node would search for tenants
+/// in the wrong shards.
 fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if !(1..=SHARDS_MAX).contains(&shards) {
         return refused(format!("tasks.shards = {shards}: expected 1 to {SHARDS_MAX}"));
     }
-    // A shard exists if it has a log or a snapshot. A shard that was restored from a backup has only a snapshot.
+    // A shard exists if it has a log or a snapshot; after a restore from a backup, it has only a snapshot.
     let has_files =
         |shard, part| disk.list(&shard::dir_of(dir, shard).join(part)).is_ok_and(|files| !files.is_empty());
     let exists = |shard| has_files(shard, "log") || has_files(shard, "snapshots");

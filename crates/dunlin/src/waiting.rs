@@ -1,10 +1,11 @@
-//! Asynchronous versions of operations that may wait for the cluster, a disk or another node.
+//! Asynchronous versions of operations that may block, because they wait for the cluster, a disk or another node.
 //!
-//! A thread that serves connections must not wait, because this would stop all of its connections. Such a thread calls
-//! [`forbid_waiting`]; debug builds then panic in operations that wait ([`check`]). The futures of this module are
+//! A thread that serves connections must not block, because this would stop all of its connections. Such a thread calls
+//! [`forbid_waiting`]; debug builds then panic in operations that block ([`check`]). The futures of this module are
 //! ready at once if nothing has to wait; otherwise a separate thread does the work.
 //!
-//! Limits: [`THREADS_MAX`] threads, which end after [`IDLE`] without work. Further operations queue.
+//! Limits: the work is done by at most [`THREADS_MAX`] threads, each of which ends after [`IDLE`] without work. Further
+//! operations wait in a queue.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -31,13 +32,13 @@ use crate::registry::{is_reserved, is_service_subject};
 use crate::select::MissingTopicPolicy;
 use crate::tasks::{Tasks, TasksError, is_tasks_pattern};
 
-/// Maximum number of threads that wait. More threads would only wait for the same cluster or disk.
+/// Maximum number of threads for operations that block. More threads would only wait for the same cluster or disk.
 const THREADS_MAX: usize = 64;
-/// Maximum number of threads that wait for the mirrors of one owner.
+/// Maximum number of threads that wait for records from one owner to arrive in mirrors.
 const MIRROR_THREADS_MAX: usize = 16;
-/// The longest time that a node waits until it knows a topic that the cluster has created.
+/// How long a node waits, at most, until it knows a topic on which the cluster has agreed.
 pub(crate) const ARRIVAL_MAX: Duration = Duration::from_secs(2);
-/// The pause between two checks for a topic.
+/// The pause between two checks for a change.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a thread without work stays alive.
 const IDLE: Duration = Duration::from_secs(10);
@@ -46,17 +47,17 @@ thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Whether this thread may wait.
+/// Whether the calling thread may block.
 pub(crate) fn is_allowed() -> bool {
     MAY_WAIT.get()
 }
 
-/// Forbids waiting on the calling thread. Only the thread's own event loop may wait.
+/// Forbids the calling thread to block in operations of this crate. Only its own event loop may still block.
 pub fn forbid_waiting() {
     MAY_WAIT.set(false);
 }
 
-/// Panics in debug builds if the calling thread must not wait.
+/// In debug builds, panics if the calling thread must not block.
 #[track_caller]
 pub(crate) fn check() {
     debug_assert!(
@@ -65,7 +66,8 @@ pub(crate) fn check() {
     );
 }
 
-/// Repeats a check until this node knows a change on which the cluster has agreed, at most for [`ARRIVAL_MAX`].
+/// Repeats `check_once` until it returns a value, because this node has learned of a change in the cluster. Gives up
+/// after [`ARRIVAL_MAX`] and returns `None`.
 #[track_caller]
 pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<T> {
     check();
@@ -81,7 +83,7 @@ pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool of threads for operations that wait.
+/// A pool of threads for operations that block.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     work: Arc<Work>,
@@ -113,7 +115,7 @@ impl Waiters {
         Waiters { work: Arc::default(), threads_max }
     }
 
-    /// Runs `job` on a thread of the pool. If no thread can be started, `job` is dropped.
+    /// Runs `job` on a thread of the pool. If the pool has no thread and none can be started, `job` is dropped.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.work.lock();
         state.jobs.push_back(Box::new(job));
@@ -136,7 +138,7 @@ impl Waiters {
         }
     }
 
-    /// Runs `run` on a thread of the pool. The returned receiver receives the result, and is closed if `run` could not
+    /// Runs `run` on a thread of the pool. Returns a receiver of the result. The channel is closed if `run` could not
     /// be run.
     pub(crate) fn run_with_result<T: Send + 'static>(
         &self,
@@ -190,7 +192,7 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// Counts a thread of the pool as running until the value is dropped, even if a job panics.
+/// A running thread of the pool. Dropping the value, even after a panic, removes the thread from the count.
 struct RunningThread<'a>(&'a Work);
 
 impl Drop for RunningThread<'_> {
@@ -199,7 +201,7 @@ impl Drop for RunningThread<'_> {
     }
 }
 
-/// The future of a node's operation, which may wait for a disk or for another node.
+/// The future of an operation of a node that may have to wait for a disk or for another node.
 #[derive(Debug)]
 #[must_use = "it is done when it is awaited"]
 pub struct NodeFuture<T, E>(Outcome<T, E>);
@@ -207,7 +209,8 @@ pub struct NodeFuture<T, E>(Outcome<T, E>);
 /// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
 
-/// The future of opening a cursor, which completes when this node has the owner's latest records.
+/// The future of opening a cursor. If another node owns the topic, it is ready once this node has the owner's latest
+/// records.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]
@@ -221,12 +224,12 @@ impl<T, E> NodeFuture<T, E> {
         NodeFuture(Outcome::Ready(Some(outcome)))
     }
 
-    /// A future whose value another thread sends.
+    /// Returns a future whose outcome another thread sends through the channel.
     pub(crate) fn pending(outcome: oneshot::Receiver<Result<T, E>>) -> NodeFuture<T, E> {
         NodeFuture(Outcome::Pending(outcome))
     }
 
-    /// Takes the outcome, if it is ready.
+    /// Takes the outcome if the future was ready from the start.
     pub fn try_take(&mut self) -> Option<Result<T, E>> {
         match &mut self.0 {
             Outcome::Ready(outcome) => outcome.take(),
@@ -234,7 +237,7 @@ impl<T, E> NodeFuture<T, E> {
         }
     }
 
-    /// Returns the future if its outcome is not ready yet.
+    /// Returns the future if another thread still has to send its outcome.
     pub fn into_pending(self) -> Option<NodeFuture<T, E>> {
         matches!(self.0, Outcome::Pending(_)).then_some(self)
     }
@@ -258,8 +261,8 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Opens a cursor on a thread that serves only topics of this owner. An unreachable owner therefore delays only the
-    /// subscribers of its own topics.
+    /// Opens a cursor on a thread that only opens cursors for topics of the same owner. If the owner is unreachable,
+    /// only subscribers of its own topics therefore have to wait.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -273,7 +276,7 @@ impl Ownership {
 }
 
 impl Node {
-    /// Runs `run` on a thread that may wait.
+    /// Runs `run` on a thread that may block.
     fn run_waiting<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Node) -> Result<T, TopicError> + Send + 'static,
@@ -282,7 +285,7 @@ impl Node {
         NodeFuture(Outcome::Pending(self.0.waiters.run_with_result(move || run(&node))))
     }
 
-    /// Whether the topic that owns the subject is found, created or refused without waiting.
+    /// Whether this node can find the topic that owns the subject, create it or refuse it without blocking.
     pub fn finds_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         if is_reserved(subject.as_str()) || self.has_owner(subject) {
             return true;
@@ -296,7 +299,8 @@ impl Node {
         }
     }
 
-    /// Whether the destination of a record is found, created or refused without waiting. The record may be a reply.
+    /// Whether this node can find, create or refuse the destination of a record with this subject without blocking. The
+    /// record may be a reply.
     fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         match missing {
             MissingTopicPolicy::Refuse => self.finds_at_once(subject, missing),
@@ -312,13 +316,13 @@ impl Node {
         self.registry().owner(subject).is_some()
     }
 
-    /// Whether a publish call creates a missing topic without waiting, or creates none.
+    /// Whether a publish call to a subject without a topic does not block: it creates a topic at once, or creates none.
     pub(crate) fn auto_creates_at_once(&self) -> bool {
         !self.config().auto_create || self.creates_at_once(&self.config().topic)
     }
 
-    /// Whether the node creates or refuses a missing topic for dead letters without waiting. `durable` is the
-    /// durability of the topic whose records become dead letters.
+    /// Whether this node can create or refuse a topic for dead letters without blocking. `durable` is the durability of
+    /// the group's topic.
     pub(crate) fn creates_letter_topic_at_once(
         &self,
         subject: Subject<'_>,
@@ -329,12 +333,12 @@ impl Node {
         is_reserved(subject.as_str()) || is_refused || creates_at_once()
     }
 
-    /// Whether creating a topic of this configuration needs neither the cluster nor a disk.
+    /// Whether a topic with this configuration can be created without the cluster and without a disk.
     pub fn creates_at_once(&self, config: &TopicConfig) -> bool {
         self.ownership().is_none() && config.durable.is_none()
     }
 
-    /// Async form of [`Node::owning_topic_for`], for code that must not wait.
+    /// Like [`Node::owning_topic_for`], but does not block.
     pub fn owning_topic_for_async(
         &self,
         subject: Subject<'_>,
@@ -347,7 +351,7 @@ impl Node {
         self.run_waiting(move |node| node.owning_topic_for(Subject::parse(&subject)?, payload_bytes))
     }
 
-    /// Async form of [`Node::owning_topic_for_no_reply`], for code that must not wait.
+    /// Like [`Node::owning_topic_for_no_reply`], but does not block.
     pub fn owning_topic_for_no_reply_async(
         &self,
         subject: Subject<'_>,
@@ -360,9 +364,9 @@ impl Node {
         self.run_waiting(move |node| node.owning_topic_for_no_reply(Subject::parse(&subject)?, payload_bytes))
     }
 
-    /// Creates the topics of these subjects with one request to the cluster, in this order, for code that must not
-    /// wait. Each subject comes with its payload size. [`Node::owning_topic_for_async`] is then likely to be ready at
-    /// once.
+    /// Creates topics for these subjects, in this order and with one request to the cluster, without blocking. The
+    /// second value of each pair is the payload size of the record for the subject. Afterwards,
+    /// [`Node::owning_topic_for_async`] is likely to be ready at once.
     pub fn precreate_topics_async(&self, subjects: Vec<(String, usize)>) -> TopicFuture<()> {
         match subjects.is_empty() || self.ownership().is_none() {
             true => TopicFuture::ready(Ok(())),
@@ -373,7 +377,7 @@ impl Node {
         }
     }
 
-    /// Async form of [`Node::existing_topic`], for code that must not wait.
+    /// Like [`Node::existing_topic`], but does not block.
     pub fn existing_topic_async(&self, subject: Subject<'_>) -> TopicFuture<OwningTopic> {
         if self.finds_at_once(subject, MissingTopicPolicy::Refuse) {
             return TopicFuture::ready(self.existing_topic(subject));
@@ -382,8 +386,8 @@ impl Node {
         self.run_waiting(move |node| node.existing_topic(Subject::parse(&subject)?))
     }
 
-    /// Finds or creates the topic for a publisher, for code that must not wait. [`Node::owning_topic_or_pattern`] then
-    /// does not wait, unless the topic is deleted in the meantime.
+    /// Finds or creates the topic for a publisher, without blocking. Afterwards, [`Node::owning_topic_or_pattern`] does
+    /// not block, unless the topic is deleted meanwhile.
     pub fn prepare_publish(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         let subject = Subject::parse(pattern.as_str()).ok().filter(|_| pattern.is_literal());
         match subject.filter(|subject| self.may_publish(*subject).is_ok()) {
@@ -393,8 +397,8 @@ impl Node {
                 let subject = subject.as_str().to_owned();
                 self.run_waiting(move |node| {
                     let subject = Subject::parse(&subject)?;
-                    // If there is a reply inbox for the subject, this call remembers it, so that the later publish call
-                    // finds it.
+                    // If a reply inbox accepts the subject, this call makes the node remember the inbox, so that the
+                    // later call finds it.
                     if node.resolve_reply_inbox(subject) {
                         Ok(())
                     } else {
@@ -402,13 +406,14 @@ impl Node {
                     }
                 })
             }
-            // A user without the permission is refused by the later publish call.
+            // The pattern has wildcards, or the user lacks the permission. The later call returns the error, if there
+            // is one.
             None => TopicFuture::ready(Ok(())),
         }
     }
 
-    /// Waits until this node knows a topic with this pattern. Call this when another node forwards records to the
-    /// topic: that node may have learned earlier that the topic exists and that this node owns it.
+    /// Waits, without blocking, until this node knows a topic with this pattern. Call this when another node forwards
+    /// records to the topic: that node may have learned earlier than this one that this node owns the topic.
     pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
         let is_known = self.registry().of_pattern(pattern).is_some();
         if pattern.is_literal() || is_reserved(pattern.as_str()) || is_known {
@@ -421,12 +426,13 @@ impl Node {
         })
     }
 
-    /// Prepares a topic for a `share` group, so that joining does not wait.
+    /// Finds or creates the topic of a `share` group, without blocking. Joining the group then does not block.
     pub fn prepare_share(&self, topic: &str, group: &str) -> TopicFuture<()> {
         self.prepare_group(topic, group, None)
     }
 
-    /// Prepares a topic and the topic of its dead letters for a `work` group, so that joining does not wait.
+    /// Finds or creates the topic of a `work` group, and the topic for the group's dead letters, without blocking.
+    /// Joining the group then does not block.
     pub fn prepare_work(&self, topic: &str, group: &str, options: &WorkOptions) -> TopicFuture<()> {
         self.prepare_group(topic, group, options.dead_letters_of(topic))
     }
@@ -434,7 +440,7 @@ impl Node {
     fn prepare_group(&self, topic: &str, group: &str, dead_letters: Option<String>) -> TopicFuture<()> {
         let parsed = |name| Subject::parse(name).ok();
         let is_owned = |name| parsed(name).is_none_or(|name| self.registry().owner(name).is_some());
-        // The topic is looked up by name, because a topic's name need not be one of its subjects.
+        // Look the topic up by its name, which need not be one of its subjects.
         let known = self.registry().get(topic);
         let topic_at_once = known.is_some()
             || parsed(topic).is_none_or(|topic| self.finds_at_once(topic, MissingTopicPolicy::Create));
@@ -470,7 +476,7 @@ impl Node {
         })
     }
 
-    /// Whether [`Node::select`] can return without waiting.
+    /// Whether [`Node::select`] does not block for this pattern.
     pub fn selects_at_once(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> bool {
         if pattern.as_str() == KV {
             return self.control_if_any().is_some();
@@ -482,10 +488,11 @@ impl Node {
         subject.is_none_or(|subject| self.finds_at_once(subject, missing))
     }
 
-    /// Prepares [`Node::select`], so that it does not wait.
+    /// Does the part of [`Node::select`] that may block, without blocking the caller. [`Node::select`] then does not
+    /// block.
     pub fn prepare_select(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         if self.selects_at_once(pattern, missing) || self.may_subscribe(pattern).is_err() {
-            // Nothing is prepared for a denied pattern, because selecting refuses it.
+            // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
             return TopicFuture::ready(Ok(()));
         }
         let (pattern, refused) = (pattern.clone(), |why: String| TopicError::Cluster(why));
@@ -503,8 +510,8 @@ impl Node {
         }
     }
 
-    /// Async form of [`Cursor::with_start`], for code that must not wait. If another node owns the log, the mirror
-    /// here first has to reach the owner's position.
+    /// Like [`Cursor::with_start`], but does not block. If another node owns the log, and the start needs it, the
+    /// future is ready only once the mirror at this node has the owner's records.
     pub fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -530,7 +537,8 @@ impl Node {
         ownership.open_cursor(log, move |log| Cursor::with_start(log, &options, start, filter, consumption))
     }
 
-    /// Opens a cursor once this node's copy of the log contains its start.
+    /// Opens a cursor on a thread that may block: it first waits until the log contains the position at which the
+    /// cursor starts.
     fn open_later(
         &self,
         log: Arc<Log>,
@@ -546,7 +554,7 @@ impl Node {
         })))
     }
 
-    /// Async form of [`Node::create_topic`], for code that must not wait.
+    /// Like [`Node::create_topic`], but does not block.
     pub fn create_topic_async(
         &self,
         name: &str,
@@ -560,13 +568,13 @@ impl Node {
         self.run_waiting(move |node| node.create_topic(&name, config, or_same))
     }
 
-    /// Whether deleting the topic needs neither the cluster nor a disk.
+    /// Whether the topic can be deleted without the cluster and without a disk.
     pub fn deletes_at_once(&self, name: &str) -> bool {
         let is_durable = self.with_topic(name, |topic| topic.config().durable.is_some());
         self.ownership().is_none() && is_durable != Some(true) && !self.has_refused(name)
     }
 
-    /// Async form of [`Node::delete_topic`], for code that must not wait.
+    /// Like [`Node::delete_topic`], but does not block.
     pub fn delete_topic_async(&self, name: &str) -> TopicFuture<()> {
         if self.deletes_at_once(name) {
             return TopicFuture::ready(self.delete_topic(name));
@@ -575,7 +583,7 @@ impl Node {
         self.run_waiting(move |node| node.delete_topic(&name))
     }
 
-    /// Runs `run` on a thread that may wait. Returns `None` if no thread could run it.
+    /// Runs `run` on a thread that may block, and returns its result. Returns `None` if no thread could run it.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Node) -> T + Send + 'static,
@@ -584,7 +592,7 @@ impl Node {
         self.0.waiters.run_with_result(move || run(&node)).await.ok()
     }
 
-    /// Async form of [`Node::control`], for code that must not wait. The first use may open a log.
+    /// Like [`Node::control`], but does not block. The first use of keys may have to open a log.
     pub async fn control_async(&self) -> Result<Arc<Control>, ControlError> {
         if let Some(control) = self.control_if_any() {
             return Ok(Arc::clone(control));
@@ -593,7 +601,7 @@ impl Node {
         self.run_blocking(|node| node.control().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
-    /// Async form of [`Node::tasks`], for code that must not wait. The first use may open a log.
+    /// Like [`Node::tasks`], but does not block. The first use of tasks may have to open logs.
     pub async fn tasks_async(&self) -> Result<Arc<Tasks>, TasksError> {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Arc::clone(tasks));
@@ -602,7 +610,8 @@ impl Node {
         self.run_blocking(|node| node.tasks().map(Arc::clone)).await.unwrap_or_else(not_run)
     }
 
-    /// The node's tasks; `None` on a single node to which no task was ever submitted.
+    /// The node's membership in the shards of the task scheduler. `None` for a single node without tasks on disk or in
+    /// memory.
     pub async fn tasks_if_begun(&self) -> Result<Option<Arc<Tasks>>, TasksError> {
         if let Some(tasks) = self.tasks_if_any() {
             return Ok(Some(Arc::clone(tasks)));

@@ -1,4 +1,4 @@
-//! Starts the tasks of a single node, which is a cluster of one.
+//! Starts the task scheduler of a single node, which is a cluster of one.
 
 use std::io;
 use std::path::Path;
@@ -28,8 +28,9 @@ impl Transport for NoPeers {
 }
 
 impl Tasks {
-    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its log. With
-    /// `is_restored`, the files may be older than what clients have read. Events then continue in a later epoch.
+    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its log.
+    /// `is_restored` says that the files may be older than what clients have read. Events then continue in a later
+    /// epoch.
     pub fn start_single_node(
         node: &Node,
         disk_and_dir: Option<(Arc<dyn Disk>, &Path)>,

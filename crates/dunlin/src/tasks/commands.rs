@@ -1,5 +1,5 @@
-//! Proposals and queries of tasks. A node that leads a shard handles them itself; any other node sends them to the
-//! leader.
+//! Executes commands and queries about tasks. The leader of a shard executes them itself; any other node sends them to
+//! the leader.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,13 +18,13 @@ use crate::control::Consistency;
 use crate::control::forward::ForwardedRequest;
 use crate::control::proposing::{self, RetryDeadline};
 
-/// How far the cluster's clock may be ahead of this node's clock before it is corrected, in ms.
+/// If the cluster's clock is ahead of this node's clock by more than this number of ms, it is corrected.
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
-    /// Proposes decoded commands. Each shard applies its commands one after another, with no other command in between.
-    /// Returns the bytes of a [`TaskCommandOutcome`] for each command. Commands that certainly were not applied are
-    /// retried for `answer_ms_max`.
+    /// Proposes commands whose encoding was checked before. Each shard applies its commands one after another, with no
+    /// other command in between. Returns an encoded [`TaskCommandOutcome`] for each command. Commands that certainly
+    /// were not applied are retried for `answer_ms_max`.
     pub async fn propose_decoded(&self, commands: CommandBatch) -> Result<Vec<Bytes>, TasksError> {
         if let [only] = &self.shards[..] {
             return only.propose_decoded(commands).await;
@@ -39,7 +39,7 @@ impl Tasks {
         let any_applied =
             results.iter().any(|result| result.as_ref().is_ok_and(|responses| !responses.is_empty()));
         match results.iter().position(Result::is_err) {
-            // Some commands were applied, so the outcome of the whole is unknown.
+            // Some shards have applied their commands, so the outcome of all commands together is unknown.
             Some(_) if any_applied => Err(TasksError::unknown()),
             Some(at) => results.swap_remove(at),
             None => routed.join(results.into_iter().flatten().collect()),
@@ -64,7 +64,7 @@ impl Tasks {
         join_all(each).await.into_iter().all(|caught_up| caught_up)
     }
 
-    /// Whether this node has applied all log entries of all shards that existed when it started.
+    /// Whether this node has applied, in every shard, all log entries that existed when it started.
     pub(crate) fn has_applied_log(&self) -> bool {
         self.shards.iter().all(|shard| shard.has_caught_up())
     }
@@ -78,7 +78,7 @@ impl Tasks {
                     let found = shard.with(|state| state.answer(&within))??;
                     Ok(found.from_within(number, self.limits.shards, query))
                 }
-                // The requested page begins after the last shard, so it is empty.
+                // The query asks for a page after the last shard's tasks. The page is empty.
                 None => Ok(TaskQueryResult::Tasks { tasks: Vec::new(), next: None, now_ms: 0 }),
             },
             ShardRoute::All => {
@@ -102,7 +102,7 @@ impl Tasks {
     }
 }
 
-/// Decodes the response to the first command.
+/// Decodes the first response. Returns an error if the command was refused.
 pub(crate) fn decode_reply(responses: &[Bytes]) -> Result<CommandReply, TasksError> {
     match TaskCommandOutcome::decode(responses.first().ok_or_else(TasksError::unknown)?)? {
         TaskCommandOutcome::Done { reply } => Ok(reply),
@@ -141,7 +141,7 @@ impl TaskShard {
         }
     }
 
-    /// Whether this node has applied all log entries that existed when it started.
+    /// Whether this node has applied all entries of the shard's log that existed when it started.
     fn has_caught_up(&self) -> bool {
         let has_applied = || self.status().is_ok_and(|status| status.applied >= self.last_before);
         let caught_up = self.caught_up.load(Ordering::Relaxed) || has_applied();
@@ -149,14 +149,14 @@ impl TaskShard {
         caught_up
     }
 
-    /// If this node leads, sets the cluster's clock once in each term, because the clock does not advance while there
-    /// is no leader.
+    /// If this node leads and has not set the cluster's clock in this term, sets the clock. This is necessary because
+    /// the clock does not advance while there is no leader.
     async fn set_clock_of_term(&self, group: &GroupHandle<TasksMachine>) -> Result<(), TasksError> {
         let term = group.term();
         if self.clock_term.load(Ordering::Relaxed) == term {
             return Ok(());
         }
-        // The log then has the clock's value before all other commands of this term.
+        // The clock's value comes first in the log, before all other commands of this term.
         if self.propose_clock(group).await? {
             self.clock_term.store(term, Ordering::Relaxed);
         }
@@ -173,8 +173,8 @@ impl TaskShard {
             return self.set_clock_of_term(&group).await;
         }
         let unix_ms = now_ns() / 1_000_000;
-        // The clock in the state advances only with commands, so it may be behind. It is certainly wrong only if it is
-        // ahead of this node's clock.
+        // The clock in the state is that of the last command, so it may be behind even if it is right. If it is ahead
+        // of this node's clock, or far behind, it is wrong.
         let known_ms = group.with(|machine| machine.state().unix_ms_of(machine.state().now_ms()));
         if known_ms > unix_ms + CLOCK_MS_MAX || known_ms + CLOCK_RENEWED_MS < unix_ms {
             self.propose_clock(&group).await?;
@@ -182,16 +182,16 @@ impl TaskShard {
         Ok(())
     }
 
-    /// Begins a new epoch of events after a restore. Skips the fencing tokens and ids that workers and clients may have
-    /// received after the backup was made.
+    /// Begins a new epoch of events after a restore from a backup. Skips the fencing tokens and ids that workers and
+    /// clients may have received after the backup was made.
     pub async fn begin_restored(&self) -> Result<(), TasksError> {
         let (mut commands, unix_ms) = (CommandBatch::default(), now_ns() / 1_000_000);
         commands.push_with(|out| TaskCommand::BeginRestored { unix_ms }.encode(out));
         decode_reply(&self.propose_decoded(commands).await?).map(drop)
     }
 
-    /// Proposes the present time. Also proposes the limit `state_bytes_max` if it differs from the cluster's limit.
-    /// Returns `false` if this node does not lead.
+    /// Proposes the present time as the cluster's clock. Also proposes this node's `state_bytes_max` if the cluster has
+    /// another one. Returns `false` if this node does not lead.
     async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<bool, TasksError> {
         let mut commands = CommandBatch::default();
         let unix_ms = now_ns() / 1_000_000;
@@ -209,19 +209,19 @@ impl TaskShard {
         }
     }
 
-    /// Handles a proposal or read of another node.
+    /// Handles a proposal or read that another node has forwarded to this node.
     pub(super) async fn handle_forwarded(
         &self,
         group: &GroupHandle<TasksMachine>,
         request: ForwardedRequest,
     ) -> Bytes {
         if matches!(request, ForwardedRequest::Propose(_)) && group.leadership() == Leadership::Local {
-            // If this fails, the following proposal returns the error.
+            // Ignore the error: the proposal below returns it, too.
             let _ = self.set_clock_of_term(group).await;
         }
         proposing::handle_forwarded(group, request, |command| TaskCommand::decode(command).is_ok()).await
     }
 }
 
-/// How far the cluster's clock may be behind this node's clock before it is corrected, in ms.
+/// If the cluster's clock is behind this node's clock by more than this number of ms, it is corrected.
 const CLOCK_RENEWED_MS: u64 = 60_000;

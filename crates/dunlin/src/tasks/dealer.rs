@@ -1,12 +1,12 @@
-//! The thread that divides the slots of this node's workers among several shards (`dunlin_tasks::SlotAllocator`).
+//! The thread that divides the slots of this node's workers among the shards (`dunlin_tasks::SlotAllocator`).
 //!
-//! A shard with tasks that wait for a worker wakes the thread, as does a new worker. While some slots are not assigned,
-//! the thread also checks for waiting tasks at intervals.
+//! The thread is woken by a shard with tasks that wait for a worker, and by a new worker. While some slots are not
+//! assigned to a shard, the thread also checks for waiting tasks at intervals.
 //!
-//! Invariant: a division starts only when all shards have applied the previous division, so that no slot is lost or
+//! Invariant: a division starts only after all shards have applied the previous one, so that no slot is lost or
 //! assigned twice.
 //!
-//! Limits: at most one division in [`PAUSE`], and a tenth of a processor.
+//! Limits: at most one division in [`PAUSE`], and at most a tenth of a processor.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,26 +22,27 @@ use futures_util::future::join_all;
 use super::{Tasks, TasksError};
 use crate::control::block_on;
 
-/// The smallest pause between two divisions of slots.
+/// The minimum pause between two divisions of slots.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The interval of checks for waiting tasks while some slots are not assigned.
+/// The interval of checks for waiting tasks while some slots are not assigned to a shard.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// The interval of checks for waiting tasks while all slots are assigned.
+/// The interval of checks for waiting tasks while all slots are assigned to shards.
 const IDLE: Duration = Duration::from_secs(1);
-/// The largest pause after a division. The pause is [`PAUSE_FACTOR`] times as long as the division took.
+/// The maximum pause after a division. Up to this maximum, a pause is [`PAUSE_FACTOR`] times as long as the division
+/// took.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 const PAUSE_FACTOR: u32 = 10;
 
 enum DealerMessage {
-    /// Tasks may wait for slots.
+    /// A shard has tasks that may have to wait for slots.
     DemandChanged,
-    /// A worker has attached: its id, its slots, and the number of tasks that it may receive in addition to those that
-    /// it runs.
+    /// A worker has attached. The values are its id, the number of its slots, and the number of tasks that it may
+    /// receive in addition to those that it runs.
     WorkerAttached(u64, u32, u32),
     End,
 }
 
-/// A handle of the thread that divides the slots of workers among shards.
+/// A handle to the thread that divides workers' slots among shards.
 #[derive(Debug)]
 pub(super) struct Dealer {
     sender: Sender<DealerMessage>,
@@ -50,7 +51,7 @@ pub(super) struct Dealer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A handle with which a shard wakes the thread that divides slots among shards.
+/// A handle with which a shard wakes the thread that divides workers' slots among shards.
 #[derive(Debug)]
 pub(super) struct DealerSignal {
     sender: Sender<DealerMessage>,
@@ -58,13 +59,13 @@ pub(super) struct DealerSignal {
 }
 
 impl DealerSignal {
-    /// Wakes the dealer if a task of this shard could start, but no worker of the shard has a free slot.
+    /// Wakes the thread if the shard has a task that could start, but none of the shard's slots is free.
     pub(super) fn signal_demand(&self, state: &SchedulerState) {
         if !self.is_signalled.load(Ordering::Relaxed)
             && state.has_waiting_tasks()
             && !self.is_signalled.swap(true, Ordering::AcqRel)
         {
-            // The send fails only if the dealer has stopped.
+            // Ignore the error: the thread has ended.
             let _ = self.sender.send(DealerMessage::DemandChanged);
         }
     }
@@ -73,8 +74,8 @@ impl DealerSignal {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (sender, receiver) = channel();
-        // The flag is set until the thread starts, so that no shard sends a signal earlier. With one shard, the thread
-        // never starts.
+        // Set the flag, which keeps shards from sending signals, until the thread starts. If there is only one shard,
+        // the thread never starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
         Dealer { sender, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
     }
@@ -83,7 +84,7 @@ impl Dealer {
         DealerSignal { sender: self.sender.clone(), is_signalled: Arc::clone(&self.is_signalled) }
     }
 
-    /// Starts the thread, which ends with `tasks`.
+    /// Starts the thread. It ends when `tasks` is dropped, or with [`stop`](Dealer::stop).
     pub(super) fn start(&self, tasks: Weak<Tasks>) -> io::Result<()> {
         let Some(receiver) = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());
@@ -95,7 +96,7 @@ impl Dealer {
         Ok(())
     }
 
-    /// Reports a worker that has attached and that all shards know.
+    /// Tells the thread that a worker has attached. All shards must know the worker already.
     pub(super) fn worker_attached(&self, worker: u64, slots: u32, ahead: u32) {
         let _ = self.sender.send(DealerMessage::WorkerAttached(worker, slots, ahead));
     }
@@ -132,7 +133,7 @@ fn run(receiver: &Receiver<DealerMessage>, is_signalled: &AtomicBool, tasks: &We
         }
         let Some(tasks) = tasks.upgrade() else { return };
         let now = Instant::now();
-        // If this fails, the slots that were not assigned are divided again.
+        // Ignore the error: slots that could not be assigned are divided again.
         let _ = allocate_slots(&tasks, &mut allocator, now.duration_since(began).as_millis() as u64);
         drop(tasks);
         thread::sleep((now.elapsed() * PAUSE_FACTOR).clamp(PAUSE, PAUSE_MAX));
@@ -160,7 +161,7 @@ fn allocate_slots(tasks: &Tasks, allocator: &mut SlotAllocator, now_ms: u64) -> 
     proposals
 }
 
-/// Proposes the slots of each shard and waits until this node has applied them.
+/// Proposes the new slots of workers to each shard, and waits until this node has applied them.
 async fn propose_slots(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), TasksError> {
     let proposals = tasks.shards().iter().zip(slots).filter(|(_, slots)| !slots.is_empty());
     let proposals = proposals.map(|(shard, slots)| async move {
@@ -169,7 +170,7 @@ async fn propose_slots(tasks: &Tasks, slots: Vec<SlotChanges>) -> Result<(), Tas
             commands.push_with(|out| TaskCommand::Slots { worker, slots, ahead }.encode(out));
         }
         let proposed = shard.propose_decoded(commands).await;
-        // Wait even if the proposal failed: its outcome may be unknown.
+        // Wait even after an error: the outcome of the proposal may be unknown.
         shard.catch_up().await?;
         proposed.map(drop)
     });

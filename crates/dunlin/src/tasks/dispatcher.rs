@@ -1,13 +1,14 @@
-//! Hands orders to the connections of this node's workers. The state machine of every node determines the orders of all
-//! workers.
+//! Passes orders to the connections of this node's workers. An order tells a worker, for example, to start or stop a
+//! task. The state machine of every node finds out the orders of all workers.
 //!
 //! Invariants:
-//! - A worker has one connection: the latest one. Orders of all shards go to this connection.
-//! - A connection is woken if its queue was empty. One wake-up covers all orders of a log entry and follows the
+//! - A worker has one connection: the latest one. The orders of all shards go to this connection.
+//! - A connection is woken if its queue was empty. One wake-up covers all orders of a log entry, and follows the
 //!   responses to that entry. A worker that completes a task usually receives its next task by the same entry. The
 //!   worker's connection then writes the response and the order together.
 //!
-//! Limits: a queue is bounded by its workers' credit. Payloads are shared with the state.
+//! Limits: the number of orders in a queue is limited by the number of tasks that its workers may have. Payloads are
+//! shared with the state.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,28 +17,30 @@ use dunlin_tasks::{HeldTasks, SchedulerState, TaskStart, WorkerOrder};
 use dunlin_topic::Waiter;
 use tokio::runtime::Handle;
 
-/// Ended connections are removed when the number of workers is higher than twice the number after the last removal,
-/// plus this number.
+/// Workers whose connections have ended are removed by a sweep. A sweep is made when the number of workers exceeds
+/// twice the number after the last sweep, plus this number.
 const SWEEP_MIN: usize = 64;
 
-/// A queue of orders that one connection carries to its workers. After the queue is dropped, its workers receive no
-/// orders, but their tasks stay assigned while their leases last.
+/// A queue of orders that one connection carries to its workers. After the queue is dropped, these workers receive no
+/// orders, but they keep their tasks while their leases last.
 #[derive(Debug)]
 pub struct WorkerOrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,
-    /// The queue's workers. For each, the end of its lease when it last sent a message through this connection.
+    /// The workers of the connection. For each, the end of its lease, as of the worker's last message through this
+    /// connection.
     workers: Mutex<HashMap<u64, u64>>,
     waiter: Arc<Waiter>,
     token: u32,
 }
 
 impl WorkerOrderQueue {
-    /// Creates an empty queue, which notifies `waiter` with `token` when orders arrive.
+    /// Creates an empty queue. When orders arrive, `waiter` is notified with `token`.
     pub fn new(waiter: Arc<Waiter>, token: u32) -> Arc<WorkerOrderQueue> {
         Arc::new(WorkerOrderQueue { orders: Mutex::default(), workers: Mutex::default(), waiter, token })
     }
 
-    /// Passes orders to `each`, oldest first, until `each` returns `false` because it has no room for another.
+    /// Takes orders, the oldest first, and passes them to `each`. Stops after an order for which `each` returns
+    /// `false`: there is no room for another one.
     pub fn take(&self, mut each: impl FnMut(&WorkerOrder) -> bool) {
         let mut orders = lock(&self.orders);
         while let Some(first) = orders.front() {
@@ -49,12 +52,12 @@ impl WorkerOrderQueue {
         }
     }
 
-    /// Whether the queue has no orders.
+    /// Whether no orders wait in the queue.
     pub fn is_empty(&self) -> bool {
         lock(&self.orders).is_empty()
     }
 
-    /// Adds orders. Returns whether the queue was empty before and has orders now.
+    /// Adds orders. Returns whether the queue was empty before and is not empty now.
     fn push(&self, new_orders: impl Iterator<Item = WorkerOrder>) -> bool {
         let mut orders = lock(&self.orders);
         let was_empty = orders.is_empty();
@@ -62,14 +65,14 @@ impl WorkerOrderQueue {
         was_empty && !orders.is_empty()
     }
 
-    /// Adds a worker that attached through this connection.
+    /// Adds a worker that has attached through this connection.
     pub(super) fn add_worker(&self, worker: u64, state: &SchedulerState) {
         if let Ok(end_ms) = state.lease_end_ms(worker) {
             lock(&self.workers).insert(worker, end_ms);
         }
     }
 
-    /// Updates the leases of the queue's workers. Removes unknown workers.
+    /// Updates the ends of the workers' leases. Removes workers that no longer exist.
     pub(super) fn refresh_leases(&self, state: &SchedulerState) {
         lock(&self.workers).retain(|worker, end_ms| {
             let now = state.lease_end_ms(*worker);
@@ -82,15 +85,15 @@ impl WorkerOrderQueue {
         lock(&self.workers).retain(|worker, _| state.lease_end_ms(*worker).is_ok());
     }
 
-    /// Returns those workers of the queue that have sent nothing through any connection since the last call of
-    /// `refresh_leases`. Their leases have not changed since then.
+    /// Returns the workers of this queue that have sent nothing, through any connection, since the last call of
+    /// `refresh_leases`: their leases still end at the same time as then.
     pub(super) fn silent_workers(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
         silent.map(|(worker, _)| *worker).collect()
     }
 
-    /// Whether a worker has attached through this connection.
+    /// Whether some worker has attached through this connection and is not known to have ended.
     pub fn has_workers(&self) -> bool {
         !lock(&self.workers).is_empty()
     }
@@ -100,8 +103,8 @@ impl WorkerOrderQueue {
         lock(&self.workers).contains_key(&worker)
     }
 
-    /// Number of workers that have attached through this connection. Workers that have ended are removed when the next
-    /// worker attaches, or when a worker of this connection sends a heartbeat.
+    /// The number of workers that have attached through this connection. A worker that has ended counts until the next
+    /// worker attaches, or until a worker of this connection sends a heartbeat.
     pub fn worker_count(&self) -> usize {
         lock(&self.workers).len()
     }
@@ -120,7 +123,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A node's order queues, by the workers that they serve.
+/// Knows, for each worker that is attached to this node, the order queue of the worker's connection.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     attached: Mutex<AttachedWorkers>,
@@ -134,16 +137,16 @@ struct AttachedWorkers {
     workers_after_sweep: usize,
 }
 
-/// The queue of a worker's connection, and the shards that have no more tasks for the worker.
+/// A worker's connection: its order queue, and which shards have no more tasks for the worker.
 #[derive(Debug, Default)]
 struct WorkerConnection {
     order_queue: Weak<WorkerOrderQueue>,
-    /// A bit for each shard that has no more tasks for the draining worker.
+    /// If the worker is draining, a bit for each shard that has no more tasks for it.
     drained: u16,
 }
 
 impl WorkerConnection {
-    /// Whether to pass on a shard's order. A worker receives `Drained` only when all shards have reported it.
+    /// Whether to pass a shard's order to the worker. The worker receives one `Drained`, after all shards have sent it.
     fn forwards(&mut self, shard: u8, shards: u8, order: &WorkerOrder) -> bool {
         if let WorkerOrder::Drained { .. } = order {
             self.drained |= 1 << shard;
@@ -158,7 +161,7 @@ impl Dispatcher {
         Dispatcher { attached: Mutex::default(), shards }
     }
 
-    /// Whether the worker is attached to this node.
+    /// Whether the worker is attached to this node and its connection exists.
     pub(super) fn has(&self, worker: u64) -> bool {
         lock(&self.attached)
             .by_worker
@@ -166,7 +169,7 @@ impl Dispatcher {
             .is_some_and(|connection| connection.order_queue.strong_count() > 0)
     }
 
-    /// From now on, passes the worker's orders to this queue.
+    /// Passes all later orders for the worker to `order_queue`.
     pub(super) fn attach(&self, worker: u64, order_queue: &Arc<WorkerOrderQueue>) {
         let mut attached = lock(&self.attached);
         if attached.by_worker.len() > 2 * attached.workers_after_sweep + SWEEP_MIN {
@@ -181,11 +184,11 @@ impl Dispatcher {
         }
     }
 
-    /// Passes a shard's orders to the workers of this node, and wakes their connections soon afterwards.
+    /// Passes orders of a shard to the queues of this node's workers. Wakes the workers' connections soon afterwards.
     pub(super) fn dispatch(&self, shard: u8, orders: impl Iterator<Item = WorkerOrder>) {
         let mut attached = lock(&self.attached);
         let mut woken: Vec<Arc<WorkerOrderQueue>> = Vec::new();
-        // Consecutive orders for the same worker are added to its queue together.
+        // Add consecutive orders for the same worker to the worker's queue at once.
         let mut orders = orders.peekable();
         while let Some(worker) = orders.peek().map(WorkerOrder::worker) {
             let worker_orders = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
@@ -207,8 +210,8 @@ impl Dispatcher {
         }
     }
 
-    /// Called when a state was replaced by a restored one. Passes all orders to the workers again, and stops each task
-    /// that its worker no longer has. Workers ignore orders that they have carried out already.
+    /// Called when a snapshot has replaced the state `before` by `state`. Passes all orders to the workers again, and
+    /// stops the tasks that their workers no longer have. Workers ignore orders that they have already carried out.
     pub(super) fn redispatch(&self, before: &SchedulerState, state: &SchedulerState) {
         let workers: Vec<u64> = lock(&self.attached).by_worker.keys().copied().collect();
         let assignments = workers.into_iter().filter_map(|worker| Some((worker, state.held(worker).ok()?)));
@@ -222,15 +225,15 @@ impl Dispatcher {
     }
 }
 
-/// The tasks and tokens that a worker had before and no longer has.
+/// The tasks, with their tokens, that a worker had in `before` and no longer has in `held`.
 fn lost_tasks(before: &HeldTasks, held: &HeldTasks) -> Vec<(u64, u64)> {
     let number = |start: &TaskStart| (start.task, start.token);
     let still: HashSet<(u64, u64)> = held.starts.iter().map(number).collect();
     before.starts.iter().map(number).filter(|one| !still.contains(one)).collect()
 }
 
-/// Wakes connections after the responses to the log entry were sent. A connection that has taken its orders in the
-/// meantime is not woken.
+/// Wakes connections, but only after the responses to the log entry were sent. A connection that has already taken its
+/// orders by then is not woken.
 fn wake_after_responses(woken: Vec<Arc<WorkerOrderQueue>>) {
     let wake = |woken: &[Arc<WorkerOrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());
@@ -238,7 +241,7 @@ fn wake_after_responses(woken: Vec<Arc<WorkerOrderQueue>>) {
     match Handle::try_current() {
         Ok(runtime) => {
             runtime.spawn(async move {
-                // Another task of this thread sends the responses. Yielding lets that task, which is ready, run first.
+                // Another async task of this thread sends the responses, and is ready to run. Let it run first.
                 tokio::task::yield_now().await;
                 wake(&woken);
             });
@@ -253,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// A follower that was behind receives a snapshot instead of the commands.
+    /// If a follower is far behind, it receives a snapshot instead of the commands, and so does not see their orders.
     #[test]
     fn dispatcher_sends_orders_that_a_snapshot_has_skipped() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());

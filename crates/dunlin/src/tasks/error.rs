@@ -9,13 +9,13 @@ use crate::control::ControlError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {
-    /// The scheduler refused the command; nothing changed.
+    /// The scheduler has refused the command; nothing changed.
     #[error("{0}")]
     Refused(#[from] TaskRefusal),
     /// The bytes are not a valid command, query or response.
     #[error("{0}")]
     Malformed(#[from] TaskDecodeError),
-    /// The cluster could not agree, or the outcome is unknown.
+    /// The cluster did not agree on the command, or the command's outcome is unknown.
     #[error("{0}")]
     Agreeing(#[from] ControlError),
 }

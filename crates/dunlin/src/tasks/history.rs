@@ -1,7 +1,7 @@
-//! The topic of task events: one record for each event. An event has the same sequence number on every node.
+//! The topic of task events. It has one record for each event. An event has the same sequence number on every node.
 //!
 //! The events of a shard are in the partition with the shard's number. A record is a JSON object. Its subject is
-//! `$tasks.TENANT`, or `$tasks._` if the tenant's name cannot be a token.
+//! `$tasks.TENANT`, or `$tasks._` if the tenant's name cannot be a token of a subject.
 
 mod text;
 
@@ -17,33 +17,34 @@ use hashbrown::HashMap;
 use crate::error::TopicError;
 use crate::node::Node;
 
-/// The name of the topic in which events of tasks are published.
+/// The name of the topic of task events.
 pub const TASKS: &str = "$tasks";
 const PATTERN: &str = "$tasks.>";
-/// The subject token for tenants whose names are not valid tokens.
+/// The token in the subjects of events of tenants whose names are not valid tokens.
 const UNNAMED: &str = "_";
 
-/// Whether a pattern selects events of tasks.
+/// Whether the pattern begins with `$tasks.`, so that it selects events of tasks.
 pub(crate) fn is_tasks_pattern(pattern: &str) -> bool {
     pattern.strip_prefix(TASKS).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Writes the events of one shard's tasks to a topic.
+/// Writes the events of one shard's tasks to the topic [`TASKS`].
 #[derive(Debug)]
 pub(super) struct TaskHistory {
     /// The topic; `None` if no events are published.
     topic: Option<Arc<Topic>>,
     partition: usize,
     epoch: u32,
-    /// The number of events so far.
+    /// The number of the shard's events so far.
     count: u64,
     text: String,
-    /// For each event of a batch, where its text ends, and its tenant.
+    /// For each event in `text`: the position at which its text ends, and its tenant.
     parts: Vec<(usize, u32)>,
 }
 
 impl TaskHistory {
-    /// Creates the topic if events are published. The topic is in epoch 0 until the epoch is known.
+    /// Creates the topic [`TASKS`], or returns `None` if `bytes` is 0, so that no events are published. The topic is in
+    /// epoch 0 until the epoch of events is known.
     pub(super) fn open(node: &Node, bytes: u64, shards: u8) -> Result<Option<Arc<Topic>>, TopicError> {
         Ok(match bytes {
             0 => None,
@@ -53,7 +54,7 @@ impl TaskHistory {
                 let partitions = u16::from(shards);
                 let config = TopicConfig { retention, pattern, partitions, ..TopicConfig::default() };
                 let topic = node.create_system_topic(TASKS, config, 0)?;
-                // At another node, a subscriber may have read records that this node's logs do not contain yet.
+                // A subscriber may have read records at another node that this node's logs do not contain yet.
                 topic.logs().iter().for_each(|log| log.set_replicated(true));
                 Some(topic)
             }
@@ -65,13 +66,13 @@ impl TaskHistory {
         TaskHistory { topic, partition: usize::from(shard), epoch: 0, count: 0, text, parts }
     }
 
-    /// Removes the topic.
+    /// Removes the topic [`TASKS`].
     pub(super) fn close(node: &Node) {
         node.registry().remove(TASKS);
     }
 
-    /// Marks the topic as unreplicated. This is correct without other nodes, because then no subscriber can have read
-    /// events that this node does not have.
+    /// Marks the topic as unreplicated. Call this only if no other node exists: then no subscriber can have read events
+    /// that this node lacks.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));
@@ -82,8 +83,8 @@ impl TaskHistory {
         (self.epoch, self.count)
     }
 
-    /// Moves the topic to the event after `count` in this epoch. Its subscribers receive a gap or the notice of a new
-    /// epoch.
+    /// Lets the shard's log continue with the event after `count` in this epoch. Subscribers receive a gap or the
+    /// notice of a new epoch.
     pub(super) fn advance_to(&mut self, epoch: u32, count: u64) {
         (self.epoch, self.count) = (epoch, count);
         if let Some(topic) = &self.topic {
@@ -91,7 +92,7 @@ impl TaskHistory {
         }
     }
 
-    /// Appends events. If an event does not fit, subscribers receive a gap.
+    /// Appends the events to the topic. If they do not fit into the log, subscribers receive a gap instead of them.
     pub(super) fn record(&mut self, state: &SchedulerState, events: &[TaskEvent]) {
         self.count += events.len() as u64;
         let Some(topic) = &self.topic else { return };
@@ -117,11 +118,12 @@ impl TaskHistory {
                 }
             })
             .collect();
-        // Events keep their original time when a restarted node applies its log again.
+        // The append time is the time of the last event, so that it is the same when a restarted node applies its log
+        // again.
         let happened_ms = events.last().map_or(0, |event| state.unix_ms_of(event.at_ms));
         let happened_ns = happened_ms.saturating_mul(1_000_000);
         match topic.append_drafts(happened_ns, self.partition, false, drafts.iter()) {
-            // Nothing more to do. If the topic is closed, the node has stopped, and all its subscribers have ended.
+            // If the topic is closed, there is nothing to do: the node has stopped, and all its subscribers have ended.
             Ok(_) | Err(PublishError::Closed) => {}
             Err(_no_room) => {
                 topic.logs()[self.partition].reset_to(Position { epoch: self.epoch, seq: self.count + 1 });
@@ -130,13 +132,13 @@ impl TaskHistory {
     }
 }
 
-/// The names of tenants as they appear in events, cached for one batch.
+/// The names of tenants in the form in which events contain them, cached for one batch of events.
 #[derive(Default)]
 struct Tenants(HashMap<u32, TenantName>);
 
 struct TenantName {
     quoted: String,
-    /// Subject token of the tenant's events.
+    /// The token of the tenant in the subjects of its events.
     tail: String,
 }
 
@@ -154,12 +156,12 @@ impl Tenants {
     }
 }
 
-/// The first block of a snapshot: a version, the epoch, and the number of events.
+/// Encodes the first block of a snapshot: a version, the epoch of events, and the number of events.
 pub(super) fn write_head((epoch, count): (u32, u64)) -> Vec<u8> {
     [&[1][..], &epoch.to_le_bytes(), &count.to_le_bytes()].concat()
 }
 
-/// Decodes the output of [`write_head`].
+/// Decodes a block that [`write_head`] has encoded. Returns the epoch and the number of events.
 pub(super) fn read_head(block: &Bytes) -> Option<(u32, u64)> {
     let (epoch, count) = block.strip_prefix(&[1])?.split_first_chunk()?;
     Some((u32::from_le_bytes(*epoch), u64::from_le_bytes(count.try_into().ok()?)))

@@ -1,13 +1,14 @@
-//! The thread of a shard that publishes due tasks and keeps the cluster's clock right.
+//! The thread of a shard that publishes due tasks and corrects the cluster's clock.
 //!
 //! Invariants:
-//! - Only the leader publishes, and only unconfirmed tasks: a node that applies its log again publishes nothing.
-//! - An unconfirmed task is published again after `publish_retry_ms`, with the same producer and sequence number. A
-//!   topic that remembers the producer appends it once.
-//! - A topic that is full, or whose owner is away, does not delay tasks for other topics. The thread does not wait for
-//!   room, and waits for the confirmations of all due tasks together, for at most [`CONFIRM_WAIT_MAX`]. Tasks that
-//!   become due during a wait share the next wait. A record without an outcome is not sent again: when its task is due
-//!   again, the thread only asks for the outcome.
+//! - Only the leader publishes, and only tasks that are not confirmed: a node that applies its log again publishes
+//!   nothing.
+//! - A task that is not confirmed is published again after `publish_retry_ms`, with the same producer and sequence
+//!   number. A topic that remembers the producer appends the record once.
+//! - A topic that is full, or whose owner is unreachable, does not delay tasks for other topics. The thread does not
+//!   wait for room in a topic. It waits for the confirmations of all due tasks together, for at most
+//!   [`CONFIRM_WAIT_MAX`]. Tasks that become due during a wait share the next wait. A record whose outcome is unknown
+//!   is not sent again: when its task is due again, the thread only asks for the outcome.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -26,13 +27,14 @@ use super::TaskShard;
 use crate::control::block_on;
 use crate::node::Node;
 
-/// The interval at which the leader checks the cluster's clock.
+/// The interval at which the leader compares the cluster's clock with its own.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of tasks confirmed by one command.
+/// Maximum number of tasks that one command confirms.
 const BATCH_MAX: usize = 1_000;
-/// When this many tasks are due together, tasks that are due later do not join them.
+/// The number of due tasks that are handled together. Once there are as many, tasks that become due later wait for the
+/// next round.
 const DUE_MAX: usize = 10_000;
-/// The longest wait for the confirmations of tasks that are due together.
+/// How long the thread waits for the confirmations of tasks that were due together.
 const CONFIRM_WAIT_MAX: Duration = Duration::from_secs(1);
 
 pub(super) enum HousekeeperCommand {
@@ -40,7 +42,7 @@ pub(super) enum HousekeeperCommand {
     End,
 }
 
-/// A handle of the thread that publishes the due tasks of a shard.
+/// A handle to the thread that publishes the due tasks of a shard.
 #[derive(Debug)]
 pub(super) struct TasksHousekeeper {
     work: Sender<HousekeeperCommand>,
@@ -48,7 +50,7 @@ pub(super) struct TasksHousekeeper {
 }
 
 impl TasksHousekeeper {
-    /// Returns a handle, and the receiver for the thread.
+    /// Returns a handle, and the receiver of the commands for the thread.
     pub(super) fn new() -> (TasksHousekeeper, Receiver<HousekeeperCommand>) {
         let (work, receiver) = channel();
         (TasksHousekeeper { work, thread: Mutex::default() }, receiver)
@@ -58,7 +60,7 @@ impl TasksHousekeeper {
         self.work.clone()
     }
 
-    /// Starts the thread, which ends with the shard.
+    /// Starts the thread. It ends when the shard is stopped or dropped.
     pub(super) fn start(
         &self,
         receiver: Receiver<HousekeeperCommand>,
@@ -82,12 +84,12 @@ impl TasksHousekeeper {
     }
 }
 
-/// State of the tasks that are not published yet.
+/// The earlier attempts to publish tasks that are not published yet.
 #[derive(Default)]
 struct Attempts {
-    /// For each task that a full topic refused, the time of its first refusal.
+    /// The tasks that a full topic has refused, each with the time of the first refusal.
     full_since: HashMap<u64, Instant>,
-    /// The publishers of records that were not confirmed in time.
+    /// By task, the publishers of records that were sent but not confirmed in time.
     unconfirmed: HashMap<u64, Publisher>,
 }
 
@@ -106,9 +108,9 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
         }
         if checked_at.elapsed() >= CHECK_INTERVAL {
             checked_at = Instant::now();
-            // If this node does not lead, the leader corrects the clock.
+            // Ignore the error: if this node no longer leads, the leader corrects the clock.
             let _ = block_on(shard.correct_clock());
-            // The publishers of ended tasks are dropped after the call, without the lock of the shard's state.
+            // Drop the publishers of ended tasks only after the call, when the shard's state is not locked any more.
             let _ = shard.with(|state| {
                 attempts.full_since.retain(|task, _| is_publishing(state, *task));
                 attempts.unconfirmed.extract_if(|task, _| !is_publishing(state, *task)).collect::<Vec<_>>()
@@ -117,8 +119,8 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
     }
 }
 
-/// Adds the tasks that have become due in the meantime, so that all of them share one wait for confirmations. Returns
-/// `None` if the thread must end.
+/// Adds the tasks that have become due meanwhile, so that all of them share one wait for confirmations. Returns `None`
+/// if the thread has to end.
 fn with_later_tasks(mut due: Vec<Due>, receiver: &Receiver<HousekeeperCommand>) -> Option<Vec<Due>> {
     while due.len() < DUE_MAX {
         match receiver.try_recv() {
@@ -135,7 +137,7 @@ fn is_publishing(state: &SchedulerState, task: u64) -> bool {
 }
 
 fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut Attempts) {
-    // After this call, this node knows all confirmations, even after a restart.
+    // After `catch_up`, this node knows all confirmations, even after a restart.
     if !shard.leads() || block_on(shard.catch_up()).is_err() {
         return;
     }
@@ -144,10 +146,10 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut At
         tasks.insert(due.task) && shard.with(|state| is_publishing(state, due.task)).unwrap_or(false)
     };
     let (began, mut sent) = (Instant::now(), Vec::new());
-    // A topic may have to be created first, which takes time. A node that stops or no longer leads publishes no further
-    // task.
+    // Check before each task whether this node still leads: the topic of the previous task may have had to be created,
+    // which takes time.
     for due in due.into_iter().filter(is_due).take_while(|_| shard.leads()) {
-        // The thread has waited for an earlier attempt already.
+        // If the record was sent earlier, do not wait for its outcome again.
         let (publisher, until) = match attempts.unconfirmed.remove(&due.task) {
             Some(earlier) => (Ok(Some(earlier)), began),
             None => (send(shard, node, &due, &mut attempts.full_since), began + CONFIRM_WAIT_MAX),
@@ -176,22 +178,23 @@ fn publish(shard: &Arc<TaskShard>, node: &Node, due: Vec<Due>, attempts: &mut At
         }
     }
     if !refused.is_empty() {
-        // If this fails, the tasks are due again, because they are not confirmed.
+        // Ignore the error: the tasks are not confirmed, so they become due again.
         let _ = block_on(shard.propose_decoded(refused));
     }
     for chunk in done.chunks(BATCH_MAX) {
         let mut commands = CommandBatch::default();
         commands.push_with(|out| TaskCommand::Published { tasks: chunk.to_vec() }.encode(out));
-        // If this fails, the tasks are due again, because they are not confirmed.
+        // Ignore the error: the tasks are not confirmed, so they become due again.
         let _ = block_on(shard.propose_decoded(commands));
     }
 }
 
 /// The reason why a task was not published.
 enum NotPublished {
-    /// The task could not be published at present. It is due again soon.
+    /// The task cannot be published at present. It becomes due again soon.
     NotYet,
-    /// The user who submitted the task lacks the permission, or the topic never accepts such a record.
+    /// The task will never be published, for this reason: its user lacks the permission, or the topic never accepts
+    /// such a record.
     Refused(String),
 }
 
@@ -207,8 +210,8 @@ impl From<PublishError> for NotPublished {
     }
 }
 
-/// Sends the record of a task, if the user who submitted the task still has the permission. The returned publisher
-/// knows whether the record was appended; `None` if an earlier attempt has appended it.
+/// Sends the record of a task, if the user that submitted the task still has the permission. Returns the publisher,
+/// which will know the record's outcome. Returns `None` if an earlier attempt has already appended the record.
 fn send(
     shard: &TaskShard,
     node: &Node,
@@ -238,8 +241,8 @@ fn send(
     }
 }
 
-/// Waits until the outcome of the record is known, but not after `until`. Returns `Pending` if it is still unknown
-/// then.
+/// Waits until the outcome of the publisher's record is known, but not after `until`. Returns `Pending` if it is not
+/// known by then.
 fn confirm(publisher: &mut Publisher, until: Instant) -> Poll<Result<(), NotPublished>> {
     let waker = thread_waker();
     let outcome = loop {

@@ -1,4 +1,4 @@
-//! Starts the node's membership in the shards of the task scheduler, at the first use of tasks.
+//! Starts this node's membership in the Raft groups of the task scheduler's shards, when tasks are first used.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ pub(crate) struct LazyTasks {
     pub(crate) failure: StartFailure,
 }
 
-/// The cluster's tasks are in this subdirectory of the data directory.
+/// The subdirectory of the data directory that contains the logs of the first shard.
 const DIR: &str = "tasks";
 
 impl Node {
-    /// Returns the node's membership in the shards of the task scheduler. Without [`Node::set_tasks`], the first call
-    /// starts a cluster of one: in the data directory, or in memory if the node has no data directory.
+    /// Returns the node's membership in the shards of the task scheduler. If [`Node::set_tasks`] has not been called,
+    /// the first call starts a cluster of one: in the data directory, or in memory if there is none.
     pub fn tasks(&self) -> Result<&Arc<Tasks>, TasksError> {
         if let Some(tasks) = self.lazy_tasks().tasks.get() {
             return Ok(tasks);
@@ -44,14 +44,14 @@ impl Node {
             Some((disk, dir)) => {
                 let shards = dirs(dir, limits.shards);
                 let has_own_files = self.lazy_tasks().failure.has_own_files();
-                // If the next check fails, the files may be restored ones.
+                // Until the next check succeeds, assume that the files may be restored ones.
                 is_restored = !has_own_files;
                 let is_unchanged = part_mark::is_unchanged(&**disk, dir, DIR, &shards);
                 let failed = |error| TasksError::from(ControlError::from_start_error(error));
                 let tasks = is_unchanged.map_err(failed).and_then(|is_unchanged| {
                     is_restored = !has_own_files && !is_unchanged;
                     let log_dir = dir.join(DIR);
-                    // The other logs are read only if the log of the tasks is new, or may have been restored from a
+                    // Other logs have to be read only if the log of tasks is new, or may have been restored from a
                     // copy.
                     if is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
                         refuse_cluster_log(disk, dir)?;
@@ -72,7 +72,7 @@ impl Node {
         Ok(self.lazy_tasks().tasks.get_or_init(|| tasks))
     }
 
-    /// Ends the membership. A single node then records the modification times of its files.
+    /// Ends the membership in the shards. A single node then records the modification times of its files.
     pub(crate) fn stop_tasks(&self) {
         let Some(tasks) = self.tasks_if_any() else { return };
         tasks.stop();
@@ -83,14 +83,14 @@ impl Node {
         }
     }
 
-    /// Whether the data directory contains tasks of a cluster of one.
+    /// Whether the data directory contains the log of tasks of a single node.
     pub(crate) fn has_tasks(&self) -> bool {
         let disk_and_dir = self.storage().map(Storage::disk_and_dir);
         !self.is_cluster_member()
             && disk_and_dir.is_some_and(|(disk, dir)| dunlin_raft::is_begun(&**disk, &dir.join(DIR)))
     }
 
-    /// Returns an error if the configured number of shards differs from the directory's.
+    /// Returns an error if the data directory has another number of shards than the configuration.
     pub(crate) fn check_shards(&self) -> io::Result<()> {
         match self.storage().map(Storage::disk_and_dir).filter(|_| !self.is_cluster_member()) {
             Some((disk, dir)) => check_shards(&**disk, &dir.join(DIR), self.config().limits.tasks.shards),

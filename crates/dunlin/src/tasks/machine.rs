@@ -1,4 +1,4 @@
-//! The replicated state machine of tasks.
+//! The replicated state machine of one shard's tasks.
 
 use std::io;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::dispatcher::Dispatcher;
 use super::history::{self, TaskHistory};
 use super::housekeeper::HousekeeperCommand;
 
-/// The time of epoch number 0 of task events: 2026-01-01, in ms since the Unix epoch.
+/// The time at which epoch numbers of task events begin with 0: 2026-01-01, in ms since the Unix epoch.
 const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
-/// The time in which the epoch number grows by 1, ms.
+/// Every so many ms, the epoch number of the present time grows by 1.
 const EPOCH_UNIT_MS: u64 = 100;
 
-/// If a log entry changes more tasks and due timers than this, it is applied on another thread than Raft's. A thousand
-/// changes take some milliseconds.
+/// A log entry that changes more tasks and due timers than this is applied on a thread of its own, not on Raft's. A
+/// thousand changes take some milliseconds.
 const CHANGES_MAX: usize = 1_000;
 
-/// The replicated state of one shard. Each command also updates the history of events, and notifies the dispatcher and
-/// the shard's threads.
+/// The replicated state of one shard. Each log entry also updates the history of events, and notifies the dispatcher
+/// and the shard's threads.
 pub(super) struct TasksMachine {
     state: SchedulerState,
     effects: TaskEffects,
@@ -33,9 +33,9 @@ pub(super) struct TasksMachine {
     dispatcher: Arc<Dispatcher>,
     housekeeper: Sender<HousekeeperCommand>,
     dealer: DealerSignal,
-    /// Buffer for a response.
+    /// A buffer in which responses are encoded.
     encoded: Vec<u8>,
-    /// The most frequent response, encoded once.
+    /// The encoded response that is sent most often.
     done: Bytes,
 }
 
@@ -57,14 +57,14 @@ impl TasksMachine {
         &self.state
     }
 
-    /// The epoch of the shard's events.
+    /// The present epoch of the shard's events.
     pub(super) fn epoch(&self) -> u32 {
         self.history.epoch_and_count().0
     }
 
     fn apply_command(&mut self, command: &TaskCommand<'_>) -> TaskCommandOutcome {
         match (command, self.history.epoch_and_count()) {
-            // If a state has no epoch yet, the first clock command determines it.
+            // The state has no epoch yet: this first command with the time of the clock begins one.
             (TaskCommand::Clock { unix_ms }, (0, count)) => {
                 self.history.advance_to(epoch_at(*unix_ms), count)
             }
@@ -77,7 +77,7 @@ impl TasksMachine {
     }
 }
 
-/// The epoch that begins at this time. A later time gives a higher epoch.
+/// The number of the epoch that begins at this time. Later times give higher numbers.
 fn epoch_at(unix_ms: u64) -> u32 {
     let units = unix_ms.saturating_sub(EPOCH_ZERO_MS) / EPOCH_UNIT_MS;
     u32::try_from(units).unwrap_or(u32::MAX).max(1)
@@ -100,16 +100,16 @@ impl StateMachine for TasksMachine {
         self.state.has_more_due(now_ms, CHANGES_MAX) || self.state.may_change_more(commands, CHANGES_MAX)
     }
 
-    /// A command that this version cannot decode counts as one that does not make the state larger.
+    /// Whether the command makes the state larger. For a command that this version cannot decode, the result is
+    /// `false`.
     fn grows(command: &[u8]) -> bool {
         TaskCommand::decode(command).is_ok_and(|command| command.grows())
     }
 
     /// Applies a command.
     ///
-    /// # Panics
-    /// If this build does not know the command. The node stops then, because skipping the command would make nodes
-    /// differ. No node proposes a command that it does not know.
+    /// # Panics If this version of Dunlin does not know the command. The node stops then, because nodes that skip the
+    /// command would differ from nodes that apply it. No node proposes a command that it does not know itself.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = TaskCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");
@@ -129,7 +129,8 @@ impl StateMachine for TasksMachine {
         }
         if !publishes.is_empty() {
             let due: Vec<TaskPublication> = std::mem::take(publishes);
-            // If the thread has ended, the next leader or the next start publishes these tasks.
+            // Ignore the error: the thread has ended. The next leader, or this node after its next start, publishes
+            // these tasks.
             let _ = self.housekeeper.send(HousekeeperCommand::Publish(due));
         }
         if !events.is_empty() {
@@ -164,7 +165,7 @@ impl StateMachine for TasksMachine {
     }
 }
 
-/// The state at one moment, for a snapshot.
+/// The state and the position of events at one moment, for a snapshot.
 struct FrozenTasks {
     head: Vec<u8>,
     state: dunlin_tasks::FrozenSchedulerState,

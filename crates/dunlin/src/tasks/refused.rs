@@ -7,7 +7,8 @@ use super::TasksError;
 use crate::refusal::Refused;
 
 impl Refused {
-    /// The refusal of a command about tasks. The text names the value that was refused, if `excess` has it.
+    /// The refusal of a command about tasks. If `excess` contains the value that exceeds a limit, the text names this
+    /// value.
     pub fn of_task_command(refusal: &TaskRefusal, excess: Option<&ExcessValues>) -> Refused {
         let refused = Refused::from(refusal);
         match excess.and_then(|excess| excess.text(refusal)) {
@@ -16,7 +17,7 @@ impl Refused {
         }
     }
 
-    /// The refusal for the failure of this command about tasks.
+    /// The refusal of `command`, which has failed with `error`.
     pub(crate) fn of_failed_command(command: &TaskCommand<'_>, error: &TasksError) -> Refused {
         match error {
             TasksError::Refused(refusal) => {

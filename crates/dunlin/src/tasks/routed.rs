@@ -1,4 +1,4 @@
-//! Splits commands by shard, and joins the responses in order.
+//! Splits commands by shard, and puts the responses of the shards back into the order of the commands.
 
 use bytes::Bytes;
 use dunlin_raft::CommandBatch;
@@ -6,7 +6,7 @@ use dunlin_tasks::{ShardRoute, TaskCommand, TaskCommandOutcome};
 
 use super::TasksError;
 
-/// Commands split by shard. Within a shard they keep their order.
+/// Commands that are split by shard. The commands for a shard keep their order.
 pub(super) struct RoutedCommands {
     pub(super) commands: Vec<CommandBatch>,
     routes: Vec<ShardRoute>,
@@ -29,7 +29,7 @@ impl RoutedCommands {
         Ok(routed)
     }
 
-    /// Returns the responses in the order of the commands, from the responses of each shard.
+    /// Takes the responses of each shard. Returns one response for each command, in the order of the commands.
     pub(super) fn join(self, responses: Vec<Vec<Bytes>>) -> Result<Vec<Bytes>, TasksError> {
         let mut responses: Vec<_> = responses.into_iter().map(Vec::into_iter).collect();
         let join = |route: &ShardRoute| match route {

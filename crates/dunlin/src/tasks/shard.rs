@@ -1,4 +1,4 @@
-//! One shard of the tasks: a raft group with its own tenants.
+//! One shard of the task scheduler. It has its own tenants, and a raft group of its own replicates it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,26 +19,26 @@ use super::machine::TasksMachine;
 use super::{TasksError, TasksLimits};
 use crate::control::{ControlError, forward};
 
-/// First byte of requests for the first shard. Requests for keys begin with other bytes.
+/// The first byte of requests for the first shard. Requests for keys, leases and locks begin with other bytes.
 const FIRST: u8 = 0xc7;
-/// First byte of requests for another shard, whose number follows.
+/// The first byte of requests for another shard. The shard's number follows.
 const ANOTHER: u8 = 0xc8;
 
-/// A node's membership in one shard of the task scheduler, until it is dropped or stopped.
+/// A node's membership in one shard of the task scheduler. It ends when the value is stopped or dropped.
 pub struct TaskShard {
     pub(super) number: u8,
     group: Mutex<Option<Arc<GroupHandle<TasksMachine>>>>,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) housekeeper: TasksHousekeeper,
-    /// The last term in which this node, as the leader, set the clock.
+    /// The last term in which this node, as the leader, set the cluster's clock.
     pub(super) clock_term: AtomicU64,
-    /// The index of the last log entry that existed at the start, if any.
+    /// The index of the last log entry that existed when this node started, if any.
     pub(super) last_before: Option<u64>,
     pub(super) caught_up: AtomicBool,
     pub(super) limits: TasksLimits,
 }
 
-/// A transport that marks requests with their shard.
+/// A transport that marks each request with the number of its shard.
 struct ShardTransport<T>(T, u8);
 
 impl<T: Transport> Transport for ShardTransport<T> {
@@ -56,7 +56,8 @@ impl<T: Transport> Transport for ShardTransport<T> {
     }
 }
 
-/// Returns the shard that a request of another node is for, and the request without the mark of the shard.
+/// Returns the number of the shard that a request is for, and the request without this mark. `None` if the request is
+/// not for the task scheduler.
 pub(super) fn unmark(request: &Bytes) -> Option<(u8, Bytes)> {
     match **request {
         [FIRST, ..] => Some((0, request.slice(1..))),
@@ -107,7 +108,7 @@ impl TaskShard {
         self.number
     }
 
-    /// Handles a request of another node for this shard.
+    /// Handles a request from another node for this shard.
     pub(super) async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         let group = self.group().map_err(io::Error::other)?;
         match forward::ForwardedRequest::read(&request) {
@@ -116,12 +117,12 @@ impl TaskShard {
         }
     }
 
-    /// Begins a cluster of these nodes. Call this once, on one of them.
+    /// Begins the shard's Raft group with `members` as its first members. Call this once, on one of them.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), TasksError> {
         Ok(self.group()?.begin(members).await?)
     }
 
-    /// Whether this node is or was part of a cluster.
+    /// Whether this node is or was a member of the shard's Raft group.
     pub async fn is_begun(&self) -> Result<bool, TasksError> {
         Ok(self.group()?.is_begun().await?)
     }
@@ -140,19 +141,19 @@ impl TaskShard {
         self.lead() == Ok(Leadership::Local)
     }
 
-    /// Adds a member without a vote; returns once the member has nearly caught up. Like all membership changes, this
-    /// succeeds only on the leader.
+    /// Adds a learner, a member without a vote. Returns once the learner has nearly caught up. Like all membership
+    /// changes, this call succeeds only on the leader.
     pub async fn add_learner(&self, member: &RaftMember) -> Result<(), TasksError> {
         Ok(self.group()?.add_learner(member).await?)
     }
 
-    /// Sets the voters, which must be members already. Present voters that are not in `voters` leave the shard's Raft
+    /// Sets the voters. Each must already be a member. Present voters that are not in `voters` leave the shard's Raft
     /// group.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), TasksError> {
         Ok(self.group()?.set_voters(voters).await?)
     }
 
-    /// Removes a member without a vote.
+    /// Removes a learner, a member without a vote.
     pub async fn remove_learner(&self, id: u64) -> Result<(), TasksError> {
         Ok(self.group()?.remove_learner(id).await?)
     }
@@ -162,32 +163,33 @@ impl TaskShard {
         Ok(self.group()?.set_address(member).await?)
     }
 
-    /// Starts an election now.
+    /// Starts an election in which this node is a candidate.
     pub async fn elect(&self) -> Result<(), TasksError> {
         Ok(self.group()?.elect().await?)
     }
 
-    /// Transfers leadership to another voter.
+    /// Transfers the leadership of the shard's Raft group to another voter.
     pub async fn transfer(&self, to: u64) -> Result<(), TasksError> {
         Ok(self.group()?.transfer(to).await?)
     }
 
-    /// Takes a snapshot now.
+    /// Writes a snapshot of the present state to the log's disk.
     pub async fn snapshot(&self) -> Result<(), TasksError> {
         Ok(self.group()?.snapshot().await?)
     }
 
-    /// Returns this node's state for a backup. Call [`TaskShard::catch_up`] before, to include the latest commands.
+    /// Returns this node's state for a backup. Call [`TaskShard::catch_up`] first if the backup has to include the
+    /// latest commands.
     pub fn freeze(&self) -> Result<Box<dyn FrozenMachine>, TasksError> {
         Ok(self.group()?.freeze())
     }
 
-    /// Number of commands that this node committed as the leader, and the sum of their latencies.
+    /// The number of commands that this node committed as the leader, and the sum of the commands' latencies.
     pub fn commits(&self) -> Result<(u64, Duration), TasksError> {
         Ok(self.group()?.commits())
     }
 
-    /// Calls `read` with the shard's state at this node.
+    /// Calls `read` with the shard's state at this node, and returns the result.
     pub fn with<R>(&self, read: impl FnOnce(&SchedulerState) -> R) -> Result<R, TasksError> {
         Ok(self.group()?.with(|machine| read(machine.state())))
     }
@@ -199,10 +201,10 @@ impl TaskShard {
         drop(group);
     }
 
-    /// The producer id under which a task publishes. It is the same on every node.
+    /// The producer id with which the record of a task is published. The id is the same on every node.
     pub(super) fn producer_of(&self, task: u64) -> u64 {
         let epoch = self.group().map_or(0, |group| group.with(|machine| machine.epoch()));
-        // The ids are spread over all numbers (SplitMix64, Steele et al. 2014), so that they differ from those of other
+        // Spread the ids over all numbers (SplitMix64, Steele et al. 2014), so that they differ from the ids of other
         // producers.
         let mut mixed = task ^ u64::from(epoch).rotate_left(40) ^ 0x6475_6e6c_696e_0007;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Attaches workers to this node, and passes them their tasks.
+//! Attaches workers to this node, so that the node passes them their tasks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::refusal::Refused;
 
 /// The pause between two attempts to set a worker's slots.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a worker may take to reconnect before its tasks go to other workers.
+/// How long a worker whose connection has ended may take to reconnect, before its tasks go to other workers.
 const RECONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// A worker's request to receive tasks from this node. The request lists the tasks that the worker still holds.
+/// A worker's request to receive tasks from this node. The request also lists the tasks that the worker already has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerAttachment {
-    /// The worker's previous id; 0 for a new worker.
+    /// The id that the worker had before; 0 for a new worker.
     pub worker: u64,
-    /// The epoch in which the cluster assigned the id `worker`.
+    /// The epoch of events in which the cluster assigned the id `worker`.
     pub life: u32,
-    /// The number of tasks that the worker runs at the same time.
+    /// The number of tasks that the worker can run at the same time.
     pub slots: u32,
     /// The number of tasks that the worker may receive in addition to those that it runs.
     pub ahead: u32,
-    /// Tasks that the worker holds, with their tokens.
+    /// The tasks that the worker already has, each as the task's id and its token.
     pub has: Vec<(u64, u64)>,
     /// The worker's name.
     pub name: Vec<u8>,
-    /// Kinds of tasks that the worker runs.
+    /// The kinds of tasks that the worker runs.
     pub kinds: Vec<Vec<u8>>,
     /// The queues that the worker serves.
     pub queues: Vec<Vec<u8>>,
-    /// The worker's processors, in thousandths of a processor.
+    /// The worker's processor capacity, in thousandths of a processor.
     pub cpu_milli: u32,
     /// The worker's memory, bytes.
     pub memory_bytes: u64,
@@ -48,7 +48,7 @@ pub struct WorkerAttachment {
     pub ttl_ms: u64,
     /// The worker's labels, as names and values. A task can require labels.
     pub labels: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Tenants that the worker serves; empty for all.
+    /// The tenants whose tasks the worker runs; empty for all tenants.
     pub tenants: Vec<Vec<u8>>,
 }
 
@@ -76,8 +76,8 @@ impl From<&dunlin_tasks::AttachRequest<'_>> for WorkerAttachment {
 }
 
 impl Tasks {
-    /// From now on, passes a worker's orders to this queue. The worker may be known or new. `on_attached` is called
-    /// with the worker's id before the queue receives the first order.
+    /// Attaches a worker, which may be new or known: from now on, its orders go to `order_queue`. Before the queue
+    /// receives the first order, `on_attached` is called. Returns the worker's id.
     pub async fn attach(
         &self,
         attachment: &WorkerAttachment,
@@ -91,7 +91,7 @@ impl Tasks {
         };
         self.enlist_in_other_shards(worker, attachment).await?;
         let groups = self.shards.iter().map(|shard| shard.group()).collect::<Result<Vec<_>, _>>()?;
-        // A worker may list many tasks. The set is therefore made before the state machines are locked.
+        // A worker may list many tasks, so make the set before the state machines are locked.
         let has: HashSet<(u64, u64)> = attachment.has.iter().copied().collect();
         with_all_machines(&groups, &[], |machines| {
             self.start_orders(machines, worker, &attachment.has, &has, order_queue, on_attached)
@@ -100,10 +100,10 @@ impl Tasks {
             self.dealer.worker_attached(worker, attachment.slots, attachment.ahead);
             return Ok(worker);
         }
-        // Attaching is complete when the cluster has set or refused the worker's slots.
+        // The worker is attached once the cluster has set or refused its slots.
         loop {
             let slots = TaskCommand::Slots { worker, slots: attachment.slots, ahead: attachment.ahead };
-            // The command sets a value, so it may be sent again.
+            // After an unknown outcome, send the command again: it only sets a value.
             match self.execute(&slots).await {
                 Ok(_) | Err(TasksError::Refused(_)) => return Ok(worker),
                 Err(TasksError::Agreeing(ControlError::Stopped(why))) => {
@@ -114,13 +114,13 @@ impl Tasks {
         }
     }
 
-    /// The worker's previous id, if the cluster still knows it. Renews the lease of that worker.
+    /// If the cluster still knows the worker's previous id, renews the worker's lease and returns the id.
     async fn renew_known_worker(&self, attachment: &WorkerAttachment) -> Result<Option<u64>, TasksError> {
         if attachment.worker == 0 {
             return Ok(None);
         }
         self.first_shard().catch_up().await?;
-        // If the id belongs to a worker for other tenants, it counts as unknown.
+        // An id that belongs to a worker for other tenants counts as unknown.
         let is_same_worker = |machine: &TasksMachine| {
             machine.epoch() == attachment.life
                 && machine.state().is_worker_for(attachment.worker, &attachment.tenants)
@@ -137,7 +137,7 @@ impl Tasks {
     async fn join_worker(&self, attachment: &WorkerAttachment) -> Result<u64, TasksError> {
         match self.first_shard().execute(&TaskCommand::Join { worker: attachment.new_worker() }).await? {
             CommandReply::Joined { worker } => {
-                // This node must have applied the command that added the worker.
+                // Wait until this node has applied the command, too, so that its state contains the worker.
                 self.first_shard().catch_up().await?;
                 Ok(worker)
             }
@@ -145,7 +145,7 @@ impl Tasks {
         }
     }
 
-    /// Adds the worker to the other shards, or renews its lease there.
+    /// Adds the worker to all shards but the first. Where the worker is already known, renews its lease.
     async fn enlist_in_other_shards(&self, id: u64, attachment: &WorkerAttachment) -> Result<(), TasksError> {
         let others = self.shards[1..].iter().map(|shard| async move {
             shard.execute(&TaskCommand::Enlist { id, worker: attachment.new_worker() }).await?;
@@ -154,9 +154,9 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Sends the worker its present orders, except for tasks that the worker already holds. From then on, passes all
-    /// later orders to `order_queue`. The tasks and tokens that the worker holds are given twice: as a list (`listed`)
-    /// and as a set (`has`). The state machine applies no command during this call.
+    /// Passes the worker's present orders to `order_queue`, except for tasks that the worker already has, and from then
+    /// on all later orders. The worker's tasks, with their tokens, are given as the list `listed` and as the set `has`.
+    /// The state machines apply no commands during this call.
     fn start_orders(
         &self,
         machines: &[&TasksMachine],
@@ -190,7 +190,8 @@ impl Tasks {
     }
 }
 
-/// Calls `read` with all state machines at one moment. They are locked in the order of shards, which avoids a deadlock.
+/// Calls `read` with all state machines at one moment. Locks the state machines in the order of their shards, so that
+/// two calls cannot block each other.
 fn with_all_machines<R>(
     groups: &[Arc<GroupHandle<TasksMachine>>],
     locked: &[&TasksMachine],
@@ -205,8 +206,8 @@ fn with_all_machines<R>(
 }
 
 impl WorkerAttachment {
-    /// The refusal for an attachment that failed with this error. The text names the value that was refused, if it is
-    /// known.
+    /// The refusal of this request to attach, which has failed with `error`. If a value exceeds a limit, the text names
+    /// the value if it is known.
     pub fn refusal(&self, error: &TasksError) -> Refused {
         Refused::of_failed_command(&TaskCommand::Join { worker: self.new_worker() }, error)
     }
@@ -219,7 +220,7 @@ impl WorkerAttachment {
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
             ttl_ms: self.ttl_ms,
-            // The worker has no slots until its connection is known.
+            // The worker gets no slots before its connection is known.
             credit: 0,
             labels: self.labels.iter().map(|(key, value)| Label { key, value }).collect(),
             tenants: self.tenants.iter().map(Vec::as_slice).collect(),
@@ -228,7 +229,8 @@ impl WorkerAttachment {
 }
 
 impl Tasks {
-    /// Stores when the leases of this connection's workers end, after a heartbeat has renewed them.
+    /// Called after a heartbeat has renewed the leases of this connection's workers. Stores in the queue when these
+    /// leases end.
     pub async fn refresh_leases(&self, order_queue: &WorkerOrderQueue) -> Result<(), TasksError> {
         if !self.first_shard().leads() {
             self.first_shard().catch_up().await?;
@@ -236,9 +238,10 @@ impl Tasks {
         self.first_shard().with(|state| order_queue.refresh_leases(state))
     }
 
-    /// Ends the leases of workers whose connection ended and that do not reconnect to any node within `RECONNECT_TIME`.
-    /// The connection of a killed process ends at once, so the tasks of such a process do not wait for the end of the
-    /// lease. If the worker is alive and reconnects too late, its results are refused because of their old tokens.
+    /// Called when a connection has ended. Ends the leases of those of its workers that do not reconnect to some node
+    /// within `RECONNECT_TIME`. When a process is killed, its connection ends at once, so that its tasks need not wait
+    /// for the end of the lease. If a worker is alive but reconnects too late, its results are refused because of their
+    /// old tokens.
     pub async fn connection_ended(&self, order_queue: &WorkerOrderQueue) -> Result<(), TasksError> {
         self.first_shard().group()?.pause(RECONNECT_TIME).await;
         self.first_shard().catch_up().await?;
@@ -251,8 +254,8 @@ impl Tasks {
         self.propose_decoded(commands).await.map(drop)
     }
 
-    /// Like [`Tasks::propose_decoded`], but checks first that the commands can be decoded, and returns decoded
-    /// responses.
+    /// Like [`Tasks::propose_decoded`], but first checks that the commands can be decoded. Returns the responses
+    /// decoded.
     pub async fn propose(&self, commands: CommandBatch) -> Result<Vec<TaskCommandOutcome>, TasksError> {
         commands.iter().try_for_each(|command| TaskCommand::decode(command).map(drop))?;
         let responses = self.propose_decoded(commands).await?;

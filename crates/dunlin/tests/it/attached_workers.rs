@@ -1,4 +1,4 @@
-//! Workers that attach to a node over one connection.
+//! Tests of workers that attach to a node over the same connection.
 
 use dunlin::scheduler::TaskCommand;
 use dunlin::topic::Waiter;

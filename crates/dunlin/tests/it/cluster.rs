@@ -1,6 +1,6 @@
-//! Tests of a cluster with up to three nodes in one process, which publish to topics of each other. One value contains
-//! the state on which the cluster agrees, and threads replace the connections between nodes. Records travel in the same
-//! way as between processes: as frames, through cursors and responses.
+//! Tests of a cluster of up to three nodes in one process. Each node publishes to topics of the others. A single value
+//! contains the state on which the cluster agrees, and threads replace the connections between nodes. Records travel in
+//! the same way as between processes: as frames, through cursors and responses.
 
 mod aside;
 mod dead_letters;
@@ -34,7 +34,7 @@ use dunlin::{
 };
 use dunlin_wait::{PATIENCE, POLL, until};
 
-/// The agreed state of the cluster, its nodes, and the faults of their connections.
+/// The nodes, the state on which they agree, and the faults of their connections.
 #[derive(Debug)]
 struct TestHub {
     state: Mutex<ControlState>,
@@ -42,31 +42,32 @@ struct TestHub {
     nodes: Mutex<HashMap<u64, (Node, Arc<Ownership>)>>,
     /// Nodes whose connections to all other nodes are cut.
     cut: Mutex<HashSet<u64>>,
-    /// Nodes whose feeds deliver no records to other nodes' mirrors.
+    /// Nodes that send no records to other nodes' mirrors.
     silent_feeds: Mutex<HashSet<u64>>,
-    /// Nodes that append forwarded batches but whose responses are lost.
+    /// Nodes that append forwarded batches, but whose responses are lost.
     lost_responses: Mutex<HashSet<u64>>,
-    /// Pairs of nodes between which records were sent and have not arrived.
+    /// Pairs of nodes. Records from the first to the second node of a pair are held back on their way.
     in_transit: Mutex<HashSet<(u64, u64)>>,
-    /// Nodes that receive changes of the cluster later. For each, the changes that are held back.
+    /// Nodes that do not receive changes of the agreed state for now, each with the changes that are held back.
     held_changes: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
-    /// Number of batches forwarded to a node that was cut off or whose response was lost.
+    /// The number of batches that were forwarded in vain: the other node was cut off, or its response was lost.
     failed_forwards: AtomicU64,
-    /// Pairs of nodes. The next feed between the two nodes of a pair ends at once.
+    /// Pairs of nodes. The next feed from the second node of a pair to the first one ends at once.
     ending_feeds: Mutex<HashSet<(u64, u64)>>,
-    /// Two nodes: just before the first node's next feed begins, topic `t` moves to the second node.
+    /// If set, the topic `t` moves to the second node just before the first node's next feed begins.
     moves_before_feed: Mutex<Option<(u64, u64)>>,
-    /// Nodes whose requests for an owner receive no response. The field `has_requested` says whether such a node has
-    /// made a request.
+    /// Nodes whose requests for an owner receive no response. `has_requested` says whether such a node has sent a
+    /// request.
     ignored_nodes: Mutex<HashSet<u64>>,
     has_requested: AtomicBool,
-    /// Forwarded batches to which a test responds itself; `None` if batches are delivered as usual.
+    /// If set, forwarded batches are collected here, and the test responds to them; `None` if they are delivered.
     captured: Mutex<Option<Vec<InFlightBatch>>>,
-    /// Memberships of groups that nodes have requested from other nodes. Only a test sends records to them.
+    /// Memberships in `share` groups that nodes have requested from other nodes. Only a test sends records to these
+    /// members.
     memberships: Mutex<Vec<Arc<RemoteMembership>>>,
 }
 
-/// The connections of one node to the other nodes.
+/// One node's connections to the other nodes.
 #[derive(Debug)]
 struct NodePeers {
     hub: Weak<TestHub>,
@@ -84,7 +85,7 @@ impl TestHub {
         self.nodes.lock().unwrap()[&id].0.clone()
     }
 
-    /// Sends changes of the agreed state to all nodes whose connections are not cut.
+    /// Sends changes of the agreed state to all nodes that are not cut off.
     fn deliver_changes(&self, effects: ControlEffects) {
         let nodes: Vec<_> =
             self.nodes.lock().unwrap().iter().map(|(id, (_, ownership))| (*id, ownership.clone())).collect();
@@ -241,14 +242,15 @@ fn run_feed(hub: &Weak<TestHub>, id: u64, from: u64, feed: &Arc<MirrorFeed>) -> 
     Ok(())
 }
 
-/// Nodes that know each other.
+/// A cluster of nodes in this process.
 struct TestCluster {
     hub: Arc<TestHub>,
     limits: OwnershipLimits,
 }
 
 impl TestCluster {
-    /// Starts nodes that stay members until a test [ends their lease](TestCluster::end_lease), even on a slow machine.
+    /// Starts nodes with long leases. Even on a slow machine, they stay members until a test [ends their
+    /// lease](TestCluster::end_lease).
     fn of(nodes: u64) -> TestCluster {
         TestCluster::with(
             nodes,
@@ -256,7 +258,7 @@ impl TestCluster {
         )
     }
 
-    /// Starts nodes whose leases end after a short time without renewal.
+    /// Starts nodes with short leases, which end soon after the last renewal.
     fn with_short_leases(nodes: u64) -> TestCluster {
         TestCluster::with(
             nodes,
@@ -310,7 +312,7 @@ impl TestCluster {
         until("the node is a member", || ownership.has_lease());
     }
 
-    /// Adds a node that knows nothing of the cluster and is not a member yet.
+    /// Starts a node that knows nothing of the cluster's state and is not a member yet.
     fn join(&self, id: u64) -> Arc<Ownership> {
         self.join_with(id, Node::start(Config::default()).unwrap())
     }
@@ -330,7 +332,7 @@ impl TestCluster {
         self.hub.nodes.lock().unwrap()[&id].1.clone()
     }
 
-    /// Creates a topic owned by this node.
+    /// Creates a topic that the node `id` owns.
     fn create_topic_at(&self, id: u64, name: &str) {
         self.node(id).create_topic(name, TopicConfig::default(), false).unwrap();
         let nodes: Vec<u64> = self.hub.nodes.lock().unwrap().keys().copied().collect();
@@ -363,13 +365,13 @@ impl TestCluster {
         self.hub.cut.lock().unwrap().insert(id);
     }
 
-    /// Ends the lease of a node whose connections are cut.
+    /// Ends the lease of the node `id`, whose connections are cut.
     fn end_lease(&self, id: u64) {
         let lease = self.hub.state.lock().unwrap().get(&node_key(id)).unwrap().lease;
         self.hub.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
     }
 
-    /// Waits until `times` more batches were forwarded without a response.
+    /// Waits until, from now on, `times` batches were forwarded in vain.
     fn until_failed_forwards(&self, times: u64) {
         let before = self.hub.failed_forwards.load(Ordering::Relaxed);
         until("forwarded batches get no response", || {
@@ -388,7 +390,7 @@ fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// The next `count` events that the subscriber receives, as text.
+/// Waits for the next `count` events of the subscriber, and returns them as texts.
 fn next_events(subscriber: &mut Subscriber, count: usize) -> Vec<String> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -535,7 +537,7 @@ fn slow_reader_of_a_remote_history_loses_no_record() {
     }
 }
 
-/// A subscriber that begins to read a topic as soon as it is notified of the topic.
+/// Begins to read a topic at the moment at which it is notified of the topic.
 struct ImmediateReader {
     newcomers: Arc<NewLogs>,
     reading: Mutex<Option<Subscriber>>,
@@ -571,7 +573,7 @@ fn waiting_subscriber_reads_a_topic_created_at_another_node() {
     until("it is read", || immediate_reader.reading.lock().unwrap().is_some());
     publish(&cluster.node(1), "t.t", "first");
     let mut reading = immediate_reader.reading.lock().unwrap().take().unwrap();
-    // The subscriber may have begun to read before the owner's epoch was known.
+    // Skip notices: the subscriber may have begun to read before the owner's epoch was known.
     let is_record = |event: &String| !event.starts_with("epoch");
     assert_eq!(
         std::iter::repeat_with(|| next_events(&mut reading, 1).remove(0)).find(is_record).unwrap(),
@@ -579,8 +581,8 @@ fn waiting_subscriber_reads_a_topic_created_at_another_node() {
     );
 }
 
-/// Without `auto_create`, a publish call still creates the topic of NATS services. A debug build panics if a listener's
-/// thread waits.
+/// Even without `auto_create`, publishing creates the topic of NATS services. In a debug build, the node panics if a
+/// listener's thread blocks.
 #[test]
 fn creating_the_nats_service_topic_blocks_no_listener_thread() {
     let cluster = TestCluster::of(1);
@@ -616,7 +618,7 @@ fn topic_without_a_publisher_moves_when_its_owner_is_lost() {
     drop(newest);
     cluster.cut(1);
     cluster.end_lease(1);
-    // The topic has no publishers and no other subscribers.
+    // The subscriber finds a new owner although the topic has no publisher and no other subscriber.
     assert_eq!(next_events(&mut oldest, 1), ["epoch after 1 of None"]);
     assert_ne!(cluster.owner("t").0, 1);
     newest = cluster.node(2).subscribe("t", &from(Start::Latest)).unwrap();
@@ -654,7 +656,7 @@ fn restarted_node_does_not_repeat_an_old_topic_move() {
     let (_, epoch) = cluster.owner("t");
     let last = ["1", "2", "3"].map(|payload| publish(&cluster.node(3), "t", payload))[2];
     assert_eq!(last.epoch, epoch);
-    // The node restarts and receives all agreed changes one after another.
+    // Node 2 restarts, and receives all changes of the agreed state one after another.
     let ownership = cluster.join(2);
     ownership.apply_state(&before);
     let now = cluster.hub.state.lock().unwrap().clone();
@@ -670,8 +672,7 @@ fn subscriber_from_an_old_epoch_gets_the_whole_current_epoch() {
     cluster.create_topic_at(1, "t");
     let last = ["1", "2", "3", "4", "5"].map(|payload| publish(&cluster.node(2), "t", payload))[4];
     let before = cluster.hub.state.lock().unwrap().clone();
-    // Both nodes restart. The second node receives the changes only after the first node has begun new epochs and
-    // appended records.
+    // Both nodes restart. Node 2 receives the changes only after node 1 has begun new epochs and appended records.
     let ownership = cluster.join(2);
     ownership.apply_state(&before);
     cluster.start(1);
@@ -695,7 +696,7 @@ fn publish_waits_while_the_response_of_the_owner_is_missing() {
     let node = cluster.node(2);
     let mark = ProducerMark { producer: 7, producer_epoch: 1, producer_seq: 1 };
     let publishing = thread::spawn(move || node.publisher("t").unwrap().with_producer(mark).publish("once"));
-    // This is longer than a publisher waits for an owner.
+    // Wait longer than a publisher waits for an owner.
     let until_ns = now_ns() + 2 * cluster.limits.owner_wait_max.as_nanos() as u64;
     while now_ns() < until_ns {
         cluster.until_failed_forwards(1);
@@ -743,7 +744,7 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
             }
         }
     });
-    // The node's lease ends, and the topic gets another owner.
+    // The lease of node 2 ends, so that its topic `own` gets another owner.
     until("the node knows that it owns nothing", || {
         cluster.node(2).publisher("own").unwrap().publish("x").is_err()
     });

@@ -1,4 +1,4 @@
-//! Keys, leases and locks of a node, and the topic of their changes.
+//! Tests of keys, leases and locks, and of the topic with the changes of keys.
 
 mod alone;
 mod cluster;

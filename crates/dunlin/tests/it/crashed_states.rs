@@ -1,5 +1,5 @@
-//! A subscriber's copy of a durable topic's state always equals the state that follows from the topic's records, even
-//! after crashes of the node.
+//! Tests that a subscriber's copy of a durable topic's state always equals the state that follows from the topic's
+//! records, even after crashes of the node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use dunlin_feed::{Book, BookEntry, Scale, Side};
 
 const SEEDS: u64 = 12;
 const CRASHES: usize = 3;
-/// The number of records between two crashes. The number is so high that states are saved and older records are removed
-/// in each round.
+/// The number of records between two crashes. It is so high that, in each round, a state is saved and older records are
+/// removed.
 const ROUND: u64 = 700;
 const ENTRIES: u64 = 12;
 
@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// The expected checksum after each record, calculated by an independent book.
+/// The expected state of the order book: its checksum after each record, from a node that does not crash.
 struct Truth {
     payloads: Vec<Vec<u8>>,
     checksums: Vec<u64>,
@@ -49,7 +49,7 @@ impl Truth {
         self.payloads.push(payload);
     }
 
-    /// Keeps only the records that were not lost in the crash.
+    /// Keeps only the first `kept` records, because the others were lost in a crash.
     fn cut(&mut self, kept: usize) {
         let mut payloads = std::mem::take(&mut self.payloads);
         payloads.truncate(kept);
@@ -62,7 +62,7 @@ impl Truth {
     }
 }
 
-/// The order book of a subscriber that resumes after each crash.
+/// A subscriber's copy of the order book. The subscriber resumes at its last position.
 struct Reader {
     book: Book,
     at: Option<Position>,
@@ -73,7 +73,7 @@ impl Reader {
         Reader { book: Book::new(Scale::default()), at: None }
     }
 
-    /// Reads all records and compares the book's checksum with the expected one after each.
+    /// Reads all available records. After each, compares the checksum of the book with the expected one.
     fn read(&mut self, node: &Node, truth: &Truth) {
         let start = self.at.map_or(Start::Snapshot, Start::After);
         let options = SubscribeOptions { start, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() };
@@ -94,7 +94,8 @@ impl Reader {
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
-                    // The end of an epoch is unknown if the log has retained none of the epoch's records.
+                    // If the log retains no record of the epoch, it does not know the epoch's end. Otherwise the end
+                    // must not come before records that were read.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "records already read are lost: {changed:?}, from {start:?}");
                 }
@@ -179,11 +180,13 @@ fn compare_with_the_truth(seed: u64) {
         let kept = info.next_seq - 1;
         truth.cut(kept as usize);
         assert_eq!(checksum_of(&node.topic("book").unwrap()), truth.checksums[kept as usize], "seed {seed}");
-        // Three subscribers: one resumes at once, one is new, and one has not read since before the previous crash.
+        // Three kinds of subscribers: `readers[0]` resumes after each crash, `joined` is new, and `readers[1]` resumes
+        // only after every second crash.
         readers[0].read(&node, &truth);
         let mut joined = Reader::new();
         joined.read(&node, &truth);
-        // No record has this position: the new epoch continues after the previous epoch's last record.
+        // This is the position before the first record of the new epoch, which continues after the previous epoch's
+        // last record.
         assert_eq!(joined.at, Some(Position { epoch: info.epoch, seq: kept }));
         if crash % 2 == 1 {
             readers[1].read(&node, &truth);
@@ -198,7 +201,7 @@ fn compare_with_the_truth(seed: u64) {
     node.stop();
 }
 
-/// The log was removed, or replaced by an older one: the saved state includes records that the log lacks.
+/// The log was removed, or replaced by an older one, so that the saved state includes records that the log lacks.
 #[test]
 fn log_shorter_than_its_saved_state_continues_after_that_state() {
     let (disk, mut random) = (FakeDisk::new(5), Random(7_919));

@@ -1,4 +1,4 @@
-//! Durable topics survive every end of a node, and report all losses to their subscribers.
+//! Tests of durable topics: they survive every kind of end of a node, and report every loss to their subscribers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().unwrap()
 }
 
-/// The numbers in the records that a subscriber reads, and the notices of new epochs between them.
+/// Subscribes, and reads what is available: the numbers in the records, and the notices of new epochs.
 fn read(node: &Node, subject: &str, start: Start) -> (Vec<u64>, Vec<EpochChanged>) {
     let options = SubscribeOptions { start, ..Default::default() };
     read_all(&mut node.subscribe(subject, &options).unwrap())
 }
 
-/// Like [`read`], from a subscriber's position on.
+/// Like [`read`], but with an existing subscriber.
 fn read_all(subscriber: &mut Subscriber) -> (Vec<u64>, Vec<EpochChanged>) {
     let (mut numbers, mut epochs) = (Vec::new(), Vec::new());
     while let Some(event) = subscriber.try_next().unwrap() {
@@ -87,7 +87,7 @@ fn acknowledged_records_and_the_end_of_an_epoch_survive_a_crash() {
         (101..=150).for_each(|n: u64| publisher.send(&n.to_le_bytes()).unwrap());
         disk.crash();
         drop((publisher, node));
-        // Unsynced records may or may not have survived; none of them was acknowledged or read.
+        // None of the unsynced records was acknowledged or read. They may have survived, or not.
         let (node, found) = open(&disk);
         assert!(!found[0].clean);
         let kept = found[0].records;
@@ -137,8 +137,8 @@ fn restarts_without_new_records_report_no_loss() {
             let changed = epochs.iter().all(|changed| changed.known_through == Some(records));
             assert!(changed && numbers == [1] && next.seq == records + 1, "{after:?}: {epochs:?}");
         }
-        // A subscriber that has read more records than survived is informed that the last record of its epoch is
-        // unknown.
+        // A subscriber may have read more records of an epoch than have survived. It is told that the epoch's last
+        // record is unknown.
         let (_, epochs) = read(&node, "a", Start::After(Position { epoch: epoch + 1, seq: records + 7 }));
         assert_eq!((epochs[0].last_seen, epochs[0].known_through), (records + 7, None));
     }
@@ -163,7 +163,7 @@ fn retry_after_a_crash_returns_the_original_position() {
     assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=51));
 }
 
-/// The last epoch has no record of the producer.
+/// The producer's records are not in the log's last epoch, but in an earlier one.
 #[test]
 fn retry_after_two_restarts_returns_the_original_position() {
     let disk = FakeDisk::new(10);
@@ -280,8 +280,8 @@ fn publish_to_a_full_disk_is_refused_and_loses_no_record() {
     assert_eq!(position.seq, last_seq + 1);
 }
 
-/// The disk had room when the topics were created and opened. A topic has no file of its present epoch until its first
-/// record.
+/// The disk becomes full after the topics were created and opened. A topic has no file for its present epoch before the
+/// epoch's first record.
 #[test]
 fn first_record_on_a_full_disk_is_refused() {
     let disk = FakeDisk::new(13);
@@ -296,7 +296,7 @@ fn first_record_on_a_full_disk_is_refused() {
     node.create_topic("c", durable(), false).unwrap();
     let next_seq = |topic: &str| node.topic(topic).unwrap().logs()[0].info().next_seq;
     let next_seqs = ["a", "b", "c"].map(|topic| (topic, next_seq(topic)));
-    // The remaining space suffices for the record, but not for a new file.
+    // The remaining space is enough for the record, but not for a new file.
     disk.set_capacity(disk.used() + 1_000);
     for (topic, _) in next_seqs {
         let refused = node.publisher(topic).unwrap().publish("x").unwrap_err();
@@ -314,8 +314,8 @@ fn first_record_on_a_full_disk_is_refused() {
     }
 }
 
-/// The topic for dead letters is deleted here, and the group creates it again for a letter. The new topic is also
-/// durable.
+/// The test deletes the topic for dead letters, so that the group has to create it again for a letter. The new topic
+/// must be durable, too.
 #[test]
 fn dead_letters_of_a_durable_topic_survive_a_restart() {
     let disk = FakeDisk::new(30);
@@ -355,7 +355,8 @@ fn recreated_topic_gets_a_new_dead_letter_topic_before_a_join() {
     assert!(node.topic("dead.jobs").is_some(), "the join need not wait for this topic's disk");
 }
 
-/// A group appends its letters without waiting, but the disk reserves room for a topic only on request.
+/// A group does not wait when it appends a letter, but the disk reserves room for a topic only if a publisher waits for
+/// it.
 #[test]
 fn dead_letter_is_stored_when_the_disk_is_no_longer_full() {
     let disk = FakeDisk::new(14);
@@ -380,7 +381,7 @@ fn dead_letter_is_stored_when_the_disk_is_no_longer_full() {
     assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].info().stored.unwrap().synced_seq, 1);
 }
 
-/// The topic was granted more room than the disk has now. It accepts a record, which waits until there is room.
+/// The topic may append more than the disk has room for now. It accepts a record, which waits until there is room.
 #[test]
 fn topic_is_no_longer_full_after_its_waiting_record_is_stored() {
     let disk = FakeDisk::new(11);
@@ -435,7 +436,7 @@ fn topics_leave_reserved_file_descriptors_to_the_node() {
     let limits = NodeLimits { reserved_files: 90, ..NodeLimits::default() };
     let config = Config { limits, ..Config::default() };
     let (node, _) = Node::open(config, Arc::new(disk.clone()), Path::new("/data")).unwrap();
-    // Half of the limit is 50 files, which suffices for 25 logs.
+    // Durable topics may use half of the limit: 50 files, enough for 25 logs.
     node.create_topic("wide", TopicConfig { partitions: 24, ..durable() }, false).unwrap();
     node.create_topic("a", durable(), false).unwrap();
     let refused = node.create_topic("b", durable(), false).unwrap_err();
@@ -529,7 +530,7 @@ fn read_without_free_file_descriptors_waits_and_skips_no_record() {
     publish(&node, "a", 1..=5_000);
     node.stop();
     drop(node);
-    // After the start, all records are only on disk.
+    // After this start, the records are only on disk, not in memory.
     let (node, _) = open(&disk);
     let mut subscriber = node.subscribe("a", &from_earliest()).unwrap();
     disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
@@ -575,7 +576,7 @@ fn deleted_topic_is_freed_although_its_dead_letters_wait() {
 #[test]
 fn redelivery_without_file_descriptors_loses_no_record() {
     let disk = FakeDisk::new(15);
-    // The node keeps only the records that it loaded last.
+    // With this limit, only the records that were loaded last stay in memory.
     let limits = NodeLimits { loaded_bytes_max: 1, ..NodeLimits::default() };
     let open = || {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -586,7 +587,7 @@ fn redelivery_without_file_descriptors_loses_no_record() {
     let node = open();
     node.create_topic("a", durable(), false).unwrap();
     let mut publisher = node.publisher("a").unwrap();
-    // Many blocks on disk, so that the first record and the last one are not loaded together.
+    // Write many blocks, so that the first and the last record are not loaded together.
     for _ in 0..100 {
         (0..10).for_each(|_| publisher.send(&[1; 10_000]).unwrap());
         publisher.flush().unwrap();
@@ -645,7 +646,7 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
             _ => {}
         }
     }
-    // The log may drop another segment while the subscriber reads.
+    // Read the log's position again: it may have dropped another segment while the subscriber read.
     let after = node.topic("a").unwrap().logs()[0].info();
     assert_eq!(records + missing, 5_000);
     assert!((before.oldest_seq - 1..after.oldest_seq).contains(&missing), "{missing} of {after:?}");
@@ -670,7 +671,7 @@ fn check_kept_state(retention: Retention) {
     node.create_topic("a", config, false).unwrap();
     let mut publisher = node.publisher("a").unwrap();
     for n in 0..4_000u64 {
-        // Keys 0 to 9 are set once, at the beginning.
+        // Set keys 0 to 9 only once, at the beginning, and the others again and again.
         let key = if n < 10 { n } else { 10 + n % 50 };
         let mut draft = Draft::from(&[5u8; 200]);
         let key = key.to_le_bytes();

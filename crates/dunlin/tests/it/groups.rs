@@ -1,4 +1,4 @@
-//! Groups of one node.
+//! Tests of groups whose topic is owned by the same node.
 
 mod share;
 mod skipping;
@@ -31,7 +31,7 @@ fn keyed<'a>(key: &'a [u8], payload: &'a [u8]) -> Draft<'a> {
     Draft { meta: RecordMeta { key: Some(key), ..Default::default() }, payload: Payload::Copied(payload) }
 }
 
-/// Claims a record if one is available now; otherwise returns `None`.
+/// Claims a record if one is available now.
 fn claim(member: &mut WorkMember) -> Option<ClaimedRecord> {
     member.claim(1).unwrap().into_iter().find_map(|event| match event {
         WorkEvent::ClaimedRecord(claimed) => Some(claimed),
@@ -39,7 +39,7 @@ fn claim(member: &mut WorkMember) -> Option<ClaimedRecord> {
     })
 }
 
-/// Waits for the next claim.
+/// Waits until the member can claim a record, and returns the claimed record.
 fn await_claim(member: &mut WorkMember) -> ClaimedRecord {
     match member.claim_one(SOON).unwrap() {
         Some(WorkEvent::ClaimedRecord(claimed)) => claimed,

@@ -1,4 +1,4 @@
-//! Records for an inbox at another node stay in order, regardless of what happens to earlier records.
+//! Tests that records for an inbox at another node stay in order, even if earlier records are refused or sent again.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use dunlin::{
 };
 use dunlin_wait::until;
 
-/// Three nodes, one of which publishes. The test itself responds on behalf of the others.
+/// Three nodes. Node 1 publishes, and the test responds on behalf of the others.
 #[derive(Debug, Default)]
 struct Nodes {
     state: Mutex<ControlState>,
@@ -62,7 +62,7 @@ impl Nodes {
         (nodes, of_cluster.into_iter().next().unwrap())
     }
 
-    /// The forwarded records that have no response yet, each with its destination.
+    /// The records that were forwarded and have no response yet, each with its destination.
     fn forwarded(&self) -> Vec<(u64, String)> {
         let text = |batch: &InFlightBatch| {
             let (frame, _) = Frame::split(&batch.frames).unwrap();
@@ -77,7 +77,7 @@ impl Nodes {
         assert_eq!(self.forwarded(), expected);
     }
 
-    /// Responds to the oldest forwarded record that has no response yet.
+    /// Responds to the oldest forwarded record without a response.
     fn respond(&self, outcome: Result<Receipt, PublishError>) {
         let (_, batch) = self.forwarded.lock().unwrap().remove(0);
         batch.complete(outcome);
@@ -130,7 +130,7 @@ fn inbox_with_an_unconfirmed_reply_is_never_forgotten() {
     let (nodes, node) = Nodes::start();
     publish(&inbox(&node), "first");
     nodes.until_forwarded(&[(2, "first")]);
-    // More inboxes than the node remembers.
+    // Use more inboxes than a node remembers.
     for other in 0..5_000 {
         let subject = format!("_INBOX.other{other}.1");
         node.owning_topic_for(Subject::parse(&subject).unwrap(), 1).unwrap();
@@ -150,7 +150,7 @@ fn refused_replies_are_resent_before_newer_ones() {
     publish(&inbox, "found");
     nodes.until_forwarded(&[(2, "found")]);
     nodes.respond(appended());
-    // Responds as if the client had closed the inbox and opened it again.
+    // Respond as if the client had closed the inbox and opened it again.
     ["first", "second"].iter().for_each(|text| publish(&inbox, text));
     nodes.until_forwarded(&[(2, "first"), (2, "second")]);
     nodes.respond(no_inbox());
@@ -169,7 +169,7 @@ fn all_pending_replies_to_an_unknown_inbox_are_refused() {
     nodes.respond(no_inbox());
     nodes.until_forwarded(&[(3, "first")]);
     nodes.respond(no_inbox());
-    // Later records wait for the result of the first search.
+    // The later records were not sent while the search for the inbox lasted. They begin a search of their own.
     nodes.until_forwarded(&[(2, "second")]);
     nodes.respond(no_inbox());
     nodes.until_forwarded(&[(3, "second")]);

@@ -1,5 +1,5 @@
-//! Files that were lost from the data directory: the operator and the subscribers are informed, and other topics are
-//! not affected.
+//! Tests of files that were lost from the data directory: the operator and the subscribers are told, and other topics
+//! are not affected.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -19,7 +19,7 @@ fn open(disk: &FakeDisk) -> (Node, Vec<RecoveredTopic>) {
     Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap()
 }
 
-/// The configuration of a topic whose log has several files.
+/// The configuration of a durable topic. The records of a test fill several files of its log.
 fn durable() -> TopicConfig {
     let retention = Retention { bytes: 1 << 20, ..Retention::default() };
     TopicConfig { durable: Some(DurableOptions::default()), retention, ..TopicConfig::default() }
@@ -39,7 +39,8 @@ fn publish(node: &Node, subject: &str, numbers: std::ops::RangeInclusive<u64>) -
     publisher.flush().unwrap().or(last).unwrap().position
 }
 
-/// The numbers that a subscriber reads after a position, the ranges of its gaps, and the notices of new epochs.
+/// Reads what topic `a` has after a position: the numbers in the records, the ranges of gaps, and the notices of new
+/// epochs.
 fn read(node: &Node, after: Position) -> (Vec<u64>, Vec<(u64, u64)>, Vec<EpochChanged>) {
     let (mut numbers, mut gaps, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
     let options = SubscribeOptions { start: Start::After(after), ..SubscribeOptions::default() };
@@ -70,7 +71,7 @@ fn remove_file(disk: &FakeDisk, path: &Path) {
     disk.sync_dir(path.parent().unwrap()).unwrap();
 }
 
-/// Checks that every number up to `last` was either read once or reported as lost once.
+/// Checks that every number from `after` + 1 to `last` was either read or in a gap, and not both.
 fn assert_complete(numbers: &[u64], gaps: &[(u64, u64)], after: u64, last: u64) {
     let mut all: Vec<u64> = numbers.to_vec();
     gaps.iter().for_each(|&(first, last)| all.extend(first..=last));
@@ -96,7 +97,7 @@ fn missing_last_log_file_is_reported_as_an_exact_gap() {
     assert_complete(&numbers, &gaps, 10, RECORDS);
     assert_eq!(gaps.len(), 1);
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, Some(RECORDS)));
-    // A subscriber that had read everything misses no record and receives no record twice.
+    // A subscriber that had read everything misses no record, and receives none twice.
     let (numbers, gaps, epochs) = read(&node, last);
     assert!(numbers.is_empty() && gaps.is_empty());
     assert_eq!((epochs[0].last_seen, epochs[0].known_through), (RECORDS, Some(RECORDS)));
@@ -120,7 +121,7 @@ fn end_of_a_log_that_lost_its_last_file_is_unknown() {
     assert_complete(&numbers, &gaps, 10, known);
     assert!(known < RECORDS, "the last record was not noted");
     assert_eq!((epochs[0].old, epochs[0].known_through), (last.epoch, None));
-    // This start makes the files consistent again. The next start therefore reports nothing.
+    // After this start, the files are consistent again, but the end of the old epoch stays unknown at the next start.
     publish(&node, "a", 1..=10);
     node.stop();
     drop(node);
@@ -196,7 +197,7 @@ fn unreadable_topic_is_refused_and_the_others_are_served() {
     let in_its_place = node.create_topic("a", TopicConfig::default(), false).unwrap_err();
     assert!(matches!(&in_its_place, TopicError::Disk(why) if why.contains("could not be opened")));
     assert!(node.publisher("a").is_err());
-    // New topics do not reuse the number of the refused topic.
+    // A new topic must not get the number of the refused topic.
     node.create_topic("c", durable(), false).unwrap();
     publish(&node, "c", 1..=3);
     node.stop();
@@ -217,7 +218,7 @@ fn topic_refused_for_a_foreign_log_keeps_its_subjects_reserved() {
     publish(&node, "b", 1..=10);
     node.stop();
     drop(node);
-    // Moves the files of topic 2's log into the directory of topic 1's log.
+    // Move the files of topic `b`'s log (number 2) into the directory of topic `a`'s log (number 1).
     let from = Path::new("/data/logs/00000002-0");
     for name in disk.list(from).unwrap().iter().filter(|name| name.ends_with(".log")) {
         disk.rename(&from.join(name), &Path::new("/data/logs/00000001-0").join(name)).unwrap();
@@ -234,7 +235,7 @@ fn topic_refused_for_a_foreign_log_keeps_its_subjects_reserved() {
                 )
                 .is_err()
     );
-    // Topic `b`, whose log files were moved, reports the records that it lost.
+    // Topic `b` has lost its log files, and reports its lost records.
     let b = found.iter().find(|topic| topic.name == "b").unwrap();
     assert!(!b.clean && !b.remarks.is_empty());
     assert_eq!(publish(&node, "b", 1..=1).seq, 11);

@@ -1,4 +1,4 @@
-//! Tests of a node from the view of a program that embeds it.
+//! Tests of a node through the interface that a program which embeds the node uses.
 
 mod attached_workers;
 mod cluster;
@@ -33,7 +33,7 @@ fn from_earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..Default::default() }
 }
 
-/// All available events: records as `subject=payload`, notices as their names.
+/// All events that are available now, as texts: `subject=payload` for a record, and a description for a notice.
 fn all(subscriber: &mut Subscriber) -> Vec<String> {
     let mut seen = Vec::new();
     while let Ok(Some(event)) = subscriber.try_next() {

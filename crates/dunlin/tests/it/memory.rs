@@ -1,4 +1,5 @@
-//! The memory that topics themselves take, and topics that were created for records that were then refused.
+//! Tests of the memory that a topic itself takes, and of topics that are removed again because they refused their first
+//! record.
 
 use dunlin::topic::{Publish, PublishError, Subject, TopicConfig};
 use dunlin::{Config, Node, NodeLimits, TopicError};
@@ -63,7 +64,7 @@ fn refused_record_leaves_no_topic() {
     );
     let owner = node.owning_topic_for(subject, 10).unwrap();
     assert_eq!(names(&node), ["new.one"]);
-    // The caller refuses the record, so it drops the topic without publishing.
+    // Drop the topic without publishing, as a caller does that refuses the record itself.
     drop(owner);
     assert_eq!(names(&node), [""; 0]);
     assert_eq!(node.budget().used(), 0);
@@ -98,7 +99,7 @@ fn concurrent_topic_creation_and_deletion_lose_no_record() {
                 let mut accepted = 0;
                 for round in 0..2_000 {
                     let owner = node.owning_topic_for(Subject::parse("shared").unwrap(), 1).unwrap();
-                    // The topic may have been deleted. Another thread then creates it.
+                    // Publishing fails if another thread has just removed the unused topic.
                     if round % 4 == 0 && owner.publisher("shared").publish("x").is_ok() {
                         accepted += 1;
                     }

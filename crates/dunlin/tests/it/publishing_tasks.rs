@@ -1,4 +1,4 @@
-//! Tasks of kind `publish`.
+//! Tests of tasks of kind `publish`, which publish a record when they are due.
 
 use std::time::Duration;
 
@@ -53,7 +53,8 @@ fn full_topic_delays_no_task_that_publishes_elsewhere() {
     });
 }
 
-/// A client that still knows a task from before the restart must not read or cancel another client's task.
+/// After a restart without a data directory, a client may still know a task's id from before. The client must not read
+/// or cancel another client's task with this id.
 #[test]
 fn restart_without_a_data_directory_reuses_no_task_id() {
     let old = {

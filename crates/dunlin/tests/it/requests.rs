@@ -27,7 +27,7 @@ fn responder_in_the_node_answers_requests() {
     assert_eq!(node.request("double", "c", PATIENCE).unwrap().payload, b"cc");
 }
 
-/// An executor that keeps its tasks until the test runs them.
+/// An executor that collects tasks. The test runs them.
 #[derive(Default)]
 struct KeptTasks(Mutex<Vec<Arc<ResponderTask>>>);
 
@@ -43,7 +43,8 @@ impl ResponderExecutor for KeptTasks {
     }
 }
 
-/// A listener's thread also serves connections, so a responder with an endless series of requests must not occupy it.
+/// A listener's thread also serves connections. A responder must not occupy the thread, even if requests arrive without
+/// end.
 #[test]
 fn responder_handles_a_limited_number_of_requests_at_once() {
     let node = node();
@@ -81,7 +82,7 @@ fn panicking_handler_ends_only_its_own_responder() {
     assert_eq!(node.request("works", "request", PATIENCE).unwrap().payload, b"reply");
 }
 
-/// A user with these permissions, and with budgets for topics and connections.
+/// A user with the given permissions, a budget for topics, and a budget for connections.
 #[derive(Debug)]
 struct Restricted(Arc<Permissions>, Arc<MemoryBudget>, Arc<MemoryBudget>);
 

@@ -1,4 +1,4 @@
-//! Files of a single node that were restored or removed while the node was stopped: no position ever denotes two
+//! Tests of a single node whose files were restored or removed while it was stopped: a position never denotes two
 //! different records.
 
 use std::fs;
@@ -21,7 +21,7 @@ fn publish(node: &Node, texts: &[&str]) -> Position {
     texts.iter().map(|text| publisher.publish(*text).unwrap().position).last().unwrap()
 }
 
-/// The records after this position, and the notices of new epochs.
+/// Reads what topic `a` has after a position: the texts of the records, and the notices of new epochs.
 fn read(node: &Node, after: Position) -> (Vec<String>, Vec<EpochChanged>) {
     read_of(node, "a", after)
 }
@@ -40,7 +40,7 @@ fn read_of(node: &Node, topic: &str, after: Position) -> (Vec<String>, Vec<Epoch
     (texts, epochs)
 }
 
-/// Copies a directory as `cp -a` does, which keeps modification times.
+/// Copies a directory and keeps the modification times of files, as `cp -a` does.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -61,8 +61,8 @@ fn restore(from: &Path, to: &Path) {
     copy(from, to);
 }
 
-/// Publishes `1` and `2`, takes a backup, publishes `3` and `4`, and lets `restore` restore files. Returns the last
-/// position.
+/// Publishes `1` and `2`, makes a backup, publishes `3` and `4`, and calls `restore` with the backup and the data
+/// directory. Returns the folder of both, and the position of the last record.
 fn with_backup_restored_by(restore: impl Fn(&Path, &Path)) -> (tempfile::TempDir, Position) {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
@@ -81,7 +81,7 @@ fn with_backup_restored_by(restore: impl Fn(&Path, &Path)) -> (tempfile::TempDir
     (folder, last)
 }
 
-/// Checks that a subscriber that has read the lost records is informed of the loss, and receives all later records.
+/// Checks that a subscriber which has read the lost records is told of the loss, and receives all later records.
 fn assert_continues_in_new_epoch(dir: &Path, last: Position) {
     let (node, found) = open(dir);
     assert!(found[0].remarks.iter().any(|remark| remark.contains("restored from a backup")), "{found:?}");
@@ -94,7 +94,7 @@ fn assert_continues_in_new_epoch(dir: &Path, last: Position) {
     assert_eq!((changed.new_first.epoch, changed.new_first.seq), (next.epoch, 3));
     node.stop();
     drop(node);
-    // After this start, the files count as the node's own.
+    // From now on, the files count as written by this node.
     let (node, found) = open(dir);
     assert!(found[0].clean && found[0].remarks.is_empty(), "{found:?}");
     assert_eq!(publish(&node, &["6"]).epoch, next.epoch);
@@ -168,7 +168,7 @@ fn topic_recreated_under_its_name_begins_a_new_epoch() {
     }
 }
 
-/// A single node whose keys or tasks were removed must not restart without them.
+/// If the files of a single node's keys or tasks were removed, the node must not start with empty ones.
 #[test]
 fn node_refuses_keys_and_tasks_whose_files_were_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,7 +202,8 @@ fn node_refuses_keys_and_tasks_whose_files_were_removed() {
     node.tasks().unwrap();
 }
 
-/// A node that has published `1` and `2` to its durable topic.
+/// Starts a node, and publishes `1` and `2` to its durable topic `a`. Returns the node, and the position of the last
+/// record.
 fn node_with_two_records(dir: &Path) -> (Node, Position) {
     let (node, _) = open(dir);
     let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
@@ -211,8 +212,8 @@ fn node_with_two_records(dir: &Path) -> (Node, Position) {
     (node, last)
 }
 
-/// Opens the restored files. Checks that a subscriber at any of these positions is informed that the end of its epoch
-/// is unknown, at this start and at later ones.
+/// Opens the restored files several times. Checks each time that a subscriber at each of these positions is told that
+/// the end of its epoch is unknown.
 fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
     let mut next = Position::default();
     for start in 0..3 {
@@ -242,8 +243,7 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
     assert_unknown_ends(&dir, &[second, last, Position { seq: 3, ..last }]);
 }
 
-/// Another epoch existed between the epoch of the copy and the epoch after the copy was restored. The copy does not
-/// know that epoch.
+/// After the copy was made, another epoch began, which the copy does not know. Then the copy is restored.
 #[test]
 fn restored_copy_does_not_know_the_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
@@ -299,7 +299,8 @@ fn damaged_copy_reports_an_unknown_last_record() {
     }
 }
 
-/// Restores the files as `rsync -a` does: files with the same size and time stay, and others are replaced.
+/// Files are replaced as `rsync -a` does: only those whose size or time differs, here the log file and the position
+/// file.
 #[test]
 fn log_replaced_from_a_backup_has_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();
@@ -331,7 +332,7 @@ fn node_restarted_after_a_kill_knows_its_last_record() {
     let (texts, epochs) = read(&node, last);
     assert_eq!((texts, epochs[0].known_through), (vec!["3".to_owned()], Some(2)));
     assert!(next.epoch > last.epoch);
-    // A subscriber that has read further in the epoch than the files reach proves that records are lost.
+    // If a subscriber has read more records of the epoch than the files contain, records have been lost.
     let (texts, epochs) = read(&node, Position { seq: 7, ..last });
     assert_eq!((texts, epochs[0].last_seen, epochs[0].known_through), (vec!["3".to_owned()], 7, None));
 }
@@ -383,7 +384,7 @@ fn topic_without_any_record_reports_no_loss() {
     }
 }
 
-/// Puts a key and submits a task; returns the last positions of `$kv` and `$tasks`.
+/// Writes a key and submits a task. Returns the last positions of `$kv` and `$tasks`.
 fn put_and_submit(node: &Node, name: &str) -> [Position; 2] {
     let put = state::ControlCommand::Put { key: name.as_bytes(), value: b"", lease: 0 };
     block_on(node.control().unwrap().execute(&put)).unwrap();
@@ -398,8 +399,8 @@ fn positions(node: &Node) -> [Position; 2] {
     [KV, TASKS].map(|topic| node.topic(topic).unwrap().logs()[0].last())
 }
 
-/// Checks that the node continues in the epochs of the given positions. A watch that starts at such a position receives
-/// neither a record nor the notice of a new epoch.
+/// Checks that `$kv` and `$tasks` continue in the epochs of the positions `before`. A subscriber that starts at such a
+/// position receives neither a record nor the notice of a new epoch.
 fn assert_continues(dir: &Path, before: [Position; 2]) {
     let (node, _) = open(dir);
     assert_eq!(positions(&node), before);
@@ -454,12 +455,13 @@ fn keys_and_tasks_from_a_backup_begin_a_new_epoch() {
         }
         node.stop();
         drop(node);
-        // After this start, the files count as the node's own.
+        // From now on, the files count as written by this node.
         assert_continues(&dir, next);
     }
 }
 
-/// The next numbers that a node assigns: of a lease, of a lock's fencing token, of a revision, and of a task.
+/// Makes the node assign numbers, and returns them: of a lease, of a lock's fencing token, of a revision, and of a
+/// task.
 fn next_numbers(node: &Node) -> [u64; 4] {
     let control = node.control().unwrap();
     let granted = block_on(control.execute(&state::ControlCommand::Grant { ttl_ms: 60_000 })).unwrap();
@@ -516,8 +518,8 @@ fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
         node.stop();
         drop(node);
         restore(&backup.join(part), &dir.join(part));
-        // The keys or the tasks alone are older than their mark says. The operator decides to continue with the data
-        // that remains.
+        // The restored files of this part are older than its mark `.synced` says. An operator who wants to continue
+        // with them removes the mark.
         fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
         let (node, _) = open(&dir);
         let next = put_and_submit(&node, "3");
@@ -556,7 +558,7 @@ fn moved_or_killed_node_keeps_the_epoch_of_keys_and_tasks() {
     fs::rename(&dir, &moved).unwrap();
     let (node, _) = open(&moved);
     let last = put_and_submit(&node, "2");
-    // Stops the keys and tasks without writing the marks of their files, as in a node that is killed.
+    // Stop keys and tasks without writing the marks of their files, as if the node were killed.
     node.control().unwrap().stop();
     node.tasks().unwrap().stop();
     drop(node);

@@ -1,4 +1,4 @@
-//! Tasks of a node with several shards.
+//! Tests of tasks on a node with several shards.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn tasks_survive_a_restart_only_with_the_same_shard_count() {
     }
 }
 
-/// The worker's connection ends before the worker receives the message that it is drained.
+/// A draining worker's connection ends before the worker has received the message that it is drained.
 #[test]
 fn worker_that_attaches_again_learns_that_it_is_drained() {
     for shards in [1, 3] {

@@ -1,4 +1,4 @@
-//! Simulated order books are the same in every node, without missing records.
+//! Tests that subscribers of simulated order books miss no record, and that a book is the same in every node.
 
 use dunlin::topic::Reducer;
 use dunlin::topic::{ReducerConfig, Start, Subscribe, SubscribeOptions, TopicConfig};

@@ -1,4 +1,4 @@
-//! Regions of a world, and their topics.
+//! Tests of the regions of a world, and of the regions' topics.
 
 use dunlin::space::behaviour::{Flock, RandomWalk};
 use dunlin::space::curve::{Curve, MortonCurve};
@@ -37,7 +37,7 @@ fn ghost_strip_narrower_than_the_sight_radius_is_refused() {
     let refused = begin(9.0, &regions).unwrap_err();
     assert!(matches!(&refused, HostError::Strip(error) if error.width_min == 10.0), "{refused}");
     begin(10.0, &regions).unwrap();
-    // A world of one region has no borders.
+    // A world of one region has no borders, so that the strip cannot be too narrow.
     begin(9.0, &[REGION]).unwrap();
 }
 
@@ -75,7 +75,7 @@ fn region_keeps_the_topic_that_was_prepared_for_it() {
     );
 }
 
-/// The memory of the node is full for a while.
+/// For some time, the node has no memory for records.
 #[test]
 fn topic_of_a_region_recovers_after_refused_records() {
     let node = node();
@@ -109,7 +109,7 @@ fn topic_of_a_region_recovers_after_refused_records() {
     assert!(is_equal(&host), "later records follow the state");
 }
 
-/// A client deletes the topic of a region, which may be paused.
+/// A client deletes the topic of a region, while the region runs ticks and while it does not.
 #[test]
 fn deleted_topic_of_a_region_returns_with_its_state() {
     let node = node();
@@ -138,7 +138,7 @@ fn deleted_topic_of_a_region_returns_with_its_state() {
         let before = epoch_and_checksum().0;
         node.delete_topic(&name).unwrap();
         assert!(all(&mut watcher).contains(&format!("{name} deleted")), "the watcher receives the end");
-        // An entity that no tick has published yet.
+        // Add an entity. In the paused round, no tick publishes it before the topic is restored.
         host.spawn(&Entity::at(if paused { 8 } else { 9 }, [2.0; 3])).unwrap();
         if !paused {
             tick(&mut host);
@@ -193,7 +193,7 @@ fn spawn_error_names_an_invalid_position_or_id() {
     );
 }
 
-/// Delivers messages between two hosts until there are none left.
+/// Delivers messages between the two hosts until none is left.
 fn exchange(hosts: &mut [Host<3, RandomWalk>; 2], now_ns: u64) {
     loop {
         let outputs = hosts.each_mut().map(Host::take_output);
@@ -206,8 +206,8 @@ fn exchange(hosts: &mut [Host<3, RandomWalk>; 2], now_ns: u64) {
     }
 }
 
-/// The entity was in the other region for a while, and has returned. When that region is asked about the id, it reports
-/// this same entity.
+/// An entity was in the other region for some time, and has returned. If that region is asked about the entity's id, it
+/// means the same entity, not a duplicate.
 #[test]
 fn entity_that_returned_to_its_region_is_no_duplicate() {
     let regions = [RegionId(1), RegionId(2)];
@@ -233,7 +233,7 @@ fn entity_that_returned_to_its_region_is_no_duplicate() {
     for (id, at) in [(stays, own.first()), (goes, own.last())] {
         hosts[0].spawn(&Entity::at(id.0, *at.unwrap())).unwrap();
     }
-    // The border moves away and back. The second entity changes its region with the border.
+    // The border moves away and back. The entity `goes` changes its region each time.
     for (version, at) in [(2, cut), (3, border)] {
         let partition = Partition::of(3, version, vec![(0, regions[0]), (at, regions[1])]).unwrap();
         for tick in 0..200 {

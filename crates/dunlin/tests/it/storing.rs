@@ -1,4 +1,4 @@
-//! The storing thread and publishers, which also store their own records, write to the same log.
+//! Tests of logs to which both the storing thread and publishers, which may store their own records, write.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ use dunlin_wait::{PATIENCE, until};
 
 use crate::publishing_tasks::{stage, submit};
 
-/// A disk with a gate for each topic. While the gate is shut, writes to the topic's logs wait.
+/// A disk with a gate for each topic. While a topic's gate is shut, writes to the topic's logs wait.
 #[derive(Debug, Clone)]
 struct GatedDisk {
     disk: FakeDisk,
@@ -23,7 +23,7 @@ struct GatedDisk {
 
 #[derive(Debug, Default)]
 struct Gates {
-    /// The topics whose gates are shut. Topics are numbered in the order of creation.
+    /// The numbers of the topics whose gates are shut. Topics are numbered in the order of their creation.
     shut: BTreeSet<u64>,
     waiting_topic: Option<u64>,
 }
@@ -35,7 +35,7 @@ struct GatedFile {
     disk: GatedDisk,
 }
 
-/// Opens all gates at the end of a test, because a node that stops waits for its writes.
+/// Opens all gates when a test ends, because a node that stops waits until its records are written.
 struct OpenAtEnd(GatedDisk);
 
 impl Drop for OpenAtEnd {
@@ -59,7 +59,7 @@ impl GatedDisk {
         self.gates.1.notify_all();
     }
 
-    /// Blocks until a write to the topic has arrived at the gate.
+    /// Waits until a thread that writes to the topic waits at the topic's gate.
     fn wait_for(&self, topic: u64) {
         let gates = self.gates.0.lock().unwrap();
         let elsewhere = |gates: &mut Gates| gates.waiting_topic != Some(topic);
@@ -139,7 +139,7 @@ impl DiskFile for GatedFile {
     }
 }
 
-/// A node with topics `1`, `2`, ….
+/// Starts a node with durable topics that are named `1`, `2` and so on.
 fn node(disk: &GatedDisk, topics: u64) -> Node {
     let (node, _) = Node::open(Config::default(), Arc::new(disk.clone()), &PathBuf::from("/data")).unwrap();
     let durable = DurableOptions { memory_bytes: 64 << 10, ..DurableOptions::default() };
@@ -156,7 +156,8 @@ fn reader(node: &Node, topic: &str) -> Subscriber {
     node.subscribe(topic, &options).unwrap()
 }
 
-/// Reads the available records and checks that they are consecutive. Returns the last sequence number.
+/// Reads all available records, and checks that they follow one another, beginning with `next`. Returns the last
+/// sequence number.
 fn read(subscriber: &mut Subscriber, next: u64) -> u64 {
     let mut last = next - 1;
     while let Some(event) = subscriber.try_next().unwrap() {
@@ -185,8 +186,8 @@ fn flush_stores_records_during_another_topics_slow_sync() {
     disk.shut(&[2, 3]);
     publishers[2].send(&record).unwrap();
     disk.wait_for(3);
-    // More than one segment of topic 1 waits to be written when the thread visits the topic. The thread writes these
-    // segments and then waits at topic 2.
+    // Send more than one segment to topic 1 before the thread visits this topic. The thread then writes these segments,
+    // and waits at the gate of topic 2.
     (0..300).for_each(|_| publishers[0].send(&record).unwrap());
     publishers[1].send(&record).unwrap();
     disk.open_gate(3);
@@ -260,7 +261,7 @@ fn tasks_with_unsynced_records_delay_no_other_task() {
     node.publisher("1").unwrap().publish(b"0").unwrap();
     let _open = OpenAtEnd(disk.clone());
     disk.shut(&[1]);
-    // One wait for each of these tasks would take longer than the test's patience.
+    // If the node waited for each of these tasks separately, the test would time out.
     let pending: Vec<u64> = (0..200).map(|_| submit(&node, "1", b"1")).collect();
     disk.wait_for(1);
     let other = submit(&node, "free", b"2");

@@ -5,7 +5,7 @@ use dunlin::topic::{
 
 use crate::{from_earliest, node};
 
-/// The configuration of a topic that retains some hundred records of 100 bytes.
+/// The configuration of a topic that retains some hundred records of 100 bytes each.
 fn short_retention() -> TopicConfig {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     TopicConfig { retention, ..TopicConfig::default() }

@@ -1,4 +1,4 @@
-//! Events of tasks at the nodes of a cluster.
+//! Tests of the topic of task events at the nodes of a cluster.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use dunlin::topic::{Event, Position, Start, Subscribe, SubscribeError, Subscribe
 use dunlin::{Config, Node, TASKS, Tasks, TasksLimits, block_on};
 use dunlin_wait::{Deadline, PATIENCE, POLL, until};
 
-/// The running nodes, which reach each other.
+/// The running nodes. Each node reaches all others.
 type Network = Arc<RwLock<BTreeMap<u64, Weak<Tasks>>>>;
 
 struct TestTransport(Network);
@@ -26,7 +26,8 @@ impl Transport for TestTransport {
             let tasks = network.read().unwrap().get(&to).and_then(Weak::upgrade);
             let tasks = tasks.ok_or(io::ErrorKind::NotConnected)?;
             let response = tasks.receive(request).await;
-            // Another thread drops the tasks, because their own threads may hold the last reference.
+            // Drop the reference on another thread: it may be the last one, and the tasks' own threads must not drop
+            // the tasks.
             std::thread::spawn(move || drop(tasks));
             response
         })
@@ -46,7 +47,7 @@ fn start(network: &Network, id: u64, disk: &Arc<dyn Disk>) -> Node {
                 assert!(node.set_tasks(tasks));
                 return node;
             }
-            // A stopped node may still be handling a request, and keeps its log locked until then.
+            // The node may still be handling a request from before its stop. Its log stays locked until then.
             Err(error) if error.to_string().contains("is being written") => {
                 deadline.check("the node's log is free");
             }
@@ -60,8 +61,8 @@ fn last(node: &Node) -> Position {
     node.topic(TASKS).unwrap().logs()[0].last()
 }
 
-/// Before the node has applied its log, the topic is in no epoch. A subscription that began then would report a new
-/// epoch, and receive old events as new ones.
+/// Before the node has applied its log, the topic of task events has no epoch. A subscriber that began then would
+/// receive the notice of a new epoch later, and old events as new ones.
 #[test]
 fn task_events_start_after_a_restarted_node_applies_its_log() {
     let network = Network::default();
@@ -84,7 +85,7 @@ fn task_events_start_after_a_restarted_node_applies_its_log() {
     nodes.iter().for_each(Node::stop);
     drop(nodes);
 
-    // Without the other node, the node has no majority and does not apply its log.
+    // Start one node without the other. It has no majority, and does not apply its log.
     let node = start(&network, 1, &disks[0]);
     assert_eq!(last(&node).epoch, 0, "nothing is applied yet");
     let subscribe =

@@ -1,4 +1,5 @@
-//! Damaged or removed topic files: the subjects stay reserved, and the records stay until the topic is deleted.
+//! Tests of topics whose files are damaged or were removed: their subjects stay reserved, and their records are kept
+//! until the topic is deleted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ fn durable() -> TopicConfig {
     }
 }
 
-/// Creates a topic with three records in a directory. Returns the text of its topic file.
+/// Creates a topic `a` with three records in a data directory. Returns the text of the topic's file.
 fn write_topic(dir: &Path) -> String {
     let (node, _) = open(dir);
     node.create_topic("a", durable(), false).unwrap();
@@ -38,7 +39,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Checks that the topic is refused for a reason with this word, and that its subjects stay reserved.
+/// Checks that topic `a` is not open, for a reason that contains `reason`, and that its subjects stay reserved.
 fn assert_refused(node: &Node, reason: &str) {
     let refused = node.refused_topics();
     assert_eq!(refused.len(), 1, "{refused:?}");
@@ -67,7 +68,7 @@ fn damaged_topic_file_is_reported_with_its_topic_name() {
         assert!(node.create_topic("b.x", TopicConfig::default(), false).is_ok());
         node.stop();
     }
-    // Older versions wrote no checksum.
+    // A file without a checksum is accepted, because older versions wrote none.
     let older: Vec<_> = text.lines().filter(|line| !line.starts_with("checksum ")).collect();
     std::fs::write(&file, older.join("\n") + "\n").unwrap();
     let (_, found) = open(folder.path());
@@ -76,7 +77,7 @@ fn damaged_topic_file_is_reported_with_its_topic_name() {
 
 #[test]
 fn invisible_characters_are_allowed_in_old_topic_names_only() {
-    // Release 0.1.0 allowed this character.
+    // Release 0.1.0 allowed this invisible character in topic names.
     let old = "a\u{3164}";
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let text = write_topic(folder.path());
@@ -108,7 +109,7 @@ fn topic_without_its_file_is_refused_but_its_log_is_kept() {
     let (node, found) = open(folder.path());
     assert!(found.len() == 1 && found[0].refused.is_some(), "{found:?}");
     assert_refused(&node, "missing");
-    // A new topic must not use the number of the damaged topic.
+    // A new topic must not get the number of the topic whose file is missing.
     node.create_topic("new", TopicConfig { pattern: None, ..durable() }, false).unwrap();
     node.stop();
     drop(node);
@@ -155,7 +156,7 @@ fn interrupted_deletion_is_finished_at_the_next_start() {
     write_topic(folder.path());
     let (topics, logs) = (folder.path().join("topics"), folder.path().join("logs"));
     std::fs::rename(topics.join("00000001.topic"), topics.join("00000001.deleted")).unwrap();
-    // A creation that was not completed leaves a log without records.
+    // Add a log without records, which the interrupted creation of another topic could have left behind.
     std::fs::create_dir(logs.join("00000002-0")).unwrap();
     let (node, found) = open(folder.path());
     assert!(found.is_empty() && node.refused_topics().is_empty(), "{found:?}");

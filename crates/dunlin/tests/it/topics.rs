@@ -29,7 +29,7 @@ fn resuming_subscriber_creates_no_topic() {
     let pattern = Pattern::parse("a.b").unwrap();
     let selected = node.select(&pattern, Start::Latest, MissingTopicPolicy::Await, NewLogs::new).unwrap();
     assert!(selected.logs.is_empty() && node.topics(None, "", 10).topics.is_empty());
-    // The topic is recreated with its previous configuration, and the subscriber receives its logs.
+    // Another caller creates the topic, and the waiting subscriber receives its logs.
     node.create_topic("a.b", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
     assert_eq!(selected.newcomers.unwrap().take().len(), 2);
 }
@@ -184,7 +184,7 @@ fn topic_over_topics_max_is_refused() {
     assert_eq!(refused, Some(TopicError::Limit { limit: "topics_max", value: 1 }));
 }
 
-/// Keys, tasks and the node's report have topics of their own, which are created at the first use.
+/// Keys, tasks and the node's status have topics of their own, which are created at the first use.
 #[test]
 fn topics_of_keys_and_tasks_are_created_beyond_topics_max() {
     let mut config = Config::default();
@@ -269,7 +269,7 @@ fn start_position_is_valid_for_a_pattern_of_one_log() {
         assert_eq!(all(&mut subscriber), ["orders.eu=2"], "{pattern}");
     }
     assert_eq!(topic.logs().len(), 1);
-    // Another topic may be created, in whose log the same positions mean other records.
+    // Another topic may be created that matches `>`. In its log, the same positions would denote other records.
     assert!(matches!(node.subscribe(">", &after).err(), Some(SubscribeError::ManyLogs { logs: 2, .. })));
 }
 

@@ -5,7 +5,7 @@
 
 use dunlin_tasks::{AttemptFailure, TaskEvent, TaskEventKind};
 
-/// The quoted name of a tenant. Invalid UTF-8 becomes `U+FFFD`.
+/// The name of a tenant as a JSON string, with quotes. Invalid UTF-8 becomes `U+FFFD`.
 pub(super) fn quoted(name: &[u8]) -> String {
     let mut out = String::from("\"");
     for char in String::from_utf8_lossy(name).chars() {
@@ -20,7 +20,7 @@ pub(super) fn quoted(name: &[u8]) -> String {
     out
 }
 
-/// Appends an event; `tenant` is a quoted name.
+/// Appends an event as a JSON object. `tenant` is the result of [`quoted`].
 pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event: &TaskEvent) {
     out.push_str("{\"task\":\"");
     push_hex(out, event.task);
@@ -32,7 +32,7 @@ pub(super) fn write_event(out: &mut String, tenant: &str, at_unix_ms: u64, event
     out.push('}');
 }
 
-/// Appends the name of the event and its fields. The name's opening quote was already written.
+/// Appends the name and the fields of an event. The caller has already written the quote that opens the name.
 fn write_kind(out: &mut String, kind: &TaskEventKind) {
     match *kind {
         TaskEventKind::Submitted => out.push_str("submitted\""),

@@ -1,4 +1,4 @@
-//! A durable topic that the cluster deleted and recreated while its owner was away.
+//! Tests of a durable topic that the cluster deletes and creates again while its owner is away.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn old_records_of_a_recreated_topic_are_kept_but_not_delivered() {
     assert_eq!(next_events(&mut subscriber, 1), ["anew"]);
     publish(&cluster.node(3), "t", "through it");
     assert_eq!(next_events(&mut subscriber, 1), ["through it"]);
-    // The deletion of the new topic does not affect the old one.
+    // Deleting the new topic must not affect the old one on disk.
     cluster.node(2).delete_topic("t").unwrap();
     until("it is gone", || cluster.node(3).topic("t").is_none());
     cluster.node(3).stop();

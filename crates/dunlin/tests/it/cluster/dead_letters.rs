@@ -1,12 +1,13 @@
-//! Dead letters whose topic belongs to another node.
+//! Tests of dead letters whose topic belongs to another node than the group's topic.
 
 use dunlin::topic::ReducerError;
 use dunlin::{WorkEvent, WorkMember, WorkOptions};
 
 use super::*;
 
-/// A group at node 1 with one failed attempt for each record. Node 2 owns the topic of the dead letters. The test
-/// responds to the letters itself until [`deliver_letters`](FailedGroup::deliver_letters).
+/// A group at node 1 whose records have all failed after one attempt. Node 2 owns the topic for dead letters. Until a
+/// test calls [`deliver_letters`](FailedGroup::deliver_letters), the letters do not arrive there, and the test responds
+/// to them.
 struct FailedGroup {
     cluster: TestCluster,
     member: WorkMember,
@@ -37,7 +38,7 @@ impl FailedGroup {
         FailedGroup { cluster, member }
     }
 
-    /// Waits until the group has sent this number of letters.
+    /// Waits until the group has sent `N` letters, and returns them.
     fn captured_letters<const N: usize>(&self) -> [InFlightBatch; N] {
         let mut letters = Vec::new();
         until("the letters are sent", || {
@@ -48,14 +49,14 @@ impl FailedGroup {
         letters.try_into().unwrap()
     }
 
-    /// Delivers these letters, and from now on also later ones.
+    /// Delivers `letters` to node 2. Later letters are delivered, too.
     fn deliver_letters(&self, letters: impl IntoIterator<Item = InFlightBatch>) {
         *self.cluster.hub.captured.lock().unwrap() = None;
         let hub = Arc::downgrade(&self.cluster.hub);
         letters.into_iter().for_each(|letter| deliver(&hub, 1, 2, letter));
     }
 
-    /// Appends a letter at the owner without a response.
+    /// Appends a letter at node 2, but does not respond to the group.
     fn append_without_response(&self, letter: &InFlightBatch) {
         let append = BatchAppend {
             batch: CheckedBatch::check(&letter.frames, letter.count, 1 << 20).unwrap(),
@@ -80,7 +81,7 @@ impl FailedGroup {
         });
     }
 
-    /// The payloads of all stored letters.
+    /// The payloads of all letters that node 2 has stored.
     fn stored_letters(&self) -> Vec<String> {
         let count = self.dead_topic().logs()[0].last().seq as usize;
         let mut subscriber = self.cluster.node(2).subscribe("dead.jobs", &from(Start::Earliest)).unwrap();
@@ -182,7 +183,7 @@ impl Wake for WakeCount {
 fn outcome_of_publishing_a_dead_letter_wakes_housekeeping() {
     let group = FailedGroup::of(&["1"]);
     let mut letters = Vec::new();
-    // The group has done nothing since it sent the letter.
+    // Wait without an operation of the group, which would take the letter's outcome.
     until("the letter is sent", || {
         letters.append(group.cluster.hub.captured.lock().unwrap().as_mut().unwrap());
         !letters.is_empty()
@@ -215,7 +216,7 @@ fn no_newer_record_is_sent_in_place_of_a_lost_dead_letter() {
     let group = FailedGroup::of(&["1"]);
     let [letter] = group.captured_letters();
     letter.complete(Err(full()));
-    // The next owner has none of the topic's records, so it numbers new records from 1.
+    // The next owner has none of the topic's records, so that it numbers new records from 1 again.
     let cluster = &group.cluster;
     let state = cluster.hub.state.lock().unwrap().clone();
     let now = state.placement(b"jobs").unwrap();

@@ -1,11 +1,11 @@
-//! Topics that are deleted while a node cannot be reached.
+//! Tests of topics that are deleted while a node is unreachable or has not learned of the deletion yet.
 
 use dunlin::ShareOptions;
 use dunlin::topic::{RecordMeta, SubscribeError};
 
 use super::*;
 
-/// Publishes a record at a node on another thread. The returned receiver receives the outcome.
+/// Publishes a record to topic `t` on another thread. Returns a receiver of the outcome.
 fn spawn_publish(node: Node, mark: Option<ProducerMark>) -> mpsc::Receiver<Result<Position, PublishError>> {
     let (send, outcomes) = mpsc::channel();
     thread::spawn(move || {
@@ -63,7 +63,7 @@ fn late_deletion_notice_does_not_delete_a_recreated_topic() {
     });
     let is_deleted = || cluster.hub.state.lock().unwrap().placement(b"t").is_none();
     until("the topic is deleted", is_deleted);
-    // In the meantime, other topics continue to work.
+    // Meanwhile, other topics work as usual.
     for _ in 0..100 {
         publish(&cluster.node(1), "other", "x");
     }
@@ -74,7 +74,7 @@ fn late_deletion_notice_does_not_delete_a_recreated_topic() {
     assert_eq!(cluster.node(2).topic("t").unwrap().logs()[0].last(), position);
 }
 
-/// Delivers all changes that were held back from a node.
+/// Delivers all changes of the agreed state that were held back from the node `id`.
 fn deliver_held_changes(cluster: &TestCluster, id: u64) {
     let mut held_changes = cluster.hub.held_changes.lock().unwrap();
     for change in held_changes.remove(&id).unwrap() {
@@ -102,7 +102,7 @@ fn node_that_missed_a_deletion_serves_the_recreated_topic() {
     assert_eq!(next_events(&mut subscriber, 2), ["anew", "through it"]);
 }
 
-/// The owner knows earlier than the member's node that the topic was deleted and created again.
+/// The topic was deleted, and created again with more partitions. The owner knows that, but the member's node does not.
 #[test]
 fn record_of_an_unknown_partition_ends_a_group_membership() {
     let cluster = TestCluster::of(2);

@@ -1,5 +1,5 @@
-//! The order of one publisher's records while their topic moves: an earlier record stays before later records, even if
-//! it was already sent to the previous owner.
+//! Tests of the order of one publisher's records while their topic moves. Earlier records stay before later ones, even
+//! if they were already sent to the previous owner.
 
 use dunlin::topic::{AckLevel, AckProgress, Draft, Payload, Receipt, RecordMeta};
 
@@ -18,7 +18,7 @@ fn absent_owner_delays_no_publisher_to_another_owner() {
     );
     cluster.create_topic_at(2, "a");
     cluster.create_topic_at(3, "b");
-    // Records for node 2 stay on their way.
+    // Hold back all records from node 1 to node 2.
     cluster.hub.in_transit.lock().unwrap().insert((1, 2));
     let topic = cluster.node(1).topic("a").unwrap();
     let append = || {
@@ -32,7 +32,7 @@ fn absent_owner_delays_no_publisher_to_another_owner() {
     until("there is room for node 2 again", || append().is_ok());
 }
 
-/// Publishes without waiting for the outcome, as a protocol without acknowledgements or with pipelining does.
+/// Publishes a record without waiting for its outcome, as a protocol with pipelining or without acknowledgements does.
 fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     let topic = node.topic("t").unwrap();
     let meta = RecordMeta::default();
@@ -56,8 +56,9 @@ fn send(node: &Node, text: &str, mark: Option<ProducerMark>) -> Receipt {
     topic.append_batch(now_ns(), append).unwrap()
 }
 
-/// Returns the records that a publisher at node 1 sent before and after its topic moved from node 2 to `to`. When node
-/// 1 learns of the new owner, some records that it sent to node 2 have not arrived there.
+/// A publisher at node 1 sends records before and after its topic moves from node 2 to the node `to`. When node 1
+/// learns of the new owner, the earlier records have not arrived at node 2. Returns all records in the order in which a
+/// subscriber receives them.
 fn records_around_a_move(to: u64, has_producer: bool) -> Vec<String> {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(2, "t");
@@ -96,16 +97,17 @@ fn records_around_a_move(to: u64, has_producer: bool) -> Vec<String> {
 #[test]
 fn moved_topic_keeps_the_order_of_records_in_flight() {
     let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
-    // The topic moves once to a third node, and once to the publisher's own node.
+    // The topic moves to a third node, and to the publisher's own node.
     for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {
         let all = records_around_a_move(to, has_producer);
         assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");
     }
 }
 
-/// A relay that was used for a deleted topic refuses all further records of its flight. Records for a new topic of the
-/// same name therefore have to use a new relay. While a flight lasts, a new record must wait: if it joined the flight,
-/// the flight would never end under a constant load.
+/// A relay (the link that forwards one topic's batches) that served a deleted topic refuses all further records of its
+/// flight. A flight is a series of batches that are on their way at the same time. Records for a new topic with the
+/// same name therefore have to use a new relay. While the flight lasts, a new record must wait. If it joined the
+/// flight, the flight would never end under a constant load.
 #[test]
 fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
     let cluster = TestCluster::of(2);
@@ -121,8 +123,7 @@ fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
     let number = first.flight;
     assert_eq!(second.flight, number);
     first.complete(Err(PublishError::Closed));
-    // The second record is unanswered, so that the flight continues. A new record either leaves at once or waits until
-    // the flight has ended.
+    // The second record has no response yet, so the flight is not over. The new record must not be sent before it is.
     send(&node, "3", None);
     assert!(captured().is_empty(), "the relay would refuse the record");
     second.complete(Err(PublishError::Closed));

@@ -1,8 +1,9 @@
-//! A node without the records of agreed topics: its disk was lost, or the cluster was restored from a backup.
+//! Tests of a node that lacks the records of topics which the cluster knows: the node's disk was lost, or the cluster
+//! was restored from a backup.
 
 use super::*;
 
-/// Waits until a node that is started afterwards begins epochs later than `epoch`.
+/// Waits until any node that is started afterwards begins with later epochs than `epoch`.
 fn until_later_epochs(epoch: u32) {
     const BEGIN_NS: u64 = 1_735_689_600_000_000_000;
     until("later epochs", || (now_ns() - BEGIN_NS) / 100_000_000 >= u64::from(epoch));
@@ -33,7 +34,7 @@ fn durable_topic_without_its_records_begins_a_new_epoch() {
     }
 }
 
-/// The restored cluster does not know that the topic moved after the backup.
+/// The topic moved after the backup, so that the restored cluster does not know the topic's last epoch.
 #[test]
 fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
     let cluster = TestCluster::of(2);

@@ -1,4 +1,4 @@
-//! States of topics that other nodes own.
+//! Tests of state topics whose state is copied to other nodes than the owner.
 
 use dunlin::topic::{Draft, OnGap, ReducerConfig};
 
@@ -21,7 +21,7 @@ fn create_stateful_topic_at(cluster: &TestCluster, id: u64, name: &str) {
 
 fn set(node: &Node, topic: &str, key: u64, value: u64) {
     let (key, value) = (key.to_le_bytes(), value.to_le_bytes());
-    // If the owner's lease ended while the machine was busy, the owner appends nothing until it has another lease.
+    // If the machine was so busy that the owner's lease ended, the owner appends nothing until it has another lease.
     until("an owner appends the record", || {
         let mut draft = Draft::from(&value);
         draft.meta.key = Some(&key);
@@ -34,7 +34,8 @@ fn set(node: &Node, topic: &str, key: u64, value: u64) {
     });
 }
 
-/// The position, number of keys and checksum of a node's state; `None` if the node has no state.
+/// The state of a topic at the node `id`: its position, its number of keys, and its checksum. `None` if the node has no
+/// state.
 fn state(cluster: &TestCluster, id: u64, topic: &str) -> Option<(Position, u64, u64)> {
     let log = Arc::clone(&cluster.node(id).topic(topic).unwrap().logs()[0]);
     let (at, info) = log.state_info().unwrap();
@@ -53,7 +54,7 @@ fn lost_owner_is_replaced_by_a_node_that_has_the_state() {
     });
     cluster.cut(1);
     cluster.end_lease(1);
-    // Publishes at this node, which has none of the topic's records.
+    // Publish at node 2, which has none of the topic's records. Node 3 has the state.
     set(&cluster.node(2), "t", 99, 99);
     assert_eq!(cluster.owner("t").0, 3);
     let (_, keys, _) = state(&cluster, 3, "t").unwrap();
@@ -78,7 +79,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
         match random_below(4) {
             0 => {
                 let to = 1 + random_below(3);
-                // The move is refused if node `to` has not become a member again yet.
+                // Ignore the error: the node `to` may not be a member again yet.
                 let _ = cluster.ownership(1).move_topic("t", to);
             }
             1 => {
@@ -86,7 +87,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
                 cluster.cut(cut_node.unwrap());
             }
             2 => drop(readers.remove(&(1 + random_below(3)))),
-            // Sleep so long that mirrors without subscribers may be dropped.
+            // Sleep: in up to 300 ms, mirrors without subscribers may be dropped.
             _ => thread::sleep(Duration::from_millis(random_below(300))),
         }
         for _ in 0..random_below(30) {

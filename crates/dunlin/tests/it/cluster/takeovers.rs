@@ -1,11 +1,11 @@
-//! Subscribers that wait for their mirror while the topic moves.
+//! Tests of subscribers and publishers that wait while a topic moves to another owner, or until it is known.
 
 use dunlin::topic::{ConfigError, ReducerConfig, ReliableOptions, Retention};
 use dunlin::{JoinError, TopicError, WorkEvent, WorkOptions, block_on};
 
 use super::*;
 
-/// Time limits that are longer than any test takes.
+/// Limits with waiting times that are longer than any test takes.
 fn long_limits() -> OwnershipLimits {
     let long = Duration::from_secs(600);
     OwnershipLimits {
@@ -16,7 +16,7 @@ fn long_limits() -> OwnershipLimits {
     }
 }
 
-/// Subscribes on another thread.
+/// Subscribes to the topic `t` on another thread. Returns a receiver of the subscriber.
 fn spawn_subscribe(cluster: &TestCluster, id: u64, start: Start) -> mpsc::Receiver<Subscriber> {
     let (node, (send, receive)) = (cluster.node(id), mpsc::channel());
     thread::spawn(move || drop(send.send(node.subscribe("t", &from(start)).unwrap())));
@@ -60,7 +60,8 @@ fn next_owner_does_not_wait_for_a_dead_owner() {
     cluster.until_owned_by("t", 2);
 }
 
-/// Without a check, the cluster would agree on a topic that no node can open, and the topic's name could not be used.
+/// If the node did not check the reducer, the cluster would agree on a topic that no node can open, and the topic's
+/// name could not be used any more.
 #[test]
 fn topic_with_an_invalid_reducer_leaves_its_name_free() {
     let cluster = TestCluster::with(2, long_limits());
@@ -97,7 +98,8 @@ fn publish_waits_until_the_topic_of_its_subject_is_known() {
         let outcome = node.publisher("a.x").and_then(|mut publisher| publisher.publish("early"));
         send.send(outcome.map(|receipt| receipt.position.seq).map_err(|error| error.to_string())).unwrap();
     });
-    // The subscriber has learned that another topic owns the subject.
+    // The cluster has told node 2 that another topic owns the subject. The publisher must wait until node 2 knows that
+    // topic.
     let early = receive.recv_timeout(Duration::from_millis(100));
     assert!(early.is_err(), "{early:?}");
     let held_changes = cluster.hub.held_changes.lock().unwrap().remove(&2).unwrap();
@@ -105,7 +107,7 @@ fn publish_waits_until_the_topic_of_its_subject_is_known() {
     assert_eq!(receive.recv_timeout(PATIENCE).unwrap(), Ok(1));
 }
 
-/// The node has a limited number of threads that wait.
+/// The node has only a limited number of threads that may block, and other operations need them, too.
 #[test]
 fn waiting_dead_letter_occupies_only_one_thread() {
     let cluster = TestCluster::with(2, long_limits());

@@ -81,7 +81,7 @@ fn watch_resumes_after_a_revision_or_reports_a_gap() {
 #[test]
 fn keys_can_be_used_when_file_descriptors_are_free_again() {
     let disk = Arc::new(FakeDisk::new(8));
-    // At the first start, the node has no keys yet.
+    // In the first round, the node has no keys on disk yet.
     for revision in 1..=2 {
         disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
         let node = Node::open(Config::default(), disk.clone(), std::path::Path::new("/data")).unwrap().0;
@@ -159,7 +159,8 @@ fn node_without_a_data_directory_restarts_with_a_later_epoch() {
     assert!(epoch() > first);
 }
 
-/// A holder that does not notice the restart must not renew, use or release another client's lock.
+/// After the restart, another client holds the lock. The previous holder, which has not noticed the restart, must not
+/// renew, use or release that client's lease and lock.
 #[test]
 fn restart_without_a_data_directory_reuses_no_lease_number() {
     let old = {
@@ -252,7 +253,7 @@ fn lock_wait_does_not_requeue_a_lease_that_left_the_queue() {
     block_on(control.acquire(b"gate", holder, b"")).unwrap();
     let leaver = grant(control, 60_000);
     let mut wait = pin!(control.acquire(b"gate", leaver, b""));
-    // Polled once, the wait has requested the lock, but has not seen the response.
+    // After one poll, the lock was requested, but the wait has not seen the response.
     assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     until("the lease is in the queue", || {
         control.with(|state| state.lease(leaver).unwrap().waits).unwrap() == 1

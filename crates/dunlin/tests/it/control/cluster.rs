@@ -1,4 +1,4 @@
-//! Tests of keys, leases and locks on several nodes, of which one leads.
+//! Tests of keys, leases and locks in a cluster of several nodes.
 
 use std::time::{Duration, Instant};
 
@@ -58,11 +58,11 @@ fn isolated_node_refuses_commands_and_serves_only_stale_reads() {
     until("the cluster responds again", || block_on(cluster.control(cut).execute(&put("a", "3"))).is_ok());
 }
 
-/// On a node without a majority, the watch must not wait for as long as `answer_ms_max`.
+/// A node without a majority must open the watch soon, without waiting for `answer_ms_max`.
 #[test]
 fn watch_from_a_future_revision_opens_without_a_majority() {
     let mut limits = limits();
-    // The limit is longer than a test may take.
+    // Make the limit longer than a test may take.
     limits.raft.answer_ms_max = 3_600_000;
     let cluster = TestCluster::of(3, limits);
     block_on(cluster.control(1).execute(&put("a", "1"))).unwrap();
@@ -81,18 +81,20 @@ fn watch_from_a_future_revision_opens_without_a_majority() {
     assert!(watch.until(|seen| !seen.is_empty())[0].ends_with("a=3"), "{:?}", watch.seen);
 }
 
-/// A new leader must not count time before its term as time in which a lease was not renewed.
+/// A new leader cannot know whether a lease was renewed before the leader's term. It must not count this time as time
+/// without renewal.
 #[test]
 fn lease_does_not_end_early_under_a_new_leader() {
-    // On a slow machine, an election takes longer than a short lease.
+    // On a slow machine, an election takes longer than a short lease lasts. Then try a longer lease.
     assert!([2_000, 10_000, 40_000].into_iter().any(check_lease_under_new_leader));
 }
 
-/// Whether another node led before the lease's time to live had passed, and so could have ended the lease too early.
+/// Checks that a lease does not end early under a new leader. Returns `false`, without a check, if the lease was over
+/// before another node led.
 fn check_lease_under_new_leader(ttl_ms: u64) -> bool {
     let mut cluster = TestCluster::of(3, limits());
     let old = cluster.leader();
-    // The term must be older than the lease.
+    // Wait, so that the leader's term is older than the lease's time to live.
     std::thread::sleep(Duration::from_millis(ttl_ms * 5 / 4));
     let lease = grant(cluster.control(old), ttl_ms);
     let put = ControlCommand::Put { key: b"mine", value: b"1", lease };
@@ -114,7 +116,7 @@ fn check_lease_under_new_leader(ttl_ms: u64) -> bool {
             cluster.control(leader).read(Consistency::Linearizable, |state| state.get(b"mine").is_some()),
         )
     };
-    // Counts only reads within the lease's time to live.
+    // Count the reads that succeed while the lease must still exist.
     let mut reads = 0;
     loop {
         let is_present = is_there(&cluster);
@@ -131,8 +133,8 @@ fn check_lease_under_new_leader(ttl_ms: u64) -> bool {
     reads > 0
 }
 
-/// Returns the changes that a watch receives at one node. This node was unreachable until the other nodes had removed
-/// the log entries that it lacks.
+/// Returns the changes that a watch receives at a node which was unreachable for some time. Meanwhile, the other nodes
+/// have removed the log entries that this node lacks, so that it receives a snapshot.
 fn changes_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;
@@ -187,8 +189,8 @@ fn epoch(cluster: &TestCluster, id: u64) -> u32 {
     block_on(cluster.control(id).epoch()).unwrap()
 }
 
-/// A restarted leader that has not applied its log must not begin a new epoch, which would end all watches and drop
-/// all history.
+/// If a restarted leader that has not applied its log began a new epoch, all watches would end and all history would be
+/// dropped.
 #[test]
 fn restarted_cluster_keeps_its_epoch_and_history() {
     let mut cluster = TestCluster::of(3, limits());
@@ -197,7 +199,7 @@ fn restarted_cluster_keeps_its_epoch_and_history() {
     for round in 1..=4_u64 {
         (1..=3).for_each(|id| cluster.stop(id));
         (1..=3).for_each(|id| cluster.start(id));
-        // Each node receives a command as soon as it leads.
+        // Send each node a command, which a node executes as soon as it leads.
         std::thread::scope(|scope| {
             for id in 1..=3 {
                 let control = cluster.control(id);
@@ -218,7 +220,8 @@ fn watch_after(cluster: &TestCluster, id: u64, position: Position) -> Watch {
     Watch::of(&cluster.nodes[&id], &options)
 }
 
-/// Restarts a follower, which then knows no leader.
+/// Restarts a follower without connections, so that it knows no leader. Returns the follower's id, and the position
+/// that its topic had before.
 fn restarted_follower(cluster: &mut TestCluster) -> (u64, Position) {
     for _ in 0..3 {
         block_on(cluster.control(1).execute(&put("a", "1"))).unwrap();
@@ -237,8 +240,8 @@ fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
     let mut cluster = TestCluster::of(3, limits());
     let (id, position) = restarted_follower(&mut cluster);
     assert_eq!(cluster.control(id).with(|state| state.revision()), Ok(0), "nothing is applied yet");
-    // The watch may begin before the node knows the positions of the other nodes. The watch then waits until the node
-    // knows them.
+    // The watch may begin before the node has reached the other nodes. It then waits until the node knows their
+    // positions.
     let mut watch = std::thread::scope(|scope| {
         let watch = scope.spawn(|| watch_after(&cluster, id, position));
         cluster.isolate(id, false);
@@ -248,8 +251,8 @@ fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
     assert_eq!(watch.until(|seen| !seen.is_empty()), ["4 b=2"]);
 }
 
-/// Before the node has applied its log, the topic is in no epoch. A watch that began then would report a new epoch, and
-/// receive old revisions as new ones.
+/// Before the node has applied its log, the topic of changes has no epoch. A watch that began then would report a new
+/// epoch later, and receive old revisions as new ones.
 #[test]
 fn watch_without_a_position_waits_for_a_restarted_nodes_log() {
     let mut cluster = TestCluster::of(3, limits());
@@ -323,7 +326,8 @@ fn lock_waiter_at_a_follower_gets_the_lock_after_a_revoke() {
     assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::NotHeld { lease: first })));
 }
 
-/// A release that a follower applies late must not end the next wait of the same lease.
+/// A follower may apply a release by a lease late, when the same lease already waits for the lock again. The release
+/// must not end this new wait.
 #[test]
 fn lock_wait_is_not_ended_by_an_earlier_release() {
     let cluster = TestCluster::of(3, limits());

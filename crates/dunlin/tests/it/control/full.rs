@@ -1,4 +1,4 @@
-//! Tests of a node whose data directory is on a small file system.
+//! Tests of keys and tasks of a node whose data directory is on a small file system that becomes full.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,11 +13,11 @@ use tempfile::TempDir;
 
 static VALUE: [u8; 32 << 10] = [b'x'; 32 << 10];
 
-/// A small file system in memory for one test.
+/// A small file system in memory, which one test uses.
 struct SmallFileSystem(TempDir);
 
 impl SmallFileSystem {
-    /// Mounts a file system of `bytes` bytes. Returns `None` if the user may not mount file systems.
+    /// Mounts a file system of `bytes` bytes. Returns `None` if this user may not mount file systems.
     fn of(bytes: u64) -> Option<SmallFileSystem> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={bytes}");
@@ -50,7 +50,7 @@ fn put(node: &Node, number: usize) -> Result<(), ControlError> {
         .map(drop)
 }
 
-/// Writes keys until the disk has no room. Returns the number of acknowledged writes.
+/// Writes keys until the disk is full. Returns the number of keys that were written.
 fn fill(node: &Node) -> usize {
     for number in 0..10_000 {
         match put(node, number) {
@@ -108,7 +108,7 @@ fn full_disk_refuses_puts_until_deletes_make_room() {
     assert_eq!(keys(&node), keys_put, "refused writes changed nothing, and existing keys are readable");
     node.stop();
     drop(node);
-    // The disk still has no room.
+    // The node has to start on a disk that is still full.
     let node = open(&file_system.0);
     assert_eq!(keys(&node), keys_put);
     for number in 0..keys_put {

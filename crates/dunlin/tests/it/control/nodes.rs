@@ -1,4 +1,4 @@
-//! Nodes of a cluster in one process, and the links between them.
+//! A cluster for tests: nodes in one process, and the links between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
 use dunlin_wait::{Deadline, POLL};
 
-/// Limits with more time than the defaults, because several tests share two processor cores.
+/// Limits with longer waiting times than the defaults, because several tests share two processor cores.
 pub fn limits() -> ControlLimits {
     let mut limits = ControlLimits::default();
     limits.raft.answer_ms_max = 30_000;
@@ -33,7 +33,7 @@ pub fn grant(control: &Control, ttl_ms: u64) -> u64 {
     }
 }
 
-/// A subscriber to all keys, and the changes it has received.
+/// A subscriber to the changes of all keys, and the changes that it has received, as texts.
 pub struct Watch {
     subscriber: Subscriber,
     pub seen: Vec<String>,
@@ -49,7 +49,7 @@ impl Watch {
         Watch { subscriber: node.subscribe(KV, options).unwrap(), seen: Vec::new() }
     }
 
-    /// Reads until the changes satisfy a condition.
+    /// Reads changes until `is_so` returns `true` for those received so far.
     pub fn until(&mut self, is_so: impl Fn(&[String]) -> bool) -> &[String] {
         let deadline = Deadline::new();
         while !is_so(&self.seen) {
@@ -84,18 +84,18 @@ fn event_text(event: &topic::Event<'_>) -> String {
     }
 }
 
-/// The links between nodes.
+/// The links between the nodes, and the faults of these links.
 #[derive(Default)]
 struct Network {
     nodes: BTreeMap<u64, Weak<Control>>,
     cut: BTreeSet<(u64, u64)>,
-    /// Nodes that receive no log entries.
+    /// Nodes to which no log entries are delivered.
     behind: BTreeSet<u64>,
-    /// Whether the responses to forwarded requests are lost.
+    /// Whether the responses to requests that were forwarded to the leader are lost.
     loses_responses: bool,
 }
 
-/// The transport of one node.
+/// The transport of the node `from`.
 struct TestTransport {
     from: u64,
     network: Arc<RwLock<Network>>,
@@ -119,7 +119,8 @@ impl Transport for TestTransport {
             };
             let is_ours = request.first() == Some(&0xc0);
             let answer = node.receive(request).await;
-            // Drop the node on another thread, because its own threads may hold the last reference.
+            // Drop the reference on another thread: it may be the last one, and the node's own threads must not drop
+            // the node.
             std::thread::spawn(move || drop(node));
             let network = network.read().unwrap();
             let is_lost = network.cut.contains(&(to, from)) || is_ours && network.loses_responses;
@@ -151,7 +152,7 @@ impl TestCluster {
         cluster
     }
 
-    /// Starts a node on its disk, or on an empty disk if the node has none.
+    /// Starts the node `id` on the disk that it had before, or on an empty one.
     pub fn start(&mut self, id: u64) {
         let disk = Arc::clone(self.disks.entry(id).or_default());
         let (deadline, dir) = (Deadline::new(), Path::new("/control"));
@@ -160,7 +161,7 @@ impl TestCluster {
             let node = Node::start(Config::default()).unwrap();
             match Control::start_member(&node, id, disk.clone(), dir, transport, self.limits) {
                 Ok(control) => break (node, control),
-                // A stopped node may still be handling a request, and keeps its log locked until then.
+                // The node may still be handling a request from before its stop. Its log stays locked until then.
                 Err(error) if error.to_string().contains("is being written") => {
                     deadline.check("the node's log is free")
                 }
@@ -183,13 +184,13 @@ impl TestCluster {
         block_on(self.control(leader).add_learner(&member(id))).unwrap();
     }
 
-    /// Stops a node.
+    /// Stops the node `id`. Its disk stays.
     pub fn stop(&mut self, id: u64) {
         self.network.write().unwrap().nodes.remove(&id);
         self.nodes.remove(&id).unwrap().stop();
     }
 
-    /// Cuts or restores all links of a node.
+    /// Cuts all links of the node `id` if `cut` is set, otherwise restores them.
     pub fn isolate(&self, id: u64, cut: bool) {
         let mut network = self.network.write().unwrap();
         for &other in self.nodes.keys().filter(|other| **other != id) {
@@ -203,8 +204,8 @@ impl TestCluster {
         }
     }
 
-    /// If `withholds` is set, the node receives no more log entries, only heartbeats. Otherwise it receives log entries
-    /// again.
+    /// If `withholds` is set, no log entries are delivered to the node, but still heartbeats. Otherwise log entries are
+    /// delivered again.
     pub fn withhold_log(&self, id: u64, withholds: bool) {
         let mut network = self.network.write().unwrap();
         if withholds {
@@ -218,7 +219,7 @@ impl TestCluster {
         self.network.write().unwrap().loses_responses = loses_responses;
     }
 
-    /// The leader, once all reachable nodes agree.
+    /// Returns the leader as soon as all nodes name the same one.
     pub fn leader(&self) -> u64 {
         self.leader_among(&self.nodes.keys().copied().collect::<Vec<_>>())
     }
@@ -242,7 +243,8 @@ impl TestCluster {
         self.nodes.keys().copied().filter(|id| *id != leader).collect()
     }
 
-    /// Proposes a command, and retries while there is no leader or the outcome is unknown.
+    /// Executes a command at the leader of the nodes `ids`. Tries again while there is no leader or the outcome is
+    /// unknown.
     pub fn execute_among(&self, ids: &[u64], command: &ControlCommand<'_>) -> ControlReply {
         let deadline = Deadline::new();
         loop {

@@ -11,7 +11,8 @@ use dunlin_wait::PATIENCE;
 use super::{claim, keyed, number, publish, share_from_start, work_from_start};
 use crate::{from_earliest, node};
 
-/// The events that a member can read now: records as sequence numbers, and gaps as ranges.
+/// The events that a member can read now, at most `max`, as pairs of sequence numbers. A gap is the pair of its first
+/// and last number; a record is a pair of equal numbers.
 fn available_events(member: &mut ShareMember, max: usize) -> Vec<(u64, u64)> {
     let mut available_events = Vec::new();
     let note = |event: Event<'_>| match event {
@@ -144,7 +145,7 @@ fn membership_of_a_deleted_topic_stays_ended_after_recreation() {
     assert_eq!(member.ready(), Err(SubscribeError::Closed));
 }
 
-/// The frame of the topic's first record.
+/// Returns the frame of the topic's first record.
 fn first_frame(node: &Node, topic: &str) -> Vec<u8> {
     let mut subscriber = node.subscribe(topic, &from_earliest()).unwrap();
     let Some(Event::Record(record)) = subscriber.next_timeout(PATIENCE).unwrap() else {
@@ -155,13 +156,13 @@ fn first_frame(node: &Node, topic: &str) -> Vec<u8> {
     frame
 }
 
-/// Feeds a record of another owner to the log of a topic that has moved.
+/// Appends a record to the log of a topic that has moved, as if the record came from the new owner.
 fn feed(log: &Log, epoch: u32, seq: u64, frame: &[u8]) {
     let batch = CheckedBatch::check(frame, 1, 1 << 20).unwrap();
     log.feed(Position { epoch, seq }, seq - 1, batch).unwrap();
 }
 
-/// The topic has moved, but the node has not ended its groups yet.
+/// The topic has moved, but this node has not ended the topic's groups yet.
 #[test]
 fn group_delivers_no_record_of_the_next_owners_epoch() {
     let node = node();
@@ -179,7 +180,7 @@ fn group_delivers_no_record_of_the_next_owners_epoch() {
     assert_eq!(Vec::from_iter(claims.map(|claimed| claimed.record().seq())), [1, 2]);
 }
 
-/// The topic has moved to another owner and back. Members of a group there may have received that owner's records.
+/// The topic has moved to another owner and back. The other owner's records may have been delivered by a group there.
 #[test]
 fn new_group_skips_records_of_the_former_owner_with_a_notice() {
     let node = node();

@@ -1,4 +1,4 @@
-//! Groups that skip many expired records before they find a record for a member.
+//! Tests of groups that have to skip many expired records before they find a record for a member.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{claim, keyed, number, publish, share_from_start, work_from_start};
 use crate::node;
 
 const EXPIRED: u64 = 20_000;
-/// To skip the expired records and find another record, a listener's member has to make at least this number of calls.
+/// The minimum number of calls in which a listener's member has to skip the expired records.
 const TURNS_MIN: usize = 2;
 
 fn publish_expired(node: &Node) {
@@ -82,7 +82,7 @@ fn embedded_member_finds_a_record_after_many_expired_ones() {
 fn expired_records_of_a_partition_do_not_delay_other_partitions() {
     let node = node();
     node.create_topic("jobs", TopicConfig { partitions: 2, ..TopicConfig::default() }, false).unwrap();
-    // Records without a key go to partition 0.
+    // The expired records have no key, so they go to partition 0.
     publish_expired(&node);
     let topic = node.topic("jobs").unwrap();
     let key =

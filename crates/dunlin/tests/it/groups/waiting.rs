@@ -86,14 +86,14 @@ fn empty_share_group_blocks_publishers_no_longer_than_wait_max() {
             thread::sleep(POLL);
         }
     });
-    // Publishes far more records than the history holds. No publish call is refused.
+    // Publish far more records than the history retains. No publish call may be refused.
     publish(&node, "jobs", 1..=10_000);
     let mut back = node.join_share("jobs", "g", &options).unwrap();
     let Some(Event::Notice(Notice::Gap(gap))) = back.try_next().unwrap() else { panic!("no gap") };
     assert_eq!(gap.first, 1);
     assert!(matches!(back.try_next().unwrap(), Some(Event::Record(first)) if first.seq() == gap.last + 1));
 
-    // Publishers wait for the group again.
+    // The group has a member again, so publishers have to wait for it.
     let mut publisher = node.publisher("jobs").unwrap();
     let refused = (0..10_000_u64).find_map(|n| publisher.publish(&n.to_le_bytes()).err());
     assert!(matches!(refused, Some(PublishError::Full { .. })), "{refused:?}");
@@ -142,12 +142,12 @@ fn group_without_members_delays_no_subscriber() {
 
 #[test]
 fn housekeeping_wakes_an_async_member_when_a_claim_expires() {
-    // On a slow machine, a short claim may expire before another member waits. The test then tries a longer claim.
+    // On a slow machine, a short claim may expire before the second member waits. Then try a longer claim.
     assert!([10, 500, 25_000].into_iter().any(check_wake_by_tick));
 }
 
-/// Checks that the end of a claim wakes a second member that waits. Returns `false` without a check if the claim
-/// expired before the second member waited.
+/// Checks that the end of a claim wakes a second member, which waits for a record. Returns `false`, without a check, if
+/// the claim had expired before the second member began to wait.
 fn check_wake_by_tick(claim_ms: u64) -> bool {
     let node = node();
     publish(&node, "jobs", [1]);
@@ -215,7 +215,7 @@ fn concurrent_members_leave_no_record_unclaimed() {
             let mut member = node.join_work("jobs", "g", &work_from_start()).unwrap();
             thread::spawn(move || {
                 let mut done = 0;
-                // When the node ends, this wait ends too.
+                // This wait also ends when the node stops.
                 while let Ok(Some(dunlin::WorkEvent::ClaimedRecord(claimed))) = member.claim_one(SOON) {
                     member.ack(claimed.token).unwrap();
                     done += 1;
@@ -229,7 +229,7 @@ fn concurrent_members_leave_no_record_unclaimed() {
     for n in 0..RECORDS {
         publisher.publish(&n.to_le_bytes()).unwrap();
         if n % 70 == 0 {
-            // All members wait again.
+            // Now all members wait for records again.
             until("all records are settled: no wake was lost", || node.groups(&topic)[0].waiting == 0);
         }
     }

@@ -41,7 +41,7 @@ fn late_ack_of_a_redelivered_record_is_refused() {
     assert!(claim(&mut quick).is_none() && claim(&mut slow).is_none());
 }
 
-/// The deadline does not depend on the system's time, which can be set.
+/// The system's time can be set, so deadlines must not depend on it.
 #[test]
 fn deadlines_of_claims_are_measured_by_the_monotonic_clock() {
     let node = node();
@@ -74,8 +74,7 @@ fn renewed_claim_outlives_its_first_deadline() {
         }
         member.ack(held.token).is_ok()
     };
-    // If the machine pauses for longer than a claim lasts, the claim ends. This is no failure, and the test tries a
-    // longer claim.
+    // If the machine pauses for longer than a claim lasts, the claim ends. This is no failure: try a longer claim.
     assert!([600, 3_000, 15_000].into_iter().any(in_time));
 }
 
@@ -292,7 +291,7 @@ fn dead_letter_refused_by_a_state_is_lost_and_delays_no_other() {
     let last = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     node.create_topic("dead.jobs", TopicConfig { reducer: Some(last), ..Default::default() }, false).unwrap();
     let mut publisher = node.publisher("jobs").unwrap();
-    // The state refuses a record with neither a key nor entries.
+    // The reducer `last` refuses a record with neither a key nor a payload.
     publisher.publish("").unwrap();
     publisher.publish(keyed(b"k", b"accepted")).unwrap();
     let options = WorkOptions { attempts_max: 1, ..work_from_start() };
@@ -304,7 +303,8 @@ fn dead_letter_refused_by_a_state_is_lost_and_delays_no_other() {
     assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].last().seq, 1);
 }
 
-/// A node with a group `g` of the topic `jobs`, whose two dead letters have no topic. The group has no members.
+/// Starts a node with a group `g` of the topic `jobs`. The group has no members, and has two dead letters, whose topic
+/// does not exist.
 fn node_with_pending_dead_letters(limits: NodeLimits) -> Node {
     let node = Node::start(Config { limits, auto_create: false, ..Config::default() }).unwrap();
     node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
