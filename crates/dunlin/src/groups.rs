@@ -221,9 +221,9 @@ impl Node {
         Ok(WorkMember::new(self.join(topic, group, &options.member, new, wakeup, machine)?))
     }
 
-    /// Ends the claims and delays of groups that have expired, without waiting for the next [`tick`](Node::tick).
-    /// Returns the time of the next call, in ns by the monotonic clock ([`steady_ns`](crate::steady_ns)), or `None` if
-    /// there is no deadline. If an earlier deadline is set meanwhile, `waker` is woken.
+    /// Ends expired claims and delays of all groups, without waiting for the next [`tick`](Node::tick). Returns the
+    /// time of the next call, in ns by the monotonic clock ([`steady_ns`](crate::steady_ns)), or `None` if there is no
+    /// deadline. If an earlier deadline is set meanwhile, `waker` is woken.
     ///
     /// A program whose members are async tasks calls this function from one task.
     pub fn handle_deadlines(&self, waker: &Waker) -> Option<u64> {

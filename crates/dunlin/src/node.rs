@@ -576,8 +576,8 @@ impl Node {
             logs.extend(selected.logs);
         }
         let newcomers = newcomers.filter(|_| awaits_new_logs);
-        // With `local_only`, do not wait for the owner: the nodes of a cluster use such a subscription to read the
-        // changes of keys while they apply their logs.
+        // With `local_only`, wait only if the subscriber names a position. The nodes of a cluster use such a
+        // subscription, without a position, to read the changes of keys while they apply their logs.
         let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
         if may_wait && waiting::is_allowed() {
             let mut waits = logs.iter().filter(|(log, _)| self.must_wait_to_start(log, options.start));

@@ -74,8 +74,8 @@ pub struct OwnershipLimits {
     /// If a node does not renew its lease for this time, it counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
     /// Maximum number of forwarded bytes without a response, for all owners together. Batches for one owner may take at
-    /// most three quarters of this number minus the bytes for other owners. At this limit, publishers to that owner
-    /// wait.
+    /// most three quarters of those bytes that batches for other owners leave free. At this limit, publishers to that
+    /// owner wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,

@@ -7,8 +7,9 @@
 //!
 //! Invariants:
 //! - A reply inbox owns no subject: topics are created and found as if it did not exist.
-//! - A record goes to a reply inbox only if a request has named the record's subject, no topic owns the subject, and no
-//!   other node has a subscriber for it. A node that does not respond is assumed to have no subscriber.
+//! - A record goes to a reply inbox only under three conditions: a request has named the record's subject, no topic
+//!   owns the subject, and no other node has a subscriber for it. A node that does not respond is assumed to have no
+//!   subscriber.
 //!
 //! Limits: each inbox remembers the latest [`SUBJECTS_MAX`] subjects, each for [`SUBJECT_AGE_MAX`] and [`USES_MAX`]
 //! uses. The memory budget is charged for these subjects. A publisher that was opened for such a subject is closed

@@ -49,7 +49,8 @@ impl std::fmt::Display for Action {
 /// The permissions of one user: subjects, groups, keys and tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// The subjects that users of the tenant may use. An action on a subject needs the permission of this rule, too.
+    /// The subjects that users of the tenant may use. An action on a subject needs the permission of this rule, too,
+    /// except for publishing to an inbox.
     pub tenant: SubjectRule,
     /// The subjects to which the user may publish.
     pub publish: SubjectRule,

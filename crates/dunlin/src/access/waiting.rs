@@ -62,7 +62,7 @@ impl Node {
         std::future::pending().await
     }
 
-    /// Makes the lease release the lock or leave the lock's queue, while the user lacks the permission for the lock.
+    /// Makes the lease release the lock or leave the lock's queue, unless the user has received the permission again.
     fn release_or_leave(&self, control: Arc<Control>, name: &[u8], lease: u64) {
         let Some(user) = self.user().map(Arc::clone) else { return };
         let name = name.to_vec();

@@ -66,8 +66,9 @@ impl StartFailure {
         recent.map(|failed| failed.error.clone())
     }
 
-    /// Whether the last start failed for a temporary reason after it had created files in this directory. These files
-    /// lack this node's mark (module `part_mark`), and therefore look as if they were restored from a copy.
+    /// Whether the last start failed for a temporary reason and had found no restored files. The files that it left are
+    /// then this node's own. They lack the node's mark (module `part_mark`), and so look as if they were restored from
+    /// a copy.
     pub(crate) fn has_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && !failed.is_restored)
     }

@@ -6,7 +6,6 @@
 //!
 //! Each shard has an exclusive lock, which needs one atomic operation instead of the two of a shared lock (48 ns
 //! instead of 60). Because there are many shards, threads seldom wait for each other.
-//!
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

@@ -71,8 +71,8 @@ impl DiskLog {
         if log.is_stateful() {
             let snapshot = self.reader.latest_snapshot().map_err(unreadable)?;
             state_through = snapshot.as_ref().map_or(0, |snapshot| snapshot.position.seq);
-            // Restore the snapshot even if all records are lost. Only the snapshot shows the next start in which epochs
-            // this log was.
+            // Restore the snapshot even if the log's records are lost. Without the snapshot, the next start could not
+            // find this epoch and later ones.
             if let Some(snapshot) = &snapshot {
                 let restored = log.restore_state(state_through, &snapshot.bytes);
                 restored.map_err(|error| refused(error.to_string()))?;
