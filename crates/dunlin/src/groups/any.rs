@@ -135,7 +135,7 @@ impl AnyGroup {
         }
     }
 
-    /// Drops those dead letters of which it is not known that they are stored, and reports their number.
+    /// Drops all dead letters whose storage is not confirmed, and reports their number.
     pub(super) fn drop_dead_letters(&self, node: &Node) {
         if let AnyGroup::Work(group) = self {
             group.drop_dead_letters(node);

@@ -235,7 +235,7 @@ impl<M: GroupMachine> Group<M> {
         self.dead_letters.is_some() && (!state.members.is_empty() || has_letters())
     }
 
-    /// Drops those dead letters of which it is not known that they are stored, and reports their number.
+    /// Drops all dead letters whose storage is not confirmed, and reports their number.
     pub(super) fn drop_dead_letters(&self, node: &Node) {
         let Some(target) = &self.dead_letters else { return };
         let (count, refusal): (u64, _) = {

@@ -27,7 +27,7 @@ pub(super) struct GroupPartition<M> {
     pub(super) delivered_before: DeliveredRanges,
     /// Whether the log was deleted and the group has read it to its end.
     pub(super) ended: bool,
-    /// Dead letters that were taken from the state machine, and of which it is not known that they are stored.
+    /// Dead letters that were taken from the state machine, and whose storage is not confirmed.
     pub(super) letters: LetterQueue,
     pub(super) epochs: OwnedEpochs,
     /// If a record could not be read, the time until which members receive no records.
@@ -208,12 +208,12 @@ impl<M: GroupMachine> GroupPartition<M> {
         position.max(self.cursor.next().seq - 1)
     }
 
-    /// The number of the partition's dead letters of which it is not known that they are stored.
+    /// The number of the partition's dead letters whose storage is not confirmed.
     pub(super) fn dead_letters(&self) -> usize {
         self.letters.len() + self.machine.dead_letters()
     }
 
-    /// Drops those dead letters of which it is not known that they are stored. Returns their number.
+    /// Drops all dead letters whose storage is not confirmed. Returns their number.
     pub(super) fn drop_dead_letters(&mut self) -> u64 {
         let of_machine = std::iter::from_fn(|| self.machine.take_dead_letter()).count();
         self.letters.drop_all() + of_machine as u64

@@ -68,7 +68,7 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     /// Called when the node `_node` has appended the batch.
     fn on_appended(&self, _node: u64) {}
 
-    /// Called when the final outcome of a batch is known that was [in flight](InFlightBatch::is_in_flight).
+    /// Called when a batch that was [in flight](InFlightBatch::is_in_flight) has its final outcome.
     fn on_settled(&self) {}
 }
 

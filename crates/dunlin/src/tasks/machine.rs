@@ -17,7 +17,7 @@ use super::housekeeper::HousekeeperCommand;
 
 /// The time at which epoch numbers of task events begin with 0: 2026-01-01, in ms since the Unix epoch.
 const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
-/// Every so many ms, the epoch number of the present time grows by 1.
+/// The number of ms after which the present time belongs to the next epoch number.
 const EPOCH_UNIT_MS: u64 = 100;
 
 /// A log entry that changes more tasks and due timers than this is applied on a thread of its own, not on Raft's. A

@@ -22,8 +22,8 @@ const VERSION: u8 = 1;
 const KIND: u8 = 6;
 /// The approximate size of a block in bytes. A block with one large change may be larger.
 const BLOCK_BYTES: usize = 64 << 10;
-/// The maximum size of a change in a snapshot, in bytes. Such a limit exists because a block is one journal record. If
-/// a change is larger, the snapshot contains neither this change nor the changes before it.
+/// The maximum size of a change in a snapshot, in bytes. A limit is needed because a block is one journal record. If a
+/// change is larger, the snapshot contains neither this change nor the changes before it.
 const CHANGE_BYTES_MAX: usize = 8 << 20;
 
 /// The changes of keys up to the position `last`, for a snapshot. While the snapshot is written, the log may drop the

@@ -42,8 +42,8 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
 /// The token of notifications about the outcomes of letters.
 const OUTCOME: u32 = 0;
 
-/// The dead letters of one partition that the queue has taken from the state machine, and of which it is not known that
-/// they are stored.
+/// The dead letters of one partition that the queue has taken from the state machine, and whose storage is not
+/// confirmed.
 #[derive(Debug)]
 pub(in crate::groups) struct LetterQueue {
     /// Letters that were sent and whose outcome is not known, in the order of sending.
@@ -63,7 +63,7 @@ pub(in crate::groups) struct LetterQueue {
     refusal: Option<PublishError>,
 }
 
-/// A dead letter that was sent and appended to a log, but of which it is not known that it is stored.
+/// A dead letter that was sent and appended to a log, but whose storage is not confirmed.
 #[derive(Debug)]
 pub(super) struct SentLetter {
     pub(super) letter: DeadLetter,
