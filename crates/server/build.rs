@@ -1,4 +1,4 @@
-//! Build script: writes a list of the dashboard's files, which are compiled into the server.
+//! Build script: writes a Rust file with a table of the dashboard's files, which the server includes in its binary.
 
 #[path = "build/page.rs"]
 mod page;

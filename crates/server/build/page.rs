@@ -1,6 +1,8 @@
-//! Writes the built dashboard, `web/dashboard/dist`, as a table of files with their bytes, plain and compressed. If the
-//! directory does not exist, the table is empty, and nodes serve a short text at `/`. `cargo build` thus needs neither
-//! Node.js nor the dashboard.
+//! Writes `page.rs`: a table of the files of the built dashboard (`web/dashboard/dist`), each with its plain and its
+//! compressed bytes.
+//!
+//! If that directory does not exist, the table is empty, and nodes serve a short text at `/`. `cargo build` thus needs
+//! neither Node.js nor a built dashboard.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,8 +23,8 @@ pub fn write(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     files.sort();
     let mut table = String::from("&[\n");
     for (number, file) in files.iter().enumerate() {
-        // Compiles a copy of the file, so that a concurrent build of the dashboard does not break the
-        // compilation.
+        // The generated code includes a copy of the file, because a build of the dashboard may delete the file while
+        // the server is compiled.
         let (plain, compressed) = (format!("page.{number}"), format!("page.{number}.gz"));
         let bytes = fs::read(file)?;
         fs::write(out.join(&plain), &bytes)?;
@@ -49,7 +51,8 @@ fn gather(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
-            // A directory's own modification time does not show changes in its subdirectories.
+            // A directory's modification time does not change with files in its subdirectories, so Cargo must watch
+            // each directory.
             println!("cargo:rerun-if-changed={}", path.display());
             gather(&path, files)?;
         } else {

@@ -1,28 +1,31 @@
-//! Failures to accept connections: how often the log reports them, and whether the node is ready.
+//! Counts a listener's failures to accept connections, limits how often the log reports them, and decides whether the
+//! node is ready.
 //!
-//! A listener tries again 20 times a second, so each listener writes at most one line in [`REPORT_INTERVAL_NS`].
+//! After a failure, a listener tries again 20 times a second. The log therefore gets at most one line from each
+//! listener in [`REPORT_INTERVAL_NS`].
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Shortest time between two lines of a listener in the log, ns.
+/// Shortest time between two lines that one listener writes to the log, ns.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
-/// Time after a failure in which the node is not ready, ns. A listener that still fails reports its next failure
-/// within this time.
+/// Time for which the node is not ready after a failure, ns. A listener that keeps failing records its next failure
+/// before this time ends.
 const RECENT_NS: u64 = 1_000_000_000;
 
-/// The failures of one listener that the log does not have yet.
+/// Counts one listener's failures since its last line in the log.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptFailures {
     unreported: u64,
-    /// Time of the last line in the log, ns.
+    /// Time at which the listener last wrote a line to the log, ns.
     reported_ns: Option<u64>,
 }
 
 impl AcceptFailures {
-    /// Counts a failure. If a line in the log is due, returns the number of failures since the last line.
+    /// Counts a failure. If the listener may write a line to the log now, returns the number of failures since its last
+    /// line.
     pub(crate) fn count(&mut self, now_ns: u64) -> Option<u64> {
         self.unreported += 1;
         if self.reported_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < REPORT_INTERVAL_NS) {
@@ -52,7 +55,7 @@ impl AcceptStatus {
         let recent = last.filter(|(at_ns, _)| now_ns.saturating_sub(*at_ns) < RECENT_NS);
         let error = match recent {
             Some((_, error)) => error,
-            // Like an accepted connection, this takes a file descriptor, and releases it at once.
+            // Creating an event descriptor fails if no file descriptor is free. The new descriptor is closed at once.
             None => eventfd(0, EventfdFlags::CLOEXEC).err()?.to_string(),
         };
         Some(format!("the node cannot accept connections: {error}"))

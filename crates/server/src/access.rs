@@ -1,19 +1,20 @@
 //! Authentication and quotas: the users file, logins, and the limits of users and tenants.
 //!
 //! Each session receives a handle of the node for its user ([`Node::with_user`](dunlin::Node::with_user)). This handle
-//! checks the user's [`Permissions`](dunlin::Permissions). A listener only passes a client's credentials to this
-//! module, and reports the result to the client.
+//! checks the user's [`Permissions`](dunlin::Permissions). A listener itself checks no credentials: it passes the
+//! client's credentials to this module, and reports the result to the client.
 //!
-//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` has the
-//! clients' credentials, `throttle` delays guessing, `checker` verifies passwords on its own threads. `account` and
-//! `tenancy` hold the state of a user and of a tenant at run time; `login` connects a client to both.
+//! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` reads a
+//! client's credentials from its messages, `throttle` delays repeated failed logins, `checker` verifies passwords on
+//! its own threads. `account` and `tenancy` hold the state of a user and of a tenant at run time; `login` connects a
+//! client to both.
 //!
 //! Invariants:
 //! - Without a users file, this module does nothing.
 //! - Passwords and tokens are never printed or logged, and only their hashes are kept.
-//! - An invalid users file changes nothing.
+//! - While the users file is invalid, the users of the last valid file remain.
 //!
-//! Limits: [`AccessLimits`]; the limits of users and tenants are in the users file.
+//! Limits: [`AccessLimits`] limits logins; the users file has the limits of users and tenants.
 
 mod account;
 mod checker;
@@ -66,7 +67,7 @@ use throttle::Throttle;
 pub struct AccessLimits {
     /// Maximum number of passwords that are verified at the same time, each on its own thread.
     pub logins_at_once: u32,
-    /// Maximum number of connections that wait for a verification; further ones are refused.
+    /// Maximum number of connections that wait until their password is verified; further connections are refused.
     pub logins_waiting_max: u32,
     /// Maximum number of verified passwords that are cached.
     pub logins_remembered_max: u32,
@@ -92,9 +93,9 @@ pub(crate) struct Access {
     node: Node,
     limits: AccessLimits,
     users: RwLock<Arc<UserDirectory>>,
-    /// Number of times the users file was applied.
+    /// Number of times that a users file was applied.
     generation: AtomicU64,
-    /// Notifies its receivers each time the users file was applied.
+    /// Notifies its receivers each time a users file is applied.
     changes: watch::Sender<()>,
     accounts: Mutex<HashMap<String, Arc<Account>>>,
     tenancies: Mutex<HashMap<String, Arc<Tenancy>>>,
@@ -106,7 +107,7 @@ pub(crate) struct Access {
     counts: LoginCounts,
 }
 
-/// Counters of successful and failed logins.
+/// Counters of logins: successful, failed, and refused without a check because of earlier failures.
 #[derive(Debug, Default)]
 pub(crate) struct LoginCounts {
     pub(crate) accepted: AtomicU64,
@@ -114,7 +115,7 @@ pub(crate) struct LoginCounts {
     pub(crate) throttled: AtomicU64,
 }
 
-/// The users whose sessions must act when a new users file is applied.
+/// The users whose sessions must react after a new users file was applied.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedUsers {
     /// Users that were removed or moved to another tenant.
@@ -133,7 +134,7 @@ pub(crate) struct TenantCounts {
 }
 
 impl Access {
-    /// Reads the users file.
+    /// Reads the users file and applies it to the node.
     pub(crate) fn open(path: &Path, node: &Node, limits: AccessLimits) -> Result<Arc<Access>, UsersError> {
         let users = UserDirectory::read(path)?;
         let access = Access {
@@ -157,7 +158,8 @@ impl Access {
         Ok(access)
     }
 
-    /// Reads the users file again. An invalid file changes nothing.
+    /// Reads the users file again and applies it. If the file is invalid, returns the error, and the present users
+    /// remain.
     pub(crate) fn reload(&self) -> Result<ChangedUsers, UsersError> {
         let users = Arc::new(UserDirectory::read(&self.path)?);
         let before = {
@@ -201,7 +203,8 @@ impl Access {
         &self.path
     }
 
-    /// A number that changes with each applied users file.
+    /// The number of times that a users file was applied. If it has not changed, earlier checks of logins are still
+    /// valid.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -210,14 +213,14 @@ impl Access {
         &self.counts
     }
 
-    /// Topics that may expire because nobody uses them, as far as this node knows; at most `max` of each tenant.
+    /// Topics that were created automatically and that seem unused from this node's view; at most `max` of each tenant.
     pub(crate) fn idle_topics(&self, max: usize) -> Vec<Arc<Topic>> {
         let now_ns = now_ns();
         self.tenancies().iter().flat_map(|tenancy| tenancy.idle_topics(now_ns, max)).collect()
     }
 
-    /// Expires idle topics; to be called about once a second. `uses` has the time of the last use of each idle topic at
-    /// other nodes.
+    /// Deletes topics that no node has used for their tenant's `topic_idle`. Call this about once a second. `uses` has,
+    /// for each unused topic of this node, the time of its last use at other nodes.
     pub(crate) fn tick(&self, uses: &HashMap<String, u64>) {
         let now_ns = now_ns();
         self.tenancies().iter().for_each(|tenancy| tenancy.expire(now_ns, uses));
@@ -257,7 +260,7 @@ impl Access {
         if let Some(account) = accounts.get(name) {
             return Some(Arc::clone(account));
         }
-        // Reads the users while the accounts are locked, because `reload` changes the users under the same lock.
+        // Reads the users only after the accounts are locked: `reload` replaces the users under this lock.
         let users = self.users();
         let user = users.by_name.get(name)?;
         let tenant = users.tenants.get(&user.tenant)?;

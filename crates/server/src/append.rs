@@ -1,8 +1,8 @@
-//! Appends records for the listeners that handle each request in its own async task. While a task waits for room in the
-//! topic or for the disk, its thread serves other tasks.
+//! Appends records for those listeners that handle each request in its own async task. While a task waits for room in
+//! the topic or for the disk, its thread runs other tasks.
 //!
-//! [`try_append`] never waits. Its frames may therefore be in a thread-local buffer.
-//! [`append_when_there_is_room`] waits.
+//! [`try_append`] never waits, so its frames may be in a buffer that belongs to the thread.
+//! [`append_when_there_is_room`] may wait.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -14,12 +14,12 @@ use dunlin::topic::{
 };
 use dunlin::{Node, now_ns, steady_ns};
 
-/// Token with which a waiter is notified after records were written to the disk.
+/// Token of the notification that records were written to the disk.
 const STORED: u32 = 1;
-/// How long a publisher waits for records to be stored.
+/// How long a publisher waits until its records are stored.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The frames that one append adds to one partition.
+/// The frames for one append to one partition, and the conditions of the append.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AppendRequest<'a> {
     pub(crate) frames: &'a [u8],
@@ -27,17 +27,17 @@ pub(crate) struct AppendRequest<'a> {
     pub(crate) partition: usize,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, if the request states one. The receipt then reports
-    /// whether the topic's epoch has changed since.
+    /// The position of the publisher's last acknowledged record in the partition, if the request states one. The
+    /// receipt then reports whether the topic's epoch has changed since that record.
     pub(crate) after: Option<Position>,
-    /// The node with the publisher's permissions.
+    /// A handle of the node that has the publisher's permissions.
     pub(crate) node: &'a Node,
     /// The part of the record's subject after the topic's prefix.
     pub(crate) tail: &'a str,
 }
 
 impl AppendRequest<'_> {
-    /// Checks the permission again, because the append may have waited since the last check.
+    /// Checks the publisher's permission, which may have changed while the append waited.
     fn check_permission(&self, topic: &Topic) -> Result<(), PublishError> {
         let prefix = &topic.logs()[0].name().subject_prefix;
         Ok(self.node.may_publish_parts(prefix, self.tail)?)
@@ -49,8 +49,8 @@ pub(crate) fn with_epoch_change(receipt: Receipt, after: Option<Position>) -> Re
     Receipt { new_epoch: after.is_some_and(|last| last.epoch != receipt.position.epoch), ..receipt }
 }
 
-/// Appends the frames, all or none. Waits for the topic's acknowledgement level, or, if another node owns the topic,
-/// for that node's response.
+/// Appends either all frames or none. Then waits until the topic's acknowledgement level is reached; if another node
+/// owns the topic, waits for that node's response.
 pub(crate) async fn append(topic: &Topic, request: AppendRequest<'_>) -> Result<Receipt, PublishError> {
     request.check_permission(topic)?;
     let receipt = match try_append(topic, request) {
@@ -60,7 +60,7 @@ pub(crate) async fn append(topic: &Topic, request: AppendRequest<'_>) -> Result<
     wait_until_stored(topic, &receipt).await.map(|receipt| with_epoch_change(receipt, request.after))
 }
 
-/// Appends the frames now, all or none.
+/// Appends either all frames or none, without waiting.
 pub(crate) fn try_append(topic: &Topic, request: AppendRequest<'_>) -> Result<Receipt, PublishError> {
     attempt(topic, request, false)
 }
@@ -81,7 +81,7 @@ fn attempt(topic: &Topic, request: AppendRequest<'_>, evict: bool) -> Result<Rec
     )
 }
 
-/// Retries the append whenever there may be room, until the topic's wait time is over.
+/// Tries the append each time when the topic may have room, until the topic's wait time is over.
 pub(crate) async fn append_when_there_is_room(
     topic: &Topic,
     request: AppendRequest<'_>,
@@ -105,13 +105,13 @@ pub(crate) async fn append_when_there_is_room(
             return Err(refused);
         }
         let remaining = Duration::from_nanos(deadline_ns - steady_ns);
-        // Tries again after the notification or the timeout.
+        // The loop tries again after a notification as well as after the timeout.
         let _ = tokio::time::timeout(remaining, wait_for_notification(&waiter)).await;
     }
 }
 
-/// Waits for the topic's acknowledgement level, or, if another node owns the topic, for that node's response. Returns
-/// the final receipt.
+/// Waits until the topic's acknowledgement level is reached; if another node owns the topic, waits for that node's
+/// response. Returns the final receipt.
 pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Result<Receipt, PublishError> {
     if receipt.acknowledged == AckLevel::Memory {
         return Ok(*receipt);
@@ -132,7 +132,7 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
     tokio::time::timeout(STORE_TIMEOUT, stored).await.unwrap_or_else(|_| Err(unknown()))
 }
 
-/// Removes the waiter from the log's list of waiters when this is dropped.
+/// A waiter for the storing of records. When dropped, it is removed from the log's waiters.
 struct StoredWait<'a> {
     log: &'a Log,
     waiter: Arc<Waiter>,
@@ -144,7 +144,7 @@ impl Drop for StoredWait<'_> {
     }
 }
 
-/// Waits for a notification.
+/// Waits until `waiter` is notified.
 async fn wait_for_notification(waiter: &Waiter) {
     std::future::poll_fn(|cx| {
         while !waiter.take_ready(|_| ()) {

@@ -1,8 +1,8 @@
-//! Charges the memory of connections: subscriptions, large requests and large results.
+//! Charges the memory of connections to memory budgets: subscriptions, large requests and large results.
 //!
-//! The memory of a connection of a tenant with `memory_bytes` is charged to the tenant's share
-//! ([`Node::connection_budget`]). Before the login it is charged to the login share ([`login_budget`]), so that clients
-//! without credentials cannot use up the memory of others. Both shares count in the node's budget.
+//! A connection before its login is charged to the login share ([`login_budget`]), so that clients without credentials
+//! cannot use up the memory of others. After the login, the connection of a user whose tenant has `memory_bytes` is
+//! charged to the tenant's share ([`Node::connection_budget`]). Both shares are parts of the node's memory budget.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge, SubscribeErro
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
-/// Maximum size of a result, or of a session's requests without a response, that is not charged, bytes. Leases are thus
-/// kept alive also while the budget is used up.
+/// Up to this number of bytes, a result, or a session's requests that await responses, are not charged. Renewals of
+/// leases therefore succeed even when the memory budget is used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// The part of the node's memory budget that connections without a login, and request heads, may take together, as a
-/// divisor.
+/// The login share is the node's memory budget divided by this number. Connections before their login and request heads
+/// take their memory from the login share.
 const LOGIN_SHARE: u64 = 16;
-/// Number of unread bytes of a connection that are not charged. Most clients never have more.
+/// Up to this number of bytes, a connection's unread bytes are not charged. Most clients never have more.
 pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
-/// Memory that is charged for each subscription and for each log that it reads, bytes: cursor, waiter and statistics.
-/// The client's texts are charged in addition.
+/// Memory that is charged for each subscription, and again for each log that the subscription reads, bytes. It covers
+/// the cursor, the waiter and statistics. The client's texts are charged in addition.
 const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
-/// Creates the budget for connections before their login, and for request heads.
+/// Creates the login share: the memory budget for connections before their login and for request heads.
 pub(crate) fn login_budget(node: &Node) -> Arc<MemoryBudget> {
     node.budget().child(node.budget().limit() / LOGIN_SHARE)
 }
 
-/// Charges the client for `subscribers` subscriptions or logs, and for `texts` bytes of text. `node` has the client's
-/// permissions.
+/// Charges the memory of `subscribers` subscriptions or logs, and of `texts` bytes of text. The budget is that of
+/// `node`, which has the client's permissions.
 pub(crate) fn charge_subscriptions(
     node: &Node,
     subscribers: usize,
@@ -40,8 +40,8 @@ pub(crate) fn charge_subscriptions(
         .map_err(|spent| SubscribeError::Limit { limit: node.memory_limit_name(&spent), value: spent.limit })
 }
 
-/// Charges a message of `bytes` bytes, unless it and earlier messages, of `earlier_bytes` bytes, together have at most
-/// [`UNCHARGED_MESSAGE_BYTES_MAX`] bytes.
+/// Charges a message of `bytes` bytes. Charges nothing if the message and the `earlier_bytes` bytes of earlier messages
+/// together have at most [`UNCHARGED_MESSAGE_BYTES_MAX`] bytes.
 pub(crate) fn charge_if_large(
     budget: &Arc<MemoryBudget>,
     bytes: usize,
@@ -54,13 +54,14 @@ pub(crate) fn charge_if_large(
     }
 }
 
-/// The refusal of a command that was executed, but whose result has no room in the memory budget.
+/// The refusal that a client receives if its command was executed, but the memory budget has no room for the command's
+/// result.
 pub(crate) fn result_dropped(spent: MemoryBudgetError) -> Refused {
     let text = format!("the command was executed, but the node has no memory for its result: {spent}");
     Refused::new(ErrorCode::CommandUnknown, text)
 }
 
-/// Wraps the bytes of a message, so that the charge for the message is held until the bytes are sent.
+/// Wraps the bytes of a message together with its charge, which is dropped when the bytes have been sent.
 pub(crate) fn charged_bytes(bytes: impl AsRef<[u8]> + Send + 'static, charge: impl Send + 'static) -> Bytes {
     Bytes::from_owner(ChargedBytes { bytes, _charge: charge })
 }

@@ -1,15 +1,16 @@
-//! A node's part in its cluster: connections between nodes, membership, joining and removal.
+//! A node's part in a cluster: membership, joining, removal, and the connections between nodes.
 //!
-//! Nodes use TLS with certificates of the cluster's own authority, over connections of their own (`link`, `serving`).
-//! These connections are the transport of [`Control`], which holds the agreed state. The table of nodes is part of that
-//! state (`records`). The leader makes the members of the Raft groups equal to the table (`reconcile`).
+//! Nodes connect to each other at a port of their own, with TLS and certificates that the cluster's own authority
+//! issues (`link`, `serving`). [`Control`], which holds the agreed state, sends its messages over these connections.
+//! The table of nodes is part of the agreed state (`records`). The leader changes the members of the Raft groups until
+//! they match this table (`reconcile`).
 //!
 //! Invariants:
-//! - A node without a certificate of the cluster can only join, with a join token.
-//! - A node number is never assigned twice. A node that was removed is refused with instructions, and ends. The same
-//!   holds for a node whose directory is an old copy or is used by another process (`registration`).
-//! - Each lane (a kind of requests between nodes) has its own connection, and lanes with large messages have their own
-//!   thread, so that heartbeats and votes never wait.
+//! - A node without a certificate of the cluster can only join, and needs a join token for it.
+//! - A node number is never assigned twice. If a node was removed, or its directory is an old copy or used by another
+//!   process, the cluster refuses the node with instructions, and the node ends (`registration`).
+//! - Requests between nodes have several kinds, which are called lanes. Each lane has its own connection, and lanes
+//!   with large messages have their own thread, so that heartbeats and votes never wait for large messages.
 //!
 //! Limits: [`ClusterLimits`].
 //!
@@ -73,9 +74,9 @@ use frame::{ClusterFrame, ClusterFrameKind};
 use secure::ClusterTls;
 use transport::RaftTransport;
 
-/// The release of this build.
+/// The version of Dunlin that this build is.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
-/// How long a stopping node waits until another node is the leader.
+/// How long a stopping node waits until another node has become the leader.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The configuration of a node that takes part in a cluster.
@@ -87,13 +88,13 @@ pub struct ClusterConfig {
     pub advertise: Option<String>,
     /// The node's data directory.
     pub data_dir: PathBuf,
-    /// Address of a member, and a join token. Ignored once the node has joined.
+    /// Address of a member of the cluster, and a join token. Both are ignored if the node has joined before.
     pub join: Option<(String, JoinToken)>,
-    /// When true, joining is cancelled and fails with [`ClusterError::JoinCancelled`].
+    /// Another thread sets this to true to cancel joining, which then fails with [`ClusterError::JoinCancelled`].
     pub cancel_join: Arc<AtomicBool>,
-    /// Limits of connections between nodes.
+    /// Limits of the connections between nodes.
     pub limits: ClusterLimits,
-    /// Limits of the agreed state.
+    /// Limits of the agreed state, such as keys and leases.
     pub control: ControlLimits,
     /// Limits of tasks.
     pub tasks: TasksLimits,
@@ -101,7 +102,7 @@ pub struct ClusterConfig {
     pub ownership: OwnershipLimits,
 }
 
-/// The part of a cluster that runs in this node. Dropping the value stops it; the node remains a member.
+/// This node's part in its cluster. Dropping the value stops this part; the node remains a member.
 pub struct Cluster {
     member: Arc<ClusterMember>,
     address: SocketAddr,
@@ -110,7 +111,7 @@ pub struct Cluster {
     threads: Vec<StoppableThread>,
 }
 
-/// The number of requests that a node has sent to other nodes, and of connections that it has opened.
+/// How many requests a node has sent to other nodes, and how many connections to them it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLinkCounts {
     /// Number of sent requests.
@@ -119,23 +120,26 @@ pub struct NodeLinkCounts {
     pub connections: u64,
 }
 
-/// A thread, and a sender that ends the thread when dropped.
+/// A thread, and a sender. Dropping the sender ends the thread.
 type StoppableThread = (oneshot::Sender<()>, JoinHandle<()>);
 
 impl Cluster {
-    /// Starts the node as a member of the cluster that is stored in its data directory, or that [`init`] prepared
-    /// there; otherwise joins a cluster. Call this before the listeners start and before the agreed state is used.
+    /// Starts the node as a member of the cluster that its data directory names. [`init`] may have prepared this
+    /// directory for a new cluster. If the directory names no cluster, the node first joins one.
+    ///
+    /// Call this before the listeners start and before the agreed state is used.
     pub fn start(node: &Node, config: ClusterConfig) -> Result<Cluster, ClusterError> {
         let listen = |error| ClusterError::Listen { address: config.listen, error };
         let listener = std::net::TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (handle, connections) = start_thread("dunlin-cluster")?;
-        // A thread for large messages, so that they delay no heartbeat.
+        // Large messages have a thread of their own, so that they do not delay heartbeats.
         let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
-        // A thread for tasks that read the agreed state. Applying a snapshot may lock this state for a long time.
+        // Tasks that read the agreed state have a thread of their own, because applying a snapshot may lock the state
+        // for a long time.
         let (state_handle, state_thread) = start_thread("dunlin-cluster-care")?;
-        // One thread for each shard of tasks, so that work on tasks delays neither keys nor heartbeats.
+        // Each shard of tasks has a thread of its own, so that work on tasks delays neither keys nor heartbeats.
         let mut schedules = Vec::new();
         for _ in 0..config.tasks.shards {
             schedules.push(start_thread("dunlin-cluster-tasks")?);
@@ -151,7 +155,8 @@ impl Cluster {
         let member =
             ClusterMember::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         member.set_handles(handle.clone(), bulk.clone());
-        // Accepts connections before the start is registered, because other nodes check whether this address responds.
+        // Accepts connections before this start is registered, because the other nodes then check whether this address
+        // responds.
         let accepting = Arc::clone(&member);
         handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
@@ -204,17 +209,18 @@ impl Cluster {
         Ok(Cluster { member, address, handle, topics, threads })
     }
 
-    /// Takes the node's share of the topics once the agreed state is complete. Call this when the listeners are open.
+    /// Takes over this node's share of the topics once the agreed state is complete. Call this when the listeners are
+    /// open.
     pub(crate) fn own_topics(&self) {
         self.topics.take_share();
     }
 
-    /// The address for other nodes, with its actual port.
+    /// The address at which other nodes reach this node, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The host under which other nodes reach this one.
+    /// The host name or IP address at which other nodes reach this node.
     pub(crate) fn host(&self) -> &str {
         self.member.identity.address.rsplit_once(':').map_or("", |(host, _)| host)
     }
@@ -224,12 +230,12 @@ impl Cluster {
         self.member.identity.node
     }
 
-    /// The cluster's id.
+    /// The id of the cluster.
     pub fn cluster(&self) -> &str {
         &self.member.identity.cluster
     }
 
-    /// Requests and connections to other nodes since the start.
+    /// The number of requests sent and connections opened to other nodes since the start.
     pub fn link_use(&self) -> NodeLinkCounts {
         let count = |counted: &AtomicU64| counted.load(Ordering::Relaxed);
         NodeLinkCounts {
@@ -255,7 +261,7 @@ impl Cluster {
         self.member.missing()
     }
 
-    /// Gives volatile topics and the leadership to other nodes, before this node ends.
+    /// Hands this node's volatile topics and the leadership over to other nodes. Call this before the node ends.
     pub fn hand_over(&self) {
         self.topics.leave();
         let (done, receiver) = std::sync::mpsc::channel();
@@ -301,7 +307,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Transfers the leadership, if this node leads and there is another voter.
+/// Transfers the leadership to another voter, if this node leads and there is another voter.
 async fn transfer_lead(member: &ClusterMember) {
     if let Some(control) = member.control()
         && control.status().is_ok_and(|status| status.leader == Some(status.id) && status.voters.len() > 1)
@@ -316,7 +322,7 @@ async fn transfer_lead(member: &ClusterMember) {
     }
 }
 
-/// Starts a thread with a runtime.
+/// Starts a thread that runs an async runtime.
 fn start_thread(name: &str) -> Result<(Handle, StoppableThread), ClusterError> {
     let failed = || ClusterError::io("cannot start the cluster's thread");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
@@ -342,9 +348,11 @@ fn advertised(config: &ClusterConfig, address: SocketAddr) -> Result<String, Clu
     }
 }
 
-/// Prepares a data directory for the first node of a new cluster; existing topics, keys and tasks in the directory
-/// remain. `address` is the address at which other nodes will reach the node; it may change at the next start. Returns
-/// the cluster's id. Fails if the directory belongs to a member of a cluster.
+/// Prepares a data directory for the first node of a new cluster, and returns the cluster's id. Topics, keys and tasks
+/// that are in the directory remain.
+///
+/// `address` is the address at which other nodes will reach this node; it may be different at the next start. Fails if
+/// the directory already belongs to a member of a cluster.
 pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     let files = ClusterDirectory::of(data_dir);
     if let Some(identity) = files.identity()? {
@@ -362,8 +370,8 @@ pub fn init(data_dir: &Path, address: &str) -> Result<String, ClusterError> {
     Ok(cluster)
 }
 
-/// Reads the node's identity from its directory, or obtains one by joining. Also returns whether this start begins the
-/// cluster.
+/// Reads the node's identity from its directory, or obtains an identity by joining a cluster. Also returns whether this
+/// start begins a new cluster.
 async fn open_identity(
     files: &ClusterDirectory,
     config: &ClusterConfig,
@@ -417,13 +425,13 @@ fn random(bytes: &mut [u8]) -> Result<(), ClusterError> {
     filled.map_err(ClusterError::io("the system provides no random numbers"))
 }
 
-/// The host of an address.
+/// Returns the host of an address.
 fn address_host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Encodes a message as JSON; used for infrequent messages.
+/// Encodes a message as JSON, which is used for infrequent messages.
 fn to_json(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }

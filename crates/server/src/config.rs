@@ -1,4 +1,4 @@
-//! Configuration of a node's listeners.
+//! Defines the configuration of a node's listeners.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,40 +10,40 @@ use crate::tls::TlsConfig;
 /// The configuration of a node's listeners: addresses, TLS, users and limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// TCP addresses of Dunlin's own protocol; port 0 selects a free port.
+    /// TCP addresses at which the node serves Dunlin's own protocol; port 0 selects a free port.
     pub tcp: Vec<SocketAddr>,
-    /// Unix sockets of Dunlin's own protocol. A socket file of a dead process is replaced.
+    /// Paths of Unix sockets at which the node serves Dunlin's own protocol. If a socket file remains from a process
+    /// that has ended, it is replaced.
     pub unix: Vec<PathBuf>,
-    /// TCP addresses of the NATS protocol.
+    /// TCP addresses at which the node serves the NATS protocol.
     pub nats: Vec<SocketAddr>,
-    /// TCP addresses of HTTP.
+    /// TCP addresses at which the node serves HTTP.
     pub http: Vec<SocketAddr>,
-    /// Origins, such as `https://example.com`, whose web pages may use HTTP from a browser, in addition to the node's
-    /// own origin.
+    /// Origins such as `https://example.com`. Their web pages may send HTTP requests to this node from a browser. Pages
+    /// of the node's own origin always may.
     pub http_origins: Vec<String>,
-    /// The file served at `/report`.
+    /// Path of the file that the node serves at `/report`.
     pub http_report: Option<PathBuf>,
-    /// TCP addresses of gRPC.
+    /// TCP addresses at which the node serves gRPC.
     pub grpc: Vec<SocketAddr>,
-    /// TLS for all TCP addresses of every protocol.
+    /// TLS certificates and keys. If set, all TCP addresses use TLS.
     pub tls: Option<TlsConfig>,
-    /// The users and their permissions (`docs/security.md`). Without this file, every client has all
-    /// permissions.
+    /// Path of the users file (`docs/security.md`). Without a users file, every client has all permissions.
     pub users_file: Option<PathBuf>,
-    /// Allows clients on other machines to connect without encryption and authentication. If false, a listener that
-    /// other machines can reach requires TLS, and its clients need a certificate (`client_ca`) or a user in the users
+    /// If true, clients on other machines may connect without encryption and authentication. If false, a listener that
+    /// other machines can reach must use TLS, and its clients need a certificate (`client_ca`) or an entry in the users
     /// file.
     pub anyone_on_the_network_may_connect: bool,
-    /// Number of threads that serve sessions; 0 for one per core, or one per two cores with `spin`.
+    /// Number of threads that serve sessions; 0 selects one per core, or with `spin` one per two cores.
     pub threads: usize,
-    /// If true, the threads never park: they use whole cores and respond sooner.
+    /// If true, idle threads poll instead of sleeping. They respond sooner, but each uses a whole core.
     pub spin: bool,
-    /// Limits of the listeners.
+    /// Limits of the listeners and their sessions.
     pub limits: ServerLimits,
 }
 
 impl ServerConfig {
-    /// Each TCP address with its protocol.
+    /// Returns each TCP address with the protocol that is served there.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (Protocol, SocketAddr)> {
         let with_protocol = |protocol, addresses: &[SocketAddr]| {
             addresses.iter().map(move |&address| (protocol, address)).collect::<Vec<_>>()
@@ -59,36 +59,36 @@ impl ServerConfig {
     }
 }
 
-/// Limits of a node's listeners: sessions, message sizes and waiting times.
+/// Limits of a node's listeners: sessions, message sizes and time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Maximum number of sessions; further connections are refused.
+    /// Maximum number of sessions; above it, new connections are refused.
     pub sessions_max: usize,
-    /// Maximum number of subscriptions and group memberships of one session.
+    /// Maximum number of a session's subscriptions and group memberships, counted together.
     pub subscriptions_max: u32,
-    /// Maximum number of publishers of one session.
+    /// Maximum number of publishers that one session may have open.
     pub publishers_max: u32,
-    /// Maximum number of logs that all subscriptions of one session read together.
+    /// Maximum number of logs that all subscriptions of one session may read together.
     pub channels_max: usize,
-    /// Maximum time for the TLS handshake, and then for HELLO, ms. A slower client is disconnected.
+    /// Time limit for the TLS handshake, and then again for the HELLO message, ms. Slower clients are disconnected.
     pub handshake_ms_max: u32,
-    /// Maximum number of TLS handshakes at a time, about 30 KiB each; further handshakes wait. The clients of one
-    /// address get at most half of this number.
+    /// Maximum number of TLS handshakes at the same time; further handshakes wait. Each takes about 30 KiB. At most
+    /// half of them may be with clients of the same address.
     pub handshakes_max: usize,
-    /// Longest pause between two messages of a session to its client, ms.
+    /// Longest time for which a session sends nothing to its client, ms. A heartbeat is then sent.
     pub heartbeat_ms: u32,
     /// Largest message with records, bytes.
     pub run_bytes_max: u32,
     /// Largest message without records, bytes.
     pub control_bytes_max: u32,
-    /// Maximum total size of a client's PUBLISH messages that have no response yet, bytes.
+    /// Maximum total size of a session's PUBLISH messages that have no response yet, bytes.
     pub in_flight_bytes_max: u32,
-    /// Number of sessions that the first thread serves before other threads are used. Sessions of one thread wake each
-    /// other without a system call.
+    /// The first thread serves all sessions up to this number. Further sessions go to the other threads too. Sessions
+    /// of the same thread can wake each other without a system call.
     pub sessions_before_spreading: usize,
-    /// Maximum time for sessions to send their pending output when the server stops, ms.
+    /// How long a stopping server lets its sessions send their pending output, ms.
     pub stop_ms_max: u32,
-    /// Maximum number of refused or disconnected clients whose reasons the node remembers.
+    /// Number of refused or disconnected clients that the node remembers, with the reasons.
     pub departures_max: usize,
     /// Limits of authentication.
     pub access: AccessLimits,
@@ -96,18 +96,18 @@ pub struct ServerLimits {
     pub nats: NatsLimits,
     /// Limits of HTTP.
     pub http: HttpLimits,
-    /// Limits of WebSocket.
+    /// Limits of WebSocket connections.
     pub ws: WsLimits,
     /// Limits of gRPC.
     pub grpc: GrpcLimits,
 }
 
-/// Number of files that a node may have open besides its clients' connections and the files of durable topics.
+/// Number of files that a node may have open, not counting clients' connections and the files of durable topics.
 const OTHER_FILES: u64 = 1_024;
 
 impl ServerLimits {
-    /// Number of file descriptors that the clients' connections and the node's files need, without those of durable
-    /// topics. For [`NodeLimits::reserved_files`](dunlin::NodeLimits::reserved_files).
+    /// Number of file descriptors that clients' connections and the node's own files need, without the files of durable
+    /// topics. Meant as the value of [`NodeLimits::reserved_files`](dunlin::NodeLimits::reserved_files).
     pub fn reserved_files(&self) -> u64 {
         (self.sessions_max as u64).saturating_add(OTHER_FILES)
     }
@@ -116,18 +116,19 @@ impl ServerLimits {
 /// Limits of connections that use the NATS protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatsLimits {
-    /// Interval of PING to a client, ms.
+    /// Interval at which the node sends PING to a client, ms.
     pub ping_ms: u32,
-    /// Maximum number of unanswered PINGs before the connection is closed.
+    /// Number of PINGs without a response after which the next one closes the connection.
     pub pings_max: u32,
-    /// Maximum time for one operation, from its first byte to its last, ms.
+    /// Time limit from the first to the last byte of an operation such as PUB, ms.
     pub publish_ms_max: u32,
-    /// Longest delay of a client that exceeds its publish rate, ms; records that would wait longer are refused.
+    /// Longest time for which a client that exceeds its publish rate is delayed, ms. Records that would have to wait
+    /// longer are refused.
     pub rate_wait_ms_max: u32,
-    /// Maximum number of subjects whose topics a session caches for publishing.
+    /// Maximum number of subjects for which a session caches the topic to publish to.
     pub targets_max: usize,
-    /// Maximum number of ranges of a client's own records that its session remembers for each log, in order to skip
-    /// them. Applies only to clients that disable echo.
+    /// Number of ranges of a client's own records that its session remembers for each log. A session remembers them
+    /// only if the client disabled echo, and skips these records.
     pub own_ranges_max: usize,
 }
 
@@ -147,25 +148,25 @@ impl Default for NatsLimits {
 /// Limits of HTTP requests, responses and event streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Maximum size of a request's head, bytes; also the size of the buffer for responses.
+    /// Maximum size of a request's head, bytes. The buffer for responses has this size too.
     pub header_bytes_max: u32,
-    /// Maximum number of headers of a request.
+    /// Maximum number of headers in a request.
     pub headers_max: u32,
-    /// Maximum time for a request's head, and longest idle time of a kept-alive connection, ms.
+    /// Time limit for a request's head, ms. A connection that is kept alive may also be idle for this time.
     pub header_ms_max: u32,
-    /// Maximum time for a request's body, ms.
+    /// Time limit for a request's body, ms.
     pub body_ms_max: u32,
-    /// Time after which a client is disconnected if it reads nothing and does not respond to TCP keep-alive, ms.
+    /// A client that reads nothing and does not respond to TCP keep-alive probes is disconnected after this time, ms.
     pub stalled_ms_max: u32,
-    /// Longest pause between two messages of an event stream, ms.
+    /// Longest time for which an event stream sends nothing, ms. A heartbeat is then sent.
     pub heartbeat_ms: u32,
-    /// Approximate bytes of an event stream that are written at once. A larger record is written as a whole.
+    /// Approximate number of bytes that an event stream writes at once. A larger record is still written at once.
     pub event_bytes: u32,
     /// Maximum number of topics that `/metrics` shows; the busiest are shown.
     pub topics_shown: u32,
-    /// Largest file at `/report`, bytes.
+    /// Largest file that the node serves at `/report`, bytes.
     pub report_bytes_max: u64,
-    /// Number of subscriptions that `/v1/subscriptions` lists; the slowest are listed.
+    /// Maximum number of subscriptions that `/v1/subscriptions` lists; the slowest are listed.
     pub subscriptions_shown: u32,
     /// Maximum number of subscriptions that `/metrics` shows; the slowest are shown.
     pub metrics_subscriptions_max: u32,
@@ -189,16 +190,16 @@ impl Default for HttpLimits {
     }
 }
 
-/// Limits of WebSocket connections that use JSON.
+/// Limits of WebSocket connections, whose messages are JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WsLimits {
-    /// Maximum number of bytes of a client's first message, which has its credentials.
+    /// Largest first message from a client, bytes. This message has the client's credentials.
     pub hello_bytes_max: usize,
     /// Largest message from a client, bytes.
     pub message_bytes_max: usize,
-    /// Maximum time for a message, from its first byte to its last, ms.
+    /// Time limit from the first to the last byte of a message, ms.
     pub message_ms_max: u32,
-    /// Maximum number of subscriptions of one connection.
+    /// Maximum number of subscriptions on one connection.
     pub subscriptions_max: u32,
 }
 
@@ -213,32 +214,33 @@ impl Default for WsLimits {
     }
 }
 
-/// Limits of gRPC connections and calls.
+/// Limits of gRPC connections and of the calls on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrpcLimits {
-    /// Maximum number of calls of one connection at a time; further calls wait in the client.
+    /// Maximum number of calls on one connection at the same time. The client must delay further calls.
     pub streams_max: u32,
-    /// Largest message of a call, bytes.
+    /// Largest message in a call, bytes.
     pub message_bytes_max: usize,
-    /// Maximum number of repeated elements in one message of a call, including the elements of nested messages.
+    /// Maximum number of repeated elements in one message, counted with those of nested messages.
     pub message_elements_max: usize,
-    /// Maximum time for a message, from its first byte to its last, ms.
+    /// Time limit from the first to the last byte of a message, ms.
     pub message_ms_max: u32,
-    /// Maximum size of the metadata of one call, bytes.
+    /// Maximum total size of a call's metadata, bytes.
     pub header_bytes_max: u32,
-    /// Maximum number of subjects of one subscription.
+    /// Maximum number of subjects in one subscription.
     pub subjects_max: usize,
-    /// Approximate size of a response to a subscriber, bytes.
+    /// Approximate size of each response to a subscriber, bytes.
     pub batch_bytes_max: usize,
-    /// Maximum number of subscribers of one topic through `MessageBroker`.
+    /// Maximum number of subscribers that one topic may have through the gRPC service `MessageBroker`.
     pub message_subscribers_max: usize,
-    /// Interval of HTTP/2 pings to a client, and time limit for the response to each ping, ms.
+    /// Interval at which the node pings a client over HTTP/2, ms. The client must respond to each ping within the same
+    /// time.
     pub keep_alive_ms: u32,
-    /// Maximum time that a connection may stay open without a call, ms.
+    /// A connection without any call is closed after this time, ms.
     pub idle_ms_max: u32,
-    /// Flow-control window of a call, bytes.
+    /// HTTP/2 flow-control window of each call, bytes.
     pub stream_window_bytes: u32,
-    /// Flow-control window of a connection, bytes.
+    /// HTTP/2 flow-control window of each connection, bytes.
     pub connection_window_bytes: u32,
 }
 

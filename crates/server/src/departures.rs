@@ -1,9 +1,11 @@
-//! Clients that were refused or disconnected recently, with the reasons, for operators.
+//! Lists the clients that were refused or disconnected recently, with the reasons, for operators.
 //!
-//! The list lasts as long as the node runs, and has the newest departure last. If a client departs again for the same
-//! reason, its entry's counter is incremented. A client that retries therefore displaces no other entry.
+//! The list exists until the node ends; its last entry is the newest. If a client is refused or disconnected again for
+//! the same reason, its entry counts the repetitions. A client that retries therefore removes no other entry from the
+//! list.
 //!
-//! Limits: `departures_max` entries, the oldest is dropped; [`TEXT_BYTES_MAX`] bytes of a client's text.
+//! Limits: `departures_max` entries, of which the oldest is removed first. At most [`TEXT_BYTES_MAX`] bytes of each
+//! text are kept.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -13,20 +15,20 @@ use dunlin::{Refused, now_ns};
 
 use crate::protocol::Protocol;
 
-/// Maximum number of bytes kept of a client's name, and of a reason.
+/// Number of bytes that are kept of a client's name and of a reason.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// How a client's connection or request ended.
+/// How the node ended a client's connection or request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DepartureKind {
-    /// The client or its request was refused.
+    /// The node refused the client or one of its requests.
     Refused,
-    /// The client's connection or subscription was ended.
+    /// The node ended the client's connection or subscription.
     CutOff,
 }
 
 impl DepartureKind {
-    /// The name of this kind in reports.
+    /// The name of this kind in the node's reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             DepartureKind::Refused => "refused",
@@ -35,16 +37,16 @@ impl DepartureKind {
     }
 }
 
-/// A client that was refused or disconnected, once or repeatedly.
+/// A client that the node refused or disconnected for one reason, once or repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientDeparture {
     pub(crate) protocol: Protocol,
     pub(crate) kind: DepartureKind,
-    /// The client's name; empty if the client stated none.
+    /// The client's name; empty if the client sent none.
     pub(crate) name: String,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) why: String,
-    /// Number of records that the client had not read at its last departure.
+    /// Number of records that the client still had to read when it was last disconnected.
     pub(crate) lag: u64,
     pub(crate) times: u64,
     pub(crate) first_ns: u64,
@@ -67,7 +69,7 @@ impl ClientDeparture {
         ClientDeparture { lag, ..self }
     }
 
-    /// The IP address without the port, because the port changes with each connection.
+    /// The client's IP address. The port is left out, because it differs between connections of the same client.
     fn ip(&self) -> Option<IpAddr> {
         self.peer.map(|peer| peer.ip())
     }
@@ -78,7 +80,7 @@ impl ClientDeparture {
     }
 }
 
-/// The clients of a node that were recently refused or disconnected.
+/// The clients that a node has recently refused or disconnected.
 #[derive(Debug)]
 pub(crate) struct Departures {
     departures_max: usize,
@@ -93,7 +95,7 @@ impl Departures {
     pub(crate) fn note(&self, mut departure: ClientDeparture) {
         let mut entries = self.entries();
         if let Some(at) = entries.iter().position(|before| before.has_same_cause(&departure)) {
-            // The entry exists, because its index was just found.
+            // There is an entry at `at`, because `position` has just returned this index.
             let before = entries.remove(at).unwrap_or_else(|| departure.clone());
             departure.times += before.times;
             departure.first_ns = before.first_ns;
@@ -103,7 +105,7 @@ impl Departures {
         entries.drain(..excess);
     }
 
-    /// The `count` newest departures, newest first.
+    /// Returns up to `count` entries, beginning with the newest.
     pub(crate) fn newest(&self, count: usize) -> Vec<ClientDeparture> {
         self.entries().iter().rev().take(count).cloned().collect()
     }
@@ -113,7 +115,7 @@ impl Departures {
     }
 }
 
-/// A refusal as text: its code and its details.
+/// Formats a refusal as its code and its text.
 pub(crate) fn describe_refusal(refused: &Refused) -> String {
     match refused.text.as_str() {
         "" => refused.code.to_string(),

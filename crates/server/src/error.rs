@@ -7,11 +7,11 @@ use thiserror::Error;
 use crate::access::UsersError;
 use crate::tls::TlsFilesError;
 
-/// The reason why a node's listeners cannot start.
+/// The reason why a node's listeners cannot be started.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Other machines can reach the address, but the configuration does not allow this.
+    /// Other machines can reach the address, but the configuration has neither TLS nor the option that permits this.
     #[error(
         "other machines can reach {0} without encryption or without authentication: listen on 127.0.0.1, configure tls with a client_ca, or set anyone_on_the_network_may_connect"
     )]
@@ -19,31 +19,31 @@ pub enum StartError {
     /// The TLS files are invalid.
     #[error("TLS: {0}")]
     Tls(#[from] TlsFilesError),
-    /// Listening on the address failed.
+    /// The node cannot listen on a TCP address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// The address.
+        /// The address on which the node cannot listen.
         address: SocketAddr,
-        /// The system's error.
+        /// The error of the system call.
         error: io::Error,
     },
-    /// Listening on the Unix socket failed.
+    /// The node cannot listen on a Unix socket.
     #[error("cannot listen on {path}: {error}", path = path.display())]
     ListenUnix {
-        /// The socket's path.
+        /// The path of the socket.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system call.
         error: io::Error,
     },
     /// The users file is invalid.
     #[error("users: {0}")]
     Users(#[from] UsersError),
-    /// A thread or its runtime cannot be started.
+    /// A thread, or the async runtime on it, cannot be started.
     #[error("cannot start thread {name}: {error}")]
     Thread {
-        /// The thread.
+        /// The name of the thread.
         name: String,
-        /// The system's error.
+        /// The error of the system call.
         error: io::Error,
     },
 }

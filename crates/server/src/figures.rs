@@ -1,11 +1,12 @@
-//! Collects topic counters from all nodes: the owners' retained records, and the publishers and subscribers
-//! at each node.
+//! Collects counters of topics from all nodes: the retained records from each topic's owner, and the publishers and
+//! subscribers from every node.
 //!
-//! Each node knows only its own part of the figures. One request to each other live node covers all topics; the
-//! requests run in parallel. The figures of a node that does not respond within [`ANSWER_WITHIN`] are unknown, never 0.
+//! These counters are called figures. Each node knows only its own part of them. One request to each other live node
+//! asks for all topics, and the requests run concurrently. If a node does not respond within [`ANSWER_WITHIN`], its
+//! figures are reported as unknown, never as 0.
 //!
-//! Limits: a response has the requested topics, at most [`FiguresRequest::topics_max`] and
-//! [`FiguresRequest::subscribers_max`] further topics, and [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
+//! Limits: a response has the requested topics and at most [`FiguresRequest::topics_max`] plus
+//! [`FiguresRequest::subscribers_max`] others. It lists at most [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
 
 mod form;
 
@@ -20,35 +21,35 @@ use serde::{Deserialize, Serialize};
 use crate::shared::SharedServer;
 use form::{GroupForm, LogForm, LossesForm, SubscriberForm};
 
-/// Time limit for another node's response.
+/// Time limit for another node's response to a request for figures.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Number of subscribers of a topic that are shown; the slowest are shown.
+/// Maximum number of a topic's subscribers that a response lists; the slowest are listed.
 pub(crate) const SUBSCRIBERS_SHOWN: usize = 20;
 
-/// A request for one node's figures: the topics to report.
+/// A request for the figures of one node. The fields state which topics the response reports.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FiguresRequest {
-    /// Names of topics to report.
+    /// Topics that are reported in any case.
     pub(crate) names: Vec<String>,
-    /// Maximum number of further topics to report: the busiest topics that the node owns.
+    /// The response also reports the node's busiest topics, at most this many.
     pub(crate) topics_max: usize,
-    /// Maximum number of further topics to report: the topics of the node's slowest subscribers.
+    /// The response also reports the topics of the node's slowest subscribers, at most this many.
     pub(crate) subscribers_max: usize,
 }
 
-/// One node's figures of the requested topics.
+/// The figures that one node has of the requested topics.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FiguresResponse {
     topics: Vec<NodeTopicFigures>,
-    /// Number of subscriptions at the node; set only if subscribers were requested.
+    /// Number of subscriptions at the node; 0 unless the request asked for busiest topics or slowest subscribers.
     subscriptions: usize,
 }
 
-/// One node's figures of a topic.
+/// The figures that one node has of a topic.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct NodeTopicFigures {
     topic: String,
-    /// The owner's figures; `None` if another node owns the topic.
+    /// The figures that only the topic's owner has; `None` if this node is not the owner.
     owned: Option<OwnedFigures>,
     publishers: u32,
     subscribers_total: u32,
@@ -63,78 +64,79 @@ struct OwnedFigures {
     groups: Vec<GroupForm>,
 }
 
-/// A topic's figures from all nodes.
+/// The figures of a topic, collected from all nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct TopicFigures {
-    /// The figures of the topic's logs and groups at its owner; `None` while the owner does not respond.
+    /// The figures of the topic's logs and groups, as the owner reports them; `None` if the owner did not respond.
     pub(crate) owner: Option<OwnerFigures>,
-    /// The topic's subscribers and publishers; `None` if a node did not respond.
+    /// The topic's subscribers and publishers at all nodes; `None` if any node did not respond.
     pub(crate) clients: Option<TopicClients>,
 }
 
-/// A topic's logs and groups, as its owner reports them.
+/// The logs and groups of a topic, as the topic's owner reports them.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnerFigures {
-    /// The logs of the topic, each with its partition number.
+    /// The topic's logs, each with its partition number.
     pub(crate) logs: Vec<(u16, LogInfo)>,
     pub(crate) groups: Vec<GroupInfo>,
 }
 
-/// Publishers and subscribers of a topic at all nodes.
+/// The publishers and subscribers of a topic at all nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TopicClients {
     pub(crate) publishers: u32,
     pub(crate) subscribers_total: u32,
-    /// Number of subscribers that have read all records.
+    /// Number of subscribers that have read all records, and wait for the next one.
     pub(crate) waiting: u32,
-    /// The slowest subscribers, largest lag first. In a cluster, each has the number of its node.
+    /// The slowest subscribers, each with the number of its node, or `None` outside a cluster. The subscriber with the
+    /// largest lag comes first.
     pub(crate) subscribers: Vec<(Option<u64>, SubscriberInfo)>,
     pub(crate) losses: LossCounters,
 }
 
-/// The figures that the other nodes returned.
+/// The figures from the other nodes' responses.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterFigures {
     parts: HashMap<String, BTreeMap<u64, NodeTopicFigures>>,
     subscriptions: usize,
-    /// Numbers of the live nodes that did not respond.
+    /// Numbers of those live nodes that did not respond.
     pub(crate) silent: BTreeSet<u64>,
 }
 
 impl OwnerFigures {
-    /// Number of retained records.
+    /// Number of records that the logs retain.
     pub(crate) fn records(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - info.oldest_seq).sum()
     }
 
-    /// Number of retained bytes; for a durable topic, the bytes on disk.
+    /// Number of bytes that the logs retain. For a durable topic, the bytes on disk count.
     pub(crate) fn bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.stored.map_or(info.bytes, |stored| stored.bytes)).sum()
     }
 
-    /// Bytes of memory that the retained records take.
+    /// Memory that the retained records take, bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.bytes).sum()
     }
 
-    /// Number of records that were appended in the logs' current epochs.
+    /// Number of records appended to the logs since the beginning of each log's present epoch.
     pub(crate) fn appended(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - 1).sum()
     }
 
-    /// Number of bytes that were appended since the owner started.
+    /// Number of bytes appended to the logs since the owner started.
     pub(crate) fn appended_bytes(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.appended_bytes).sum()
     }
 
-    /// Time at which the last record was appended, ns since the Unix epoch; 0 for never.
+    /// Time of the last append to any of the logs, ns since the Unix epoch; 0 if there was none.
     pub(crate) fn last_append_ns(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.last_append_ns).max().unwrap_or(0)
     }
 }
 
 impl FiguresResponse {
-    /// This node's figures for the request; `None` outside a cluster.
+    /// Collects this node's figures for the request; `None` if the node is not in a cluster.
     pub(crate) fn of(shared: &SharedServer, request: &FiguresRequest) -> Option<FiguresResponse> {
         let node = &shared.node;
         let ownership = shared.cluster.get()?.ownership()?;
@@ -187,7 +189,7 @@ impl NodeTopicFigures {
 }
 
 impl ClusterFigures {
-    /// Adds the response of node `node`; `None` if it did not respond.
+    /// Adds the response of a node, or with `None` notes that the node did not respond.
     pub(crate) fn add_response(&mut self, node: u64, response: Option<FiguresResponse>) {
         let Some(response) = response else {
             self.silent.insert(node);
@@ -203,7 +205,7 @@ impl ClusterFigures {
         self.parts.keys().map(String::as_str)
     }
 
-    /// Takes all subscribers from the responses, each with its node and its topic.
+    /// Removes all subscribers from the responses, and returns each with its node and its topic.
     pub(crate) fn take_subscribers(&mut self) -> Vec<(u64, String, SubscriberInfo)> {
         let mut all = Vec::new();
         for (topic, parts) in &mut self.parts {
@@ -217,12 +219,12 @@ impl ClusterFigures {
         all
     }
 
-    /// Number of subscriptions at the other nodes that responded.
+    /// Total number of subscriptions at the nodes that responded.
     pub(crate) fn subscriptions(&self) -> usize {
         self.subscriptions
     }
 
-    /// The figures of a topic, summed over this node and the other nodes that responded.
+    /// Combines this node's figures of a topic with those from the other nodes' responses.
     pub(crate) fn of(&self, shared: &SharedServer, topic: &Arc<Topic>) -> TopicFigures {
         let ownership = shared.cluster.get().and_then(|seat| seat.ownership());
         let local = NodeTopicFigures::of(&shared.node, ownership.as_deref(), topic);
@@ -267,8 +269,8 @@ impl From<OwnedFigures> for OwnerFigures {
 }
 
 impl SharedServer {
-    /// Sends requests for figures to the other nodes; returns a future of their responses, or `None` if there are no
-    /// other nodes.
+    /// Sends a request for figures to each other live node. Returns a future for the responses, or `None` if there are
+    /// no other nodes.
     pub(crate) fn request_figures(
         &self,
         request: impl FnOnce() -> FiguresRequest,
@@ -288,7 +290,7 @@ impl SharedServer {
         })
     }
 
-    /// Requests the figures of `topics` from the other nodes.
+    /// Requests the figures of `topics` from the other nodes, and waits for the responses.
     pub(crate) async fn figures_of(&self, topics: &[Arc<Topic>]) -> ClusterFigures {
         let names = || topics.iter().map(|topic| topic.name().to_owned()).collect();
         match self.request_figures(|| FiguresRequest { names: names(), ..FiguresRequest::default() }) {

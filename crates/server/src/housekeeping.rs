@@ -1,4 +1,5 @@
-//! Periodic work of the node: housekeeping once a second, and deadlines of groups when they are due.
+//! Periodic work of the node: housekeeping such as retention once a second, and the deadlines of groups when they are
+//! due.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,20 +16,20 @@ use crate::figures::TopicFigures;
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 
-/// Interval of the housekeeping.
+/// Pause between two runs of the housekeeping.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of consecutive checks that must find room before a full disk counts as free again.
+/// A disk that was full counts as having room again after this many consecutive checks found room.
 const CHECKS_WITH_ROOM: u32 = 5;
-/// Maximum number of topics of a tenant that are checked at once for their use at other nodes.
+/// Maximum number of a tenant's topics whose use at other nodes is checked in one run.
 const IDLE_TOPICS_MAX: usize = 1_000;
-/// Deadlines within this span are handled together, because each check costs some ns per group.
+/// Deadlines that are at most this far apart are handled together, because each check costs time for every group.
 const DEADLINE_BATCH: Duration = Duration::from_millis(2);
 
-/// The time of the last housekeeping, from which a blocked housekeeping is detected.
+/// Records when the housekeeping last ran, so that a blocked housekeeping is noticed.
 #[derive(Debug)]
 pub(crate) struct Housekeeping {
     began: Instant,
-    /// Time of the last housekeeping, ms after `began`.
+    /// Time of the last run, ms after `began`.
     last_ms: AtomicU64,
 }
 
@@ -43,14 +44,14 @@ impl Housekeeping {
         self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Time since the last housekeeping.
+    /// Time since the last run of the housekeeping.
     pub(crate) fn since_last(&self) -> Duration {
         let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
         self.began.elapsed().saturating_sub(last)
     }
 }
 
-/// Wakes the housekeeping task when a group's next deadline becomes earlier.
+/// Wakes the task that handles deadlines, when the next deadline of a group becomes earlier.
 struct WakeNotify(Notify);
 
 impl Wake for WakeNotify {
@@ -59,7 +60,7 @@ impl Wake for WakeNotify {
     }
 }
 
-/// Runs the housekeeping and handles deadlines until the task is aborted.
+/// Runs the housekeeping and handles the deadlines of groups, until the future is dropped.
 pub(crate) async fn run(shared: Arc<SharedServer>) {
     let node = &shared.node;
     let notify = Arc::new(WakeNotify(Notify::new()));
@@ -70,7 +71,7 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
             let due = Instant::now()
                 + due_ns
                     .map_or(HOUSEKEEPING_INTERVAL, |ns| Duration::from_nanos(ns).min(HOUSEKEEPING_INTERVAL));
-            // The cause of waking does not matter: the next iteration checks the time and the deadlines.
+            // A notification and the timeout have the same effect: the loop checks the deadlines again.
             let _ = timeout_at(due, notify.0.notified()).await;
             sleep(DEADLINE_BATCH).await;
         }
@@ -78,12 +79,12 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
     tokio::join!(due, tick(&shared));
 }
 
-/// Logs once that the disk is full, and once that it has room again. Truncating a log on a full disk frees room only
-/// briefly, which is not logged.
+/// Logs once when the disk becomes full, and once when it has room again. Truncating a log frees room on a full disk
+/// only briefly; such brief room is not logged.
 #[derive(Debug, Default)]
 struct DiskFullReport {
-    /// Number of consecutive checks that found room since the disk was reported full; `None` if it is not reported
-    /// full.
+    /// Number of consecutive checks that have found room since the log reported a full disk; `None` while no full disk
+    /// is reported.
     checks_with_room: Option<u32>,
 }
 
@@ -106,8 +107,8 @@ impl DiskFullReport {
     }
 }
 
-/// Runs the housekeeping once per interval. The work runs outside the listeners' threads, because it may wait for a
-/// disk or the cluster.
+/// Runs the housekeeping periodically. The work is done on another thread than the listeners', because it may wait for
+/// a disk or the cluster.
 async fn tick(shared: &Arc<SharedServer>) {
     let addresses = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known_addresses = addresses();
@@ -137,14 +138,14 @@ async fn tick(shared: &Arc<SharedServer>) {
     }
 }
 
-/// For each topic that may expire, the time of its last use, ns since the Unix epoch. The time is 0 for a topic that
-/// this node owns, because this node itself tracks the use of such a topic.
+/// Returns, for each topic that may expire, the time of its last use at other nodes, ns since the Unix epoch. If this
+/// node owns the topic, the time is 0, because this node itself knows about every use.
 async fn uses_elsewhere(shared: &Arc<SharedServer>) -> HashMap<String, u64> {
     if shared.access.is_none() {
         return HashMap::new();
     }
     let server = Arc::clone(shared);
-    // Runs outside the listeners' threads, because it visits every topic that was created automatically.
+    // Visits every topic that was created automatically, and therefore does not run on a listener's thread.
     let idle = shared.node.run_blocking(move |_| {
         server.access.as_ref().map_or_else(Vec::new, |access| access.idle_topics(IDLE_TOPICS_MAX))
     });
@@ -161,8 +162,8 @@ async fn uses_elsewhere(shared: &Arc<SharedServer>) -> HashMap<String, u64> {
     uses
 }
 
-/// The time at which a topic was last used, ns since the Unix epoch. This is the present time if a client uses the
-/// topic, or a node does not respond.
+/// The time of a topic's last use, ns since the Unix epoch. The topic counts as used now if a client uses it, or if a
+/// node did not respond.
 fn last_use_ns(figures: &TopicFigures, now_ns: u64) -> u64 {
     match figures {
         TopicFigures { owner: Some(owner), clients: Some(clients) }

@@ -1,16 +1,17 @@
-//! The listeners of a node: they serve a [`Node`](dunlin::Node) to clients over sockets.
+//! Serves a [`Node`](dunlin::Node) to clients over sockets. For each protocol, the node has a listener.
 //!
-//! A listener only translates a protocol into calls of the node. `tcp` serves Dunlin's own protocol
-//! (`docs/protocol.md`) over TCP and Unix sockets. `nats`, `http` and `grpc` serve the protocols of these names
-//! (`docs/listeners.md`). WebSockets are served at the addresses of `http`.
+//! A listener only translates its protocol into calls of the node. The module `tcp` serves Dunlin's own protocol
+//! (`docs/protocol.md`) over TCP and Unix sockets. `nats`, `http` and `grpc` serve the protocols with these names
+//! (`docs/listeners.md`). WebSocket clients connect to the addresses of `http`.
 //!
-//! `listener` accepts connections and starts their sessions, `stream` unifies TCP, Unix and TLS sockets, and
-//! `tls` does the handshake. `session` has the common parts of the sessions of all protocols.
+//! The module `listener` accepts connections and starts their sessions. `stream` gives TCP, Unix and TLS sockets one
+//! interface, and `tls` does TLS handshakes. `session` contains the parts that the sessions of all protocols have in
+//! common.
 //!
-//! Each core has one thread with a current-thread runtime. A session is one task on one of these threads and never
-//! moves. All sessions of a thread share its read and write buffers, so that an idle session needs little memory.
+//! Each core has one thread with a single-threaded async runtime. A session is one task, which stays on its thread. The
+//! sessions of a thread share buffers for reading and writing, so that an idle session needs little memory.
 //!
-//! Topics and permissions are in `dunlin`, the bytes of messages in `wire`.
+//! Topics and permissions are in the crate `dunlin`, and the encoding of messages is in the crate `wire`.
 
 mod accept_failures;
 pub mod access;

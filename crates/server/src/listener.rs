@@ -1,7 +1,7 @@
-//! Accepts connections and starts their sessions.
+//! Accepts clients' connections and starts their sessions.
 //!
-//! Limits: `sessions_max`. If the process is out of file descriptors, accepting pauses, and connections wait in the
-//! kernel's queue.
+//! Limits: `sessions_max` sessions. While the process has no free file descriptor, the listener accepts nothing, and
+//! new connections wait in the kernel's queue.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,12 +25,13 @@ use crate::stream::{AcceptedSocket, Stream};
 use crate::tcp;
 use crate::tls::{TlsConnection, accept_tls};
 
-/// Pause after a failure to accept a connection.
+/// Pause after a failed attempt to accept a connection.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Length of the kernel's accept queue: thousands of clients may reconnect at once.
+/// Length of the kernel's queue of connections to be accepted. It is long because thousands of clients may reconnect at
+/// once.
 const BACKLOG: i32 = 4_096;
 
-/// A listening socket with its protocol.
+/// A listening socket, and the protocol that is served there.
 #[derive(Debug)]
 pub(crate) struct Listener {
     protocol: Protocol,
@@ -71,7 +72,7 @@ impl Listener {
         Ok(Listener { protocol, socket: ListeningSocket::Unix(listener) })
     }
 
-    /// Creates another handle to the same socket.
+    /// Creates a second handle for the same socket.
     pub(crate) fn try_clone(&self) -> io::Result<Listener> {
         let socket = match &self.socket {
             ListeningSocket::Tcp(listener) => ListeningSocket::Tcp(listener.try_clone()?),
@@ -80,7 +81,7 @@ impl Listener {
         Ok(Listener { protocol: self.protocol, socket })
     }
 
-    /// The protocol and the address with its actual port; `None` for a Unix socket.
+    /// The protocol, and the address with the port that was actually chosen; `None` for a Unix socket.
     pub(crate) fn address(&self) -> Option<(Protocol, SocketAddr)> {
         match &self.socket {
             ListeningSocket::Tcp(listener) => {
@@ -91,14 +92,14 @@ impl Listener {
     }
 }
 
-/// Whether the file is a socket on which no process listens. Connecting to a file that is not a socket fails in the
-/// same way, but such a file must not be removed.
+/// Whether the file is a socket that no process listens on. The file type is checked too: connecting to another kind of
+/// file fails in the same way, and such a file must not be removed.
 fn is_stale_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Accepts connections until the task is aborted or its thread ends.
+/// Accepts connections until this task is aborted or its thread ends.
 pub(crate) async fn accept(listener: Listener, shared: Arc<SharedServer>, cores: Vec<Core>) {
     let protocol = listener.protocol;
     let listener_socket = match listener.socket {
@@ -118,7 +119,7 @@ pub(crate) async fn accept(listener: Listener, shared: Arc<SharedServer>, cores:
                 let core = choose_core(&cores, shared.limits.sessions_before_spreading);
                 start_session(protocol, core, &shared, accepted);
             }
-            // The client disconnected before it was accepted.
+            // The client disconnected before its connection was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 let now_ns = steady_ns();
@@ -141,7 +142,8 @@ impl AsyncListener {
     }
 }
 
-/// Chooses the first core while it has few sessions; afterwards, the core with the fewest sessions.
+/// Returns the first core while it has fewer than `spread_above` sessions. Otherwise, returns the core with the fewest
+/// sessions.
 fn choose_core(cores: &[Core], spread_above: usize) -> &Core {
     let first = &cores[0];
     if first.load() < spread_above {
@@ -150,16 +152,16 @@ fn choose_core(cores: &[Core], spread_above: usize) -> &Core {
     cores.iter().min_by_key(|core| core.load()).unwrap_or(first)
 }
 
-/// Starts a session of this protocol on the thread of `core`.
+/// Starts the session of an accepted connection on the thread of `core`.
 fn start_session(protocol: Protocol, core: &Core, shared: &Arc<SharedServer>, accepted: AcceptedSocket) {
     let slot = core.reserve_slot();
     let shared = Arc::clone(shared);
     core.handle.spawn(async move {
         let _slot = slot;
         let open_connection = shared.traffic.count_accepted(protocol);
-        // The connection has broken, so no client is left to notify.
+        // If this fails, the connection is already broken, and there is nobody to send an error to.
         let Ok(stream) = Stream::new(accepted) else { return };
-        // The handshake is boxed, so that the future of a session does not become larger.
+        // The future of the handshake is boxed, because it would otherwise enlarge the future of every session.
         let (stream, announced_id) = match (&shared.tls, stream) {
             (Some(identity), Stream::Tcp(socket)) => {
                 match Box::pin(accept_tls(&shared, identity, protocol, socket)).await {

@@ -1,23 +1,24 @@
-//! Tracks the newest connection of each other node. Batches of a node's older connections are refused.
+//! Tracks which connection of each other node is the newest, and refuses batches from a node's older connections.
 //!
-//! A node that loses its connection to this one reports its unanswered batches as lost, and sends later batches over
-//! its next connection. The batches that the previous connection still holds must not be appended after the later ones.
+//! When a node loses its connection to this node, it reports the batches without a response as lost, and sends later
+//! batches over a new connection. This node may still have batches from the old connection. They must not be appended
+//! after the later batches.
 //!
-//! Invariant: once a connection is registered, no batch of an older connection of the same node is appended.
+//! Invariant: after a connection was registered, no batch from an older connection of the same node is appended.
 //!
-//! Limit: a node is remembered while it has a connection.
+//! Limit: a node has an entry only while it has a connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The session number of a node's newest connection. The lock is held while a batch of the node is appended.
+/// The session number of a node's newest connection. Its lock is held during each append of a batch from this node.
 type NewestSession = Mutex<u64>;
 
-/// The other nodes with connections to this one.
+/// The other nodes that have connections to this node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeConnections(Mutex<HashMap<Box<str>, Weak<NewestSession>>>);
 
-/// A connection of another node, as it is registered here.
+/// One registered connection of another node.
 #[derive(Debug)]
 pub(crate) struct NodeConnection {
     session: u64,
@@ -25,7 +26,7 @@ pub(crate) struct NodeConnection {
 }
 
 impl NodeConnections {
-    /// Registers a connection of the node with this name.
+    /// Registers a new connection of the node with this name.
     pub(crate) fn register(&self, name: &str, session: u64) -> NodeConnection {
         let newest = {
             let mut nodes = lock(&self.0);
@@ -46,13 +47,14 @@ impl NodeConnections {
 }
 
 impl NodeConnection {
-    /// Calls `append`; returns `None` without calling it if the node has a newer connection.
+    /// Calls `append` and returns its result. If the other node has a newer connection, returns `None` instead, without
+    /// a call.
     pub(crate) fn append<T>(&self, append: impl FnOnce() -> T) -> Option<T> {
         let newest = lock(&self.newest);
         (*newest == self.session).then(append)
     }
 
-    /// Whether the node has a newer connection.
+    /// Whether the other node has a newer connection than this one.
     pub(crate) fn is_replaced(&self) -> bool {
         *lock(&self.newest) != self.session
     }

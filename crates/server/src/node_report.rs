@@ -1,7 +1,10 @@
-//! The node's reports about itself: five JSON objects, over HTTP (`GET /v1/node/…`) and once a second in topic
-//! `$node` (`docs/listeners.md`), each under its name as the key.
+//! Builds and publishes the node's reports about itself: five JSON objects.
 //!
-//! Publishing a record updates no counters for the reports. Without a subscriber, the node publishes no reports.
+//! Clients get a report over HTTP (`GET /v1/node/…`), or subscribe to the topic `$node`, to which each report is
+//! published once a second. A report's name is its record's key there (`docs/listeners.md`).
+//!
+//! The counters are read only for a report: publishing a record does no work for reports. While the topic has no
+//! subscriber, the node publishes no reports.
 //!
 //! Limits: [`TOPICS_SHOWN`], [`ROWS_SHOWN`], [`EVENTS_KEPT`].
 
@@ -25,16 +28,16 @@ use crate::workers::WorkersView;
 use cluster::ClusterEvents;
 use past::RateHistory;
 
-/// Interval of the published reports.
+/// Interval at which the reports are published.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of topics in a report; the busiest are shown.
+/// Maximum number of topics in a report; the busiest are shown.
 const TOPICS_SHOWN: usize = 50;
-/// Maximum number of tenants, of queues and of workers in a report.
+/// Maximum number of rows in each table of a report: tenants, queues, workers.
 const ROWS_SHOWN: usize = 100;
-/// Number of cluster events that are kept.
+/// Maximum number of a cluster's events that are kept; the newest are kept.
 const EVENTS_KEPT: usize = 100;
 
-/// The reports that a node makes about itself.
+/// The kinds of reports that a node makes about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReportKind {
     Stats,
@@ -48,7 +51,7 @@ impl ReportKind {
     pub(crate) const ALL: [ReportKind; 5] =
         [ReportKind::Stats, ReportKind::Topics, ReportKind::Cluster, ReportKind::Work, ReportKind::Spaces];
 
-    /// The report's name and key.
+    /// The name of this report, which is also the key of its records.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ReportKind::Stats => "stats",
@@ -60,7 +63,7 @@ impl ReportKind {
     }
 }
 
-/// Data that is kept from one report to the next: earlier counters and events.
+/// Data that the node keeps between two reports: earlier counters and the cluster's recent events.
 #[derive(Debug, Default)]
 pub(crate) struct NodeReports {
     past: Mutex<RateHistory>,
@@ -69,7 +72,7 @@ pub(crate) struct NodeReports {
 }
 
 impl NodeReports {
-    /// Adds the workers that this node starts to its report.
+    /// Adds a view of the workers that this node starts. The report `work` shows them.
     pub(crate) fn set_workers(&self, workers: WorkersView) {
         *lock(&self.workers) = Some(workers);
     }
@@ -79,7 +82,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Builds one report of the node's present state.
+/// Builds the report of this kind from the node's present state.
 pub(crate) async fn build(shared: &Arc<SharedServer>, kind: ReportKind) -> Value {
     let mut report = match kind {
         ReportKind::Stats => stats::build(shared).await,
@@ -92,8 +95,8 @@ pub(crate) async fn build(shared: &Arc<SharedServer>, kind: ReportKind) -> Value
     report
 }
 
-/// Publishes all reports once a second while the topic has a subscriber, until the task is aborted. The topic exists
-/// when this function returns.
+/// Creates the topic for the reports, and returns a future that publishes all reports once a second while the topic has
+/// a subscriber.
 pub(crate) fn run(shared: Arc<SharedServer>) -> impl Future<Output = ()> {
     let topic = shared.node.node_topic();
     async move {
@@ -110,7 +113,7 @@ async fn publish_reports(shared: Arc<SharedServer>, topic: Arc<Topic>) {
         tick = (tick + REPORT_INTERVAL).max(Instant::now());
         sleep_until(tick).await;
         lock(&shared.node_report.events).update(&shared);
-        // A subscriber of any report receives all of them.
+        // The reports share one topic. If any of them has a subscriber, all are published.
         if !topic.logs()[0].has_subscriber("") {
             continue;
         }
@@ -131,7 +134,7 @@ fn publish(shared: &SharedServer, topic: &Topic, kind: ReportKind, report: &str)
     }
 }
 
-/// The node's number in its cluster; 1 for a node outside a cluster.
+/// The node's number in its cluster; 1 if the node is not in a cluster.
 fn number_of(shared: &SharedServer) -> u64 {
     let status = shared.node.control_if_any().and_then(|control| control.status().ok());
     status.map_or(1, |status| status.id)

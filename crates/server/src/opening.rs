@@ -1,7 +1,8 @@
-//! Listeners of a node that is still starting. They refuse every client with the error `OPENING` and the current step.
+//! Listeners for a node that is still starting. They refuse every client with the error `OPENING`, which states the
+//! present step of the start.
 //!
-//! Internally this is a [`Server`] over an empty node that admits no session. The final server takes over the sockets,
-//! so that no other program can take their addresses in between.
+//! These listeners are a [`Server`] with an empty node that admits no session. Later, the final server takes over their
+//! sockets. No other program can therefore take the addresses in between.
 
 use std::fmt;
 use std::io;
@@ -18,7 +19,7 @@ use crate::listener::Listener;
 use crate::protocol::Protocol;
 use crate::server::{Server, listen};
 
-/// The current step of the start, and the time at which the start began.
+/// The present step of the node's start, and the time at which the start began.
 #[derive(Debug)]
 pub(crate) struct StartupProgress {
     step: Mutex<String>,
@@ -32,7 +33,7 @@ impl fmt::Display for StartupProgress {
     }
 }
 
-/// The listeners of a starting node, which refuse clients until the node is ready.
+/// The listeners of a starting node. They refuse all clients until the node is ready.
 #[derive(Debug)]
 pub struct StartupListeners {
     server: Option<Server>,
@@ -42,7 +43,7 @@ pub struct StartupListeners {
 }
 
 impl StartupListeners {
-    /// Starts all listeners. They refuse clients and report `step`, the current step, as the reason.
+    /// Starts all listeners of `config`. Refusals state `step`, which is the present step of the start.
     pub fn start(config: &ServerConfig, step: &str) -> Result<StartupListeners, StartError> {
         let listeners = listen(config)?;
         let progress = Arc::new(StartupProgress { step: Mutex::new(step.to_owned()), began: Instant::now() });
@@ -56,17 +57,18 @@ impl StartupListeners {
         Ok(StartupListeners { server: Some(server), listeners, unix, progress })
     }
 
-    /// The TCP addresses of every protocol, with their actual ports.
+    /// The TCP addresses of all protocols, with the ports that were actually chosen.
     pub fn addresses(&self) -> &[(Protocol, SocketAddr)] {
         self.server.as_ref().map_or(&[], Server::addresses)
     }
 
-    /// Sets the current step; refusals name it.
+    /// Sets the present step of the start, which later refusals state.
     pub fn set_step(&self, step: &str) {
         step.clone_into(&mut self.progress.step.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns the listening sockets. New connections wait in the kernel's queue until the next server accepts them.
+    /// Ends the refusals, and returns the listening sockets. Connections then wait in the kernel's queue until another
+    /// server accepts them.
     pub(crate) fn into_listeners(mut self) -> Vec<Listener> {
         self.server = None;
         self.unix.clear();
@@ -77,7 +79,7 @@ impl StartupListeners {
 impl Drop for StartupListeners {
     fn drop(&mut self) {
         for path in &self.unix {
-            // The socket file may be gone already.
+            // Removing fails if the socket file no longer exists.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,11 +1,13 @@
-//! Connections to the nodes that own topics: they forward records and feed mirrors.
+//! Connects this node to the nodes that own topics, in order to forward records to them and to receive records for
+//! mirrors.
 //!
-//! For each other node there is one connection in Dunlin's own protocol and one thread. Both are created when they are
-//! first needed. Publishers write to the socket directly; the thread reads responses and the mirrors' feeds.
+//! There is one connection for each other node, with Dunlin's own protocol, and one thread. Both are created when they
+//! are first needed. Publishers write to the connection's socket directly; the thread reads the responses and the
+//! mirrors' records.
 //!
-//! Limits: those of [`dunlin_client::ClientLimits`] for each connection. An unreachable node is tried again after
-//! `PAUSE`; until then, batches for it are returned to the caller. The thread for a node that is not a member of the
-//! cluster waits for a request, or for the node's return.
+//! Limits: those of [`dunlin_client::ClientLimits`] for each connection. If a node is unreachable, its thread tries
+//! again after `PAUSE`. Until then, batches for that node are returned to the caller. While a node is not a member of
+//! the cluster, its thread waits until there is a request for the node, or until the node returns.
 
 mod feeding;
 pub(crate) mod interest;
@@ -27,19 +29,19 @@ use dunlin_client::{Address, ClientOptions};
 
 use link::NodeLink;
 
-/// Pause between two attempts to reach a node.
+/// Pause between two attempts to connect to a node.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Prefix of a client name that marks a node.
+/// A client name with this prefix belongs to a node.
 pub(crate) use crate::tcp::NODE_CLIENT;
 
-/// Function that submits commands to the cluster and returns their results.
+/// A function that submits commands to the cluster and returns their results.
 type CommandSender =
     Box<dyn Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>> + Send + Sync>;
-/// Function that finds a node's address for other nodes, and the options to connect; `None` if the node cannot be
-/// reached.
+/// A function that returns the address at which other nodes reach a node, and the options to connect with. Returns
+/// `None` if the node cannot be reached.
 type AddressLookup = Arc<dyn Fn(u64) -> Option<(Address, ClientOptions)> + Send + Sync>;
 
-/// A node's connections to the other nodes of its cluster.
+/// The connections of a node to the other nodes of its cluster.
 pub struct NodeLinks {
     id: u64,
     send_commands: CommandSender,
@@ -48,8 +50,8 @@ pub struct NodeLinks {
 }
 
 impl NodeLinks {
-    /// Creates the connections of node `id`. `send_commands` waits for the cluster for a limited time. `lookup` is
-    /// called for each new connection.
+    /// Creates the value for the node with number `id`. `send_commands` must return within a limited time. `lookup` is
+    /// called before each attempt to connect.
     pub fn new(
         id: u64,
         send_commands: impl Fn(&[ControlCommand<'_>]) -> Vec<Result<ControlReply, ClusterCommandError>>

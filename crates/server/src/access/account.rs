@@ -1,4 +1,4 @@
-//! The state of a user at run time.
+//! Defines an account: the state of a user while the node runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,15 +14,15 @@ use super::quota::AccessQuota;
 use super::tenancy::Tenancy;
 use super::users::AccessUser;
 
-/// State that all connections of a user share. The state outlives the connections and follows the users file.
+/// State that all connections of a user share. An account outlives these connections, and changes with the users file.
 #[derive(Debug)]
 pub(crate) struct Account {
     name: String,
     tenant: Arc<Tenancy>,
     permissions: RwLock<Arc<Permissions>>,
-    /// Whether the account is closed for good, because its user was removed or moved to another tenant.
+    /// Whether the account is closed permanently, because its user was removed or moved to another tenant.
     is_closed: AtomicBool,
-    /// Notified after the users file was applied.
+    /// Notified each time a users file is applied.
     changes: watch::Receiver<()>,
     pub(super) quota: AccessQuota,
 }
@@ -52,21 +52,21 @@ impl Account {
         &self.tenant
     }
 
-    /// Converts a producer id that the user's client chose to the id that topics store. Two users may therefore choose
-    /// the same id without affecting each other's producers.
+    /// Converts a producer id that the user's client chose to the id that topics store. Different users get different
+    /// ids, so that equal ids of two users mean two producers.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
         let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
         number.max(NO_PRODUCER + 1)
     }
 
-    /// Applies the user's new entry in the users file.
+    /// Applies a new version of the user's entry in the users file.
     pub(super) fn set(&self, user: &AccessUser) {
         self.set_permissions(Arc::clone(&user.permissions));
         self.quota.set(user.limits);
     }
 
-    /// Closes the account: its connections may do nothing from now on.
+    /// Closes the account. From now on, every action of its connections is refused.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         self.set_permissions(Arc::default());
@@ -80,14 +80,15 @@ impl Account {
         *self.permissions.write().unwrap_or_else(PoisonError::into_inner) = permissions;
     }
 
-    /// Whether the user may publish these records and bytes now. Without limits, the check costs two atomic loads.
+    /// Checks whether the user may publish this many records and bytes now. If no limit is set, the check costs two
+    /// atomic loads.
     #[inline]
     pub(crate) fn admit_publish(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }
     }
 
-    /// Whether the user may send this command of `bytes` bytes now. A command that counts as no record is never
-    /// refused, even if the user has exceeded the publish rate.
+    /// Checks whether the user may send this command, which has `bytes` bytes, now. Commands that publish no records
+    /// are always accepted, even above the publish rate.
     pub(crate) fn admit_command(&self, command: &impl MeteredCommand, bytes: u64) -> Result<(), Refused> {
         match command.published_records() {
             0 => Ok(()),
@@ -95,14 +96,14 @@ impl Account {
         }
     }
 
-    /// Whether the publish rate is limited.
+    /// Whether the user or the tenant has a limit of its publish rate.
     #[inline]
     pub(crate) fn is_metered(&self) -> bool {
         self.quota.is_metered() || self.tenant.quota.is_metered()
     }
 
-    /// Number of records and bytes to publish at once: the amount for a tenth of a second, so that a client over its
-    /// rate is delayed in small steps.
+    /// Number of records and bytes that a client may publish in one step: the amount for a tenth of a second. With
+    /// small steps, a client above its rate waits often but briefly.
     pub(crate) fn step(&self) -> (u64, u64) {
         if !self.is_metered() {
             return (u64::MAX, u64::MAX);
@@ -113,7 +114,7 @@ impl Account {
 
     fn meter(&self, records: u64, bytes: u64) -> Result<(), Refused> {
         let now_ns = steady_ns();
-        // Locks the tenant's meters first, so that no deadlock is possible.
+        // The tenant's meters are always locked before the user's meters. The fixed order makes a deadlock impossible.
         let mut tenant_meters = self.tenant.quota.meters();
         let mut user_meters = self.quota.meters();
         self.tenant.quota.check(&mut tenant_meters, records, bytes, now_ns)?;

@@ -1,12 +1,13 @@
-//! Threads that verify passwords: each verification takes tens of milliseconds and 19 MiB.
+//! Verifies passwords on threads of its own, because a verification takes tens of milliseconds and 19 MiB.
 //!
-//! The threads take one job from each address in rotation, so that many jobs of one address delay every other address
-//! by one verification only. When the queue is full, a new job displaces the last job of the address with the most
-//! waiting jobs. If that address has at most one waiting job more than the new job's address, the new job is refused
-//! instead.
+//! The threads serve the client addresses in turn, one job for each. Many jobs of one address therefore delay each
+//! other address by only one verification.
 //!
-//! Limits: `access.logins_at_once` threads, started when first needed; `access.logins_waiting_max` waiting jobs. An
-//! IPv6 address counts by its first 64 bits.
+//! When the queue is full, a new job displaces the newest job of the address with the most queued jobs. The new job is
+//! refused instead if that address has at most one more job than the address of the new job.
+//!
+//! Limits: `access.logins_at_once` threads, which start with the first job; `access.logins_waiting_max` queued jobs.
+//! IPv6 addresses with the same first 64 bits count as one address.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,16 +18,16 @@ use super::throttle::{ClientIp, network};
 
 type Job = Box<dyn FnOnce(CheckDecision) + Send>;
 
-/// The checker's decision about a queued job.
+/// The checker's decision on whether a job verifies its password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckDecision {
-    /// The password is verified now.
+    /// The job must verify its password now.
     Check,
-    /// The queue has no room for the job.
+    /// The job must refuse the login: the queue has no room for it, or no thread could be started.
     Rejected,
 }
 
-/// The threads that verify passwords, and the queue of their jobs.
+/// The threads that verify passwords, and the queue from which they take jobs.
 #[derive(Debug)]
 pub(super) struct Checker {
     limits: AccessLimits,
@@ -41,7 +42,7 @@ struct Queue {
     job_added: Condvar,
 }
 
-/// Waiting jobs by address, and the order of the addresses.
+/// The queued jobs of each address, and the order in which the addresses are served.
 struct FairQueue<T> {
     by_address: HashMap<ClientIp, VecDeque<T>>,
     order: VecDeque<ClientIp>,
@@ -54,8 +55,8 @@ impl Checker {
         Checker { limits, queue: Arc::default(), threads: Mutex::default() }
     }
 
-    /// Calls `job` with [`CheckDecision::Check`] on a thread of the checker, or with [`CheckDecision::Rejected`] on
-    /// any thread. Without threads, because the system refuses to start any, every job is rejected.
+    /// Queues `job`, which is called later on a thread of the checker with [`CheckDecision::Check`]. If there is no
+    /// room or no thread, it is called with [`CheckDecision::Rejected`] instead, on any thread.
     pub(super) fn run(&self, from: ClientIp, job: impl FnOnce(CheckDecision) + Send + 'static) {
         if !self.has_threads() {
             return job(CheckDecision::Rejected);
@@ -63,13 +64,13 @@ impl Checker {
         let rejected =
             self.queue.lock().add(network(from), Box::new(job), self.limits.logins_waiting_max as usize);
         self.queue.job_added.notify_one();
-        // Calls the job without holding the queue's lock, because the job may call this function again.
+        // The queue must not be locked during this call, because the job may call `run`.
         if let Some(job) = rejected {
             job(CheckDecision::Rejected);
         }
     }
 
-    /// Starts the threads if none was started before. Returns whether there is at least one.
+    /// Starts the threads at the first call. Returns false if the system could not start any.
     fn has_threads(&self) -> bool {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if *threads == 0 {
@@ -91,7 +92,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next job; returns `None` when the checker ends.
+    /// Waits for the next job; returns `None` after the checker was dropped.
     fn next(&self) -> Option<Job> {
         let mut waiting = self.lock();
         loop {
@@ -107,8 +108,8 @@ impl Queue {
 }
 
 impl<T> FairQueue<T> {
-    /// Queues a job behind the other jobs of its address. If the queue is full, returns the job that is dropped to make
-    /// room, which may be the new one.
+    /// Queues a job behind the other jobs of its address. If the queue is full, returns the job that loses its place:
+    /// an older job or the new one.
     fn add(&mut self, from: ClientIp, job: T, waiting_max: usize) -> Option<T> {
         let mut rejected = None;
         if self.count >= waiting_max {
@@ -141,7 +142,7 @@ impl<T> FairQueue<T> {
         job
     }
 
-    /// Removes a job of an address. Also removes the address from the order if it has no jobs left.
+    /// Removes one job of an address. If it was the address's last job, also removes the address from the order.
     fn take(&mut self, from: ClientIp, pop: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.by_address.get_mut(&from)?;
         let job = pop(jobs);

@@ -7,7 +7,7 @@ use super::nkey;
 use super::secret::SECRET_BYTES_MAX;
 use crate::tls::ClientCertificate;
 
-/// A client's credentials. Credentials are never printed.
+/// A client's credentials. The `Debug` output does not contain them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
     None,
@@ -16,16 +16,16 @@ pub(crate) enum Credentials {
         user: String,
         password: Vec<u8>,
     },
-    /// The subject and names of a verified client certificate.
+    /// The names in a verified client certificate: its subject and its alternative names.
     Certificate(Vec<String>),
-    /// A NATS public key whose owner has signed the connection's nonce.
+    /// A NATS public key. The client has proved that it owns the key by signing the connection's nonce.
     Nkey(String),
-    /// Credentials that do not have the protocol's format.
+    /// Credentials in a format that the protocol does not define.
     Malformed,
 }
 
 impl Credentials {
-    /// Reads the credentials of a HELLO message: a token; or a user, a zero byte and a password.
+    /// Reads the credentials of a HELLO message. They are either a token, or a user name, a zero byte and a password.
     pub(crate) fn from_hello(bytes: &[u8]) -> Credentials {
         match bytes.iter().position(|&byte| byte == 0) {
             _ if bytes.is_empty() => Credentials::None,
@@ -34,7 +34,7 @@ impl Credentials {
         }
     }
 
-    /// Reads the credentials of a CONNECT message on a connection with this nonce.
+    /// Reads the credentials of a NATS CONNECT message; `nonce` is the nonce that this connection received.
     pub(crate) fn from_connect(connect: &dunlin::wire::nats::Connect, nonce: &str) -> Credentials {
         if let Some(key) = connect.nkey.as_deref().filter(|key| !key.is_empty()) {
             let signature = connect.sig.as_deref().unwrap_or_default();
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// Reads the credentials of the header `authorization` of HTTP and gRPC.
+    /// Reads the credentials from the value of the header `authorization` of HTTP or gRPC.
     pub(crate) fn from_header(value: Option<&[u8]>) -> Credentials {
         let Some(value) = value else { return Credentials::None };
         let Some(at) = value.iter().position(|&byte| byte == b' ') else { return Credentials::Malformed };
@@ -69,7 +69,7 @@ impl Credentials {
         }
     }
 
-    /// Returns these credentials, or the client's certificate if the client sent no other credentials.
+    /// Returns `self`, or, if the client sent no credentials in messages, the names of its certificate.
     pub(crate) fn or_certificate(self, certificate: Option<&ClientCertificate>) -> Credentials {
         match (self, certificate) {
             (Credentials::None, Some(ClientCertificate { subject, names })) => {

@@ -1,18 +1,18 @@
-//! Remembers the owners of inboxes whose names clients choose. A user who learns the name of another user's inbox must
-//! not read the replies in that inbox.
+//! Records which user owns an inbox whose name a client chose. Another user who learns the inbox's name must not read
+//! the replies.
 //!
-//! Limit: one entry per inbox; a session has at most one per subscription.
+//! Limit: one entry for each inbox. A session can add at most one inbox for each of its subscriptions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::{Access, Login, lock};
 
-/// For each inbox, its user, and the number of this user's connections that read the inbox.
+/// For each inbox, the user who owns it, and how many of the user's connections read it.
 #[derive(Debug, Default)]
 pub(super) struct InboxUsers(Mutex<HashMap<Box<str>, (String, u32)>>);
 
-/// A connection's use of an inbox, which ends when this is dropped.
+/// One connection's use of an inbox. Dropping the claim ends the use.
 #[derive(Debug)]
 pub(crate) struct InboxClaim {
     access: Arc<Access>,
@@ -20,8 +20,8 @@ pub(crate) struct InboxClaim {
 }
 
 impl Login {
-    /// Registers the user as a reader of an inbox that is new or already the user's; `None` if the inbox belongs to
-    /// another user.
+    /// Registers a connection of this user as a reader of the inbox. The inbox must belong to this user or, if
+    /// `is_new`, to nobody; otherwise returns `None`.
     pub(crate) fn claim_inbox(&self, inbox: &str, is_new: bool) -> Option<InboxClaim> {
         let name = self.account().name();
         let mut inboxes = lock(&self.access().inboxes.0);
@@ -35,7 +35,7 @@ impl Login {
 }
 
 impl Access {
-    /// The user of the inbox with this pattern, if a client chose its name.
+    /// Returns the user who owns the inbox that this pattern selects; `None` if no client chose this inbox's name.
     pub(crate) fn user_of_inbox(&self, pattern: &str) -> Option<String> {
         let inbox = pattern.strip_suffix('>').unwrap_or(pattern);
         lock(&self.inboxes.0).get(inbox).map(|(user, _)| user.clone())

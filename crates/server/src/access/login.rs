@@ -1,4 +1,4 @@
-//! Logins: checks a client's credentials and makes its connection belong to a user.
+//! Logs clients in: checks a client's credentials and assigns its connection to a user.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,8 @@ use super::throttle::ClientIp;
 use super::users::UsersError;
 use super::{Access, AccessLimits, Account, Credentials, lock};
 
-/// The hash that an unknown user's password is verified against, so that the time does not reveal which users exist.
+/// For an unknown user, the password is verified against this hash. Both cases thus take the same time, and the time
+/// does not reveal which users exist.
 const PLACEHOLDER_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmU$c+rPpcnM5OUSMkz0hZfLkbFyAtEDPoU5KTHVK8Px1J4";
 
@@ -26,7 +27,7 @@ pub(crate) struct Login {
     access: Arc<Access>,
     account: Arc<Account>,
     proof: Proof,
-    /// The generation of the users file with which the login was checked last.
+    /// The generation of the users file at the login's last check.
     generation: u64,
 }
 
@@ -50,20 +51,20 @@ type LoginResult = Result<Arc<Login>, Refused>;
 pub(crate) struct PendingLogin(Arc<Mutex<Option<LoginResult>>>);
 
 impl PendingLogin {
-    /// Takes the result; `None` before it is known. The result is checked against the users file again, because the
-    /// file may have changed since the login.
+    /// Takes the result; returns `None` while the result is not known. The users file may have changed since the
+    /// credentials were checked, so a successful login is checked again.
     pub(crate) fn take(&self) -> Option<LoginResult> {
         lock(&self.0).take().map(revalidate)
     }
 }
 
-/// Checks that a successful login is still valid; otherwise returns the refusal.
+/// Checks that a successful login is still valid. If it is not, returns the refusal instead.
 fn revalidate(login: LoginResult) -> LoginResult {
     login.and_then(|login| login.check_validity().map(|()| login))
 }
 
 impl Access {
-    /// Starts a login. `waiter` is notified with `token` when the result is known, which may be at once.
+    /// Starts a login. Notifies `waiter` with `token` when the result is known, possibly before this function returns.
     pub(crate) fn start_login(
         self: &Arc<Access>,
         credentials: Credentials,
@@ -88,7 +89,7 @@ impl Access {
         revalidate(receive.await.unwrap_or_else(aborted))
     }
 
-    /// Checks the credentials, and calls `done` with the result, on this thread or another.
+    /// Checks the credentials and calls `done` with the result, on the caller's thread or on another.
     fn check(
         self: &Arc<Access>,
         credentials: Credentials,
@@ -105,8 +106,8 @@ impl Access {
             Credentials::Token(token) => {
                 let digest = secret::digest(&token);
                 let known = self.users().user_by_token(&digest).map(str::to_owned);
-                // A token has 256 random bits and cannot be guessed. A valid token is therefore accepted even while
-                // failed logins delay the address.
+                // A token has 256 random bits, so it cannot be guessed. A valid token is therefore accepted even while
+                // logins from its address are delayed after failures.
                 done(match known {
                     Some(name) => self.complete_login(&name, Proof::Token(digest), &tenant, from),
                     None => Err(self.refuse(from, "unknown token")),
@@ -118,8 +119,8 @@ impl Access {
                     Some((name, matching)) => {
                         self.complete_login(name, Proof::Certificate(matching.to_owned()), &tenant, from)
                     }
-                    // Certificates cannot be guessed. A failed login with a certificate is therefore not counted, and
-                    // delays no other login.
+                    // A certificate cannot be guessed. A failed login with one is therefore not counted as a failure,
+                    // and delays no later login.
                     None => {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(?names, "login failed: the certificate belongs to no user");
@@ -141,7 +142,7 @@ impl Access {
         }
     }
 
-    /// Refuses a login without a check while earlier failures delay this user and address; otherwise returns `None`.
+    /// Returns a refusal while earlier failures delay logins of this user from this address; otherwise `None`.
     fn throttle_refusal(&self, from: ClientIp, user: &str) -> Option<Refused> {
         let delay_ns = lock(&self.throttle).delay_ns(from, user, steady_ns());
         (delay_ns > 0).then(|| {
@@ -151,7 +152,8 @@ impl Access {
         })
     }
 
-    /// Refuses a login that names no user. Counts the failure, unless earlier failures still delay the login.
+    /// Refuses a login whose credentials name no user. Counts a failure of the address, except while earlier failures
+    /// delay its logins.
     fn refuse(&self, from: ClientIp, why: &str) -> Refused {
         self.throttle_refusal(from, "").unwrap_or_else(|| self.record_failure(from, "", why))
     }
@@ -177,8 +179,8 @@ impl Access {
                 let waiting_max = access.limits.logins_waiting_max.into();
                 return done(Err(Refused::limit("access.logins_waiting_max", waiting_max)));
             }
-            // If failures were recorded while this job waited, the login is refused without a check and is not
-            // counted as a failure.
+            // Failures may have been recorded while this job was queued. The login is then refused without a check, and
+            // this refusal counts as no failure.
             if let Some(refused) = access.throttle_refusal(from, &user) {
                 return done(Err(refused));
             }
@@ -193,7 +195,7 @@ impl Access {
         });
     }
 
-    /// Completes the login of a user whose credential matched.
+    /// Creates the login of a user whose credentials were correct.
     fn complete_login(
         self: &Arc<Access>,
         name: &str,
@@ -218,14 +220,14 @@ impl Access {
             return Err(refused);
         }
         let login = Arc::new(Login { access: Arc::clone(self), account, proof, generation });
-        // The users file may have changed since the credential was compared.
+        // The users file may have changed since the credentials were compared.
         login.check_validity()?;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         Ok(login)
     }
 
-    /// Counts and logs a failed login. The log has the user's name if the name is valid, and nothing else of the
-    /// credentials.
+    /// Counts and logs a failed login. The log contains the user's name, if it is a valid name, but no other part of
+    /// the credentials.
     fn record_failure(&self, from: ClientIp, user: &str, why: &str) -> Refused {
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         lock(&self.throttle).record_failure(from, user, steady_ns());
@@ -244,13 +246,13 @@ impl Login {
         &self.access
     }
 
-    /// The generation of the users file at the last check. While it is current, [`Admission`](super::Admission) need
-    /// not check the login again.
+    /// The generation of the users file at the last check. While this generation is still current,
+    /// [`Admission`](super::Admission) does not check the login again.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Waits for `work`; fails as soon as the user loses access.
+    /// Waits for the result of `work`. Fails as soon as the user loses access.
     pub(crate) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,
@@ -259,14 +261,15 @@ impl Login {
         let access_lost = async {
             loop {
                 self.check_validity()?;
-                // If the sender of changes was dropped, the server is ending.
+                // The sender is dropped only when the server ends.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             }
         };
         tokio::select! {
-            // Checks the login first: if the login has ended, the client receives this reason and not a later one.
+            // Polls the login first: if the login has ended, the client receives this reason, not an error that follows
+            // from it.
             biased;
             ended = access_lost => ended,
             done = work => done,
@@ -278,7 +281,7 @@ impl Login {
         node.with_user(Arc::clone(&self.account) as Arc<dyn dunlin::User>)
     }
 
-    /// Checks that the users file still has the credential of this login.
+    /// Checks that the users file still contains the credential of this login.
     pub(crate) fn check_validity(&self) -> Result<(), Refused> {
         let users = self.access.users();
         let invalid = |why: &str| {
@@ -309,8 +312,8 @@ impl Drop for Login {
     }
 }
 
-/// Caches verified passwords, so that many connections or requests with one password cost one verification.
-/// The cache's keys are keyed hashes, whose key never leaves the process.
+/// Caches passwords that were verified, so that connections with the same password need only one verification. The
+/// cache stores keyed hashes, and the key of the hashes never leaves the process.
 #[derive(Debug)]
 pub(super) struct PasswordCache {
     key: TokenDigest,

@@ -1,5 +1,5 @@
-//! Caches the login of a connection whose requests carry credentials. While the requests have the same header and the
-//! users file still has its credential, all requests of the connection share one login, which counts as one connection.
+//! Caches a login for the requests of one connection, when each request carries credentials. Requests with the same
+//! header share the login while the users file still contains its credential. A shared login counts as one connection.
 
 use std::sync::Arc;
 
@@ -10,37 +10,37 @@ use super::throttle::ClientIp;
 use super::{Access, Credentials, Login};
 use crate::tls::ClientCertificate;
 
-/// The login that the requests of one connection share.
+/// The present login of a connection, which its requests share.
 #[derive(Debug)]
 pub(crate) struct RequestLoginCache {
     entry: Mutex<Option<CachedLogin>>,
-    /// The client's certificate, for requests without other credentials.
+    /// The client's certificate. Requests without a header `authorization` log in with it.
     certificate: Option<ClientCertificate>,
 }
 
 #[derive(Debug)]
 struct CachedLogin {
-    /// The header `authorization`; `None` for a login with the client's certificate.
+    /// The header `authorization` with which the login was made; `None` if it was made with the client's certificate.
     header: Option<Vec<u8>>,
-    /// The generation of the users file at the last check.
+    /// The generation of the users file at the login's last check.
     generation: u64,
     login: Arc<Login>,
 }
 
 impl RequestLoginCache {
-    /// An empty cache for a connection with this client certificate.
+    /// Creates an empty cache for a connection; `certificate` is the client's certificate.
     pub(crate) fn of(certificate: Option<ClientCertificate>) -> RequestLoginCache {
         RequestLoginCache { entry: Mutex::default(), certificate }
     }
 
-    /// Logs in a request with this `authorization` header.
+    /// Returns the login of a request that has this `authorization` header.
     pub(crate) async fn log_in(
         &self,
         access: &Arc<Access>,
         header: Option<&[u8]>,
         from: ClientIp,
     ) -> Result<Arc<Login>, Refused> {
-        // Concurrent requests of the connection wait for one login.
+        // Concurrent requests wait here until one of them has logged in.
         let mut entry = self.entry.lock().await;
         let generation = access.generation();
         if let Some(cached) = &mut *entry
@@ -50,7 +50,7 @@ impl RequestLoginCache {
             cached.generation = generation;
             return Ok(Arc::clone(&cached.login));
         }
-        // Ends the old login first, so that only the new login counts as a connection.
+        // Ends the old login first, so that the two logins do not count as two connections.
         entry.take();
         let credentials = Credentials::from_header(header).or_certificate(self.certificate.as_ref());
         let login = access.log_in(credentials, from).await?;

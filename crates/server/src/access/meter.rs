@@ -1,14 +1,15 @@
-//! A rate limit: a token bucket that holds the amount for one second.
+//! Limits a rate with a token bucket, whose capacity is the amount for one second.
 //!
-//! An amount larger than the bucket passes when the bucket is full, and leaves a debt that delays later amounts.
+//! An amount larger than the capacity passes when the bucket is full. The level is then negative, and later amounts
+//! wait until it is high enough again.
 
 use std::time::Duration;
 
-/// A rate limit and its bucket.
+/// A rate limit and the state of its token bucket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RateMeter {
     per_s: u64,
-    /// The fill level; a negative value is a debt.
+    /// The level of the bucket; a negative level is a debt.
     level: f64,
     /// The time of the last check, ns by the monotonic clock.
     updated_ns: u64,
@@ -32,24 +33,24 @@ impl RateMeter {
         self.per_s
     }
 
-    /// Changes the rate; a debt remains.
+    /// Changes the rate. A debt is kept.
     pub(crate) fn set(&mut self, per_s: u64) {
         if per_s != self.per_s {
-            // Scales the fill level with the rate. The bucket stays equally full, and repaying a debt takes as long as
+            // Scales the level with the rate. The bucket stays equally full, and a debt is paid in the same time as
             // before.
             self.level *= per_s as f64 / self.per_s.max(1) as f64;
             self.per_s = per_s;
         }
     }
 
-    /// Whether the amount may pass now. Only checks; does not subtract the amount from the bucket.
+    /// Checks whether the amount may pass now, but does not take it from the bucket.
     pub(crate) fn check(&mut self, amount: u64, now_ns: u64) -> Result<(), OverRate> {
         let capacity = self.per_s as f64;
         let elapsed_s = now_ns.saturating_sub(self.updated_ns) as f64 / 1e9;
         self.level = (self.level + elapsed_s * capacity).min(capacity);
         self.updated_ns = self.updated_ns.max(now_ns);
         let missing = (amount as f64).min(capacity) - self.level;
-        // Tolerates rounding errors.
+        // Rounding may leave a tiny difference.
         if missing <= 1e-6 {
             return Ok(());
         }
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(pass(&mut meter, 1, 5 * SECOND), Err(Duration::from_millis(100)));
         assert_eq!(pass(&mut meter, 1, 5 * SECOND + SECOND / 10), Ok(()));
         assert_eq!(pass(&mut meter, 5, 5 * SECOND + SECOND / 10), Err(Duration::from_millis(500)));
-        // After a long pause, the bucket holds the amount for one second and no more.
+        // After a long pause, the bucket holds the amount for one second, not for the whole pause.
         assert_eq!(pass(&mut meter, 10, 500 * SECOND), Ok(()));
         assert!(pass(&mut meter, 1, 500 * SECOND).is_err());
     }

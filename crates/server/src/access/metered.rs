@@ -1,17 +1,17 @@
-//! Decides for every protocol which commands count as records at a user's publish rate.
+//! Defines, for all protocols, which commands use up a user's publish rate and how many records each counts as.
 
 use dunlin::scheduler::{NewTask, TaskCommand};
 use dunlin::state::ControlCommand;
 
-/// A command that may count as published records.
+/// A command that may count as published records at a limit of the publish rate.
 pub(crate) trait MeteredCommand {
-    /// The number of records that the command counts as. The publish rate never refuses a command that counts as 0.
+    /// The number of records that the command counts as. With 0, the publish rate does not limit the command.
     fn published_records(&self) -> u64;
 }
 
 impl MeteredCommand for ControlCommand<'_> {
-    /// A renewal of leases counts as 0: otherwise a lease, with its keys and locks, could end while its owner works.
-    /// Moving a topic is an operator's request and stores no data.
+    /// Renewals of leases count as 0: a refused renewal could end a lease, with its keys and locks, while its holder
+    /// still works. Moving a topic counts as 0 because it is an operator's request and stores no data.
     fn published_records(&self) -> u64 {
         match self {
             ControlCommand::KeepAlive { .. } | ControlCommand::Move { .. } => 0,
@@ -21,7 +21,8 @@ impl MeteredCommand for ControlCommand<'_> {
 }
 
 impl MeteredCommand for TaskCommand<'_> {
-    /// Submitted tasks count. Other commands change existing tasks, schedules, tenants or workers, and count as 0.
+    /// Each submitted task counts as a record. Commands that change existing tasks, schedules, tenants or workers count
+    /// as 0.
     fn published_records(&self) -> u64 {
         match self {
             TaskCommand::Submit { tasks, .. } => tasks.published_records(),
@@ -30,7 +31,7 @@ impl MeteredCommand for TaskCommand<'_> {
     }
 }
 
-/// Tasks that are submitted together.
+/// Several tasks in one request.
 impl MeteredCommand for Vec<NewTask<'_>> {
     fn published_records(&self) -> u64 {
         self.len().max(1) as u64

@@ -1,8 +1,8 @@
-//! NATS user keys (`nkeys`): Ed25519 key pairs, whose public keys are in the users file. A client proves its private
-//! key by signing the nonce of its connection.
+//! Checks NATS user keys (`nkeys`). An nkey is an Ed25519 key pair, whose public key is in the users file. A client
+//! proves that it has the private key by signing its connection's nonce.
 //!
-//! A nonce is derived from the connection's number and a secret of the process, so that it needs no storage and
-//! cannot be predicted.
+//! A nonce is computed from the connection's number and a secret of the process. It therefore needs no storage, and
+//! clients cannot predict it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -12,14 +12,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::secret::{self, SecretError};
 
-/// Length of a decoded public key: one byte for its kind, the key, and a checksum.
+/// Length of a decoded public key: one byte for the kind of key, the key itself, and a checksum.
 const BYTES: usize = 1 + KEY_BYTES + 2;
 const KEY_BYTES: usize = 32;
-/// First byte of a decoded user key. It makes the text of user keys begin with U.
+/// First byte of a decoded user key. Because of this value, the text of each user key begins with U.
 const USER: u8 = 20 << 3;
 const NONCE_BYTES: usize = 16;
 
-/// The secret from which nonces are derived.
+/// The secret from which the nonces are computed.
 #[derive(Debug)]
 pub(super) struct Nonces([u8; 32]);
 
@@ -28,14 +28,14 @@ impl Nonces {
         Ok(Nonces(secret::random()?))
     }
 
-    /// The nonce of a connection.
+    /// Computes the nonce of a connection.
     pub(super) fn nonce(&self, session: u64) -> String {
         let sum = Sha256::new().chain_update(self.0).chain_update(session.to_le_bytes()).finalize();
         URL_SAFE_NO_PAD.encode(&sum[..NONCE_BYTES])
     }
 }
 
-/// Decodes a user's public key; `None` if the text is not one.
+/// Decodes the text of a user's public key; `None` if the text is not a valid key.
 pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
     let bytes: [u8; BYTES] = BASE32_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?;
     let (body, sum) = bytes.split_at(BYTES - 2);
@@ -43,8 +43,8 @@ pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
     is_valid.then(|| body[1..].try_into().ok()).flatten()
 }
 
-/// Whether `signature` is the key's signature of the nonce. Accepts both base64 alphabets, because client libraries
-/// use different ones.
+/// Whether `signature` is a valid signature of the nonce by this key. Client libraries encode it in either of the two
+/// base64 alphabets, and both are accepted.
 pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     let signature = signature.trim_end_matches('=');
     let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD_NO_PAD.decode(signature));
@@ -52,7 +52,7 @@ pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(nonce.as_bytes(), &signature).is_ok()
 }
 
-/// CRC-16/XMODEM.
+/// Computes the checksum CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum: u16, &byte| {
         (0..8).fold(sum ^ (u16::from(byte) << 8), |sum, _| match sum & 0x8000 {
@@ -66,7 +66,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// A public key. This key and its signature of `nonce` were made with the nkeys library.
+    /// A public key. The key and the signature of `nonce` below were made with the nkeys library.
     const KEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
     const SIGNATURE: &str =
         "ni33mbHsuWwOepm35ueG5j8IZbwrxz6v83oUKPeEVxXch2pNRTffzCFTFnLezEbwaR81HYOeXy5ThmR8clADBw";

@@ -1,4 +1,4 @@
-//! Limits of a user or tenant: connections and publish rates.
+//! Enforces the limits of a user or tenant: the number of connections, and the publish rates.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,20 @@ use dunlin::{Refused, steady_ns};
 use super::meter::{OverRate, RateMeter};
 use super::users::UserLimits;
 
-/// The longest time for which the node does not read from a client that exceeds its rate, ms. The pause protects other
-/// clients from a client that ignores refusals. It does not delay a client that waits as long as the refusal states.
+/// The longest time for which the node stops reading from a client that exceeds its publish rate, ms. This pause
+/// protects other clients from a client that ignores refusals. A client that waits for the time in the refusal is not
+/// affected by the pause.
 const PAUSE_MS_MAX: u64 = 250;
 
-/// How long the node does not read from a refused client; `None` unless the client exceeded its rate.
+/// How long the node stops reading from a refused client; `None` if the refusal has another reason than the publish
+/// rate.
 pub(crate) fn pause(refused: &Refused) -> Option<Duration> {
     let retry_after_ms = refused.numbers[0];
     (refused.code == ErrorCode::RateLimit).then(|| Duration::from_millis(retry_after_ms.min(PAUSE_MS_MAX)))
 }
 
-/// If `outcome` is a refusal, waits as long as [`pause`] states. Returns `outcome`.
+/// If `outcome` is a refusal for exceeding the publish rate, first waits for the time that [`pause`] returns. Returns
+/// `outcome`.
 pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refused> {
     if let Some(pause) = outcome.as_ref().err().and_then(pause) {
         tokio::time::sleep(pause).await;
@@ -28,14 +31,14 @@ pub(crate) async fn slow_down<T>(outcome: Result<T, Refused>) -> Result<T, Refus
     outcome
 }
 
-/// The limits of a user or tenant, and the current use.
+/// The limits of one user or tenant, and how much of them is in use.
 #[derive(Debug)]
 pub(crate) struct AccessQuota {
-    /// Prefix of the limits' names, such as `users.ana`.
+    /// First part of the limits' names in refusals, such as `users.ana`.
     prefix: String,
     connections: AtomicU64,
     connections_max: AtomicU64,
-    /// Whether a rate is limited. If no rate is limited, publishing checks only this flag.
+    /// Whether any publish rate is limited. If none is, a publish reads only this flag.
     metered: AtomicBool,
     meters: Mutex<Meters>,
 }
@@ -67,7 +70,7 @@ impl AccessQuota {
         let Meters { records, bytes } = &mut *meters;
         for (meter, per_s) in [(records, limits.publish_records_per_s), (bytes, limits.publish_bytes_per_s)] {
             match (meter.as_mut(), per_s) {
-                // Keeps the existing meter, because its debt must remain when the users file changes.
+                // Keeps the existing meter with its debt, which a change of the users file must not cancel.
                 (Some(meter), Some(per_s)) => meter.set(per_s),
                 _ => *meter = per_s.map(|per_s| RateMeter::new(per_s, now_ns)),
             }
@@ -75,8 +78,8 @@ impl AccessQuota {
         self.metered.store(meters.records.is_some() || meters.bytes.is_some(), Ordering::Relaxed);
     }
 
-    /// Counts one more connection until [`remove_connection`](AccessQuota::remove_connection). Refuses a connection
-    /// over the limit.
+    /// Counts one more connection, until [`remove_connection`](AccessQuota::remove_connection) is called. Refuses the
+    /// connection if it exceeds the limit.
     pub(super) fn add_connection(&self) -> Result<(), Refused> {
         let max = self.connections_max.load(Ordering::Relaxed);
         let one_more = |count: u64| (count < max).then_some(count + 1);
@@ -128,7 +131,7 @@ impl AccessQuota {
 }
 
 impl Meters {
-    /// Number of records and bytes that pass in a tenth of a second, at least 1 each. A number without a limit is
+    /// Number of records and of bytes that pass in a tenth of a second, at least 1 each. Without a limit, the number is
     /// [`u64::MAX`].
     pub(super) fn step(&self) -> (u64, u64) {
         let tenth =

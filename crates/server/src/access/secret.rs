@@ -1,7 +1,8 @@
-//! Hashes of passwords and tokens, so that the users file does not reveal them.
+//! Hashes passwords and tokens, so that the users file does not reveal them.
 //!
-//! Passwords can be guessed: they are hashed with Argon2id, which costs 19 MiB and tens of milliseconds per guess.
-//! Tokens are 256 random bits: one SHA-256 is as safe, and costs a microsecond per request.
+//! An attacker can guess passwords. They are therefore hashed with Argon2id, so that each guess costs 19 MiB and tens
+//! of milliseconds. A token is 256 random bits, which nobody can guess. A single SHA-256 is thus safe, and costs each
+//! request only a microsecond.
 
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
@@ -9,34 +10,34 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// Prefix of every token. A search for the prefix finds tokens in files and logs.
+/// Prefix of every token. A search for this prefix finds tokens that leaked into files or logs.
 pub const TOKEN_PREFIX: &str = "dunlin_";
-/// Prefix of a token's digest in the users file.
+/// Prefix of the hash of a token in the users file.
 const DIGEST_PREFIX: &str = "sha256:";
 /// Longest accepted password or token, bytes.
 pub(crate) const SECRET_BYTES_MAX: usize = 1_024;
 
-/// Largest memory (`m`) of a password's hash, KiB: 64 MiB for each check.
+/// Largest accepted memory parameter (`m`) of a password's hash, KiB. A check then takes at most 64 MiB.
 pub(crate) const HASH_MEMORY_KIB_MAX: u32 = 64 << 10;
-/// Largest number of passes (`t`) of a password's hash.
+/// Largest accepted number of passes (`t`) of a password's hash.
 pub(crate) const HASH_PASSES_MAX: u32 = 10;
-/// Largest number of lanes (`p`) of a password's hash.
+/// Largest accepted number of lanes (`p`) of a password's hash.
 pub(crate) const HASH_LANES_MAX: u32 = 4;
 
 /// The SHA-256 of a token.
 pub(crate) type TokenDigest = [u8; 32];
 
-/// The error for a password or token that cannot be created or hashed.
+/// The error for a password or token that cannot be hashed or created.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SecretError(String);
 
-/// The reason why a text in the users file is not the hash of a password.
+/// The reason why a text in the users file is not an accepted hash of a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HashError {
     #[error("expected a hash, as `dunlin user add` writes it, never the password itself")]
     Form,
-    /// Verifying a password with this hash would need too much memory or time.
+    /// The hash is valid, but verifying a password with it would need too much memory or time.
     #[error(
         "the hash has {parameter}={value}, above the maximum {parameter}={max}: write a hash with less, as \
          `dunlin user add` does"
@@ -54,14 +55,14 @@ pub fn hash_password(password: &[u8]) -> Result<String, SecretError> {
     Ok(hash.to_string())
 }
 
-/// Creates a token; returns it with its digest for the users file.
+/// Creates a token. Returns the token, and its hash as the users file needs it.
 pub fn new_token() -> Result<(String, String), SecretError> {
     let token = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?));
     let stored = format_digest(&digest(token.as_bytes()));
     Ok((token, stored))
 }
 
-/// Checks that the text is a hash for [`verify`] whose cost is within the limits.
+/// Checks that [`verify`] can use the text as a hash, and that the hash's cost is within the limits.
 pub(crate) fn check_hash(hash: &str) -> Result<(), HashError> {
     let hash = PasswordHash::new(hash).map_err(|_| HashError::Form)?;
     Algorithm::try_from(hash.algorithm).map_err(|_| HashError::Form)?;
@@ -78,7 +79,8 @@ pub(crate) fn check_hash(hash: &str) -> Result<(), HashError> {
     Ok(())
 }
 
-/// Whether the password matches the hash. A hash of [`hash_password`] takes tens of milliseconds and 19 MiB by design.
+/// Whether the password matches the hash. With a hash of [`hash_password`], this takes tens of milliseconds and 19 MiB
+/// by design.
 pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
     PasswordHash::new(hash).is_ok_and(|hash| hasher().verify_password(password, &hash).is_ok())
 }
@@ -101,7 +103,7 @@ pub(crate) fn parse_digest(text: &str) -> Option<TokenDigest> {
     Some(digest)
 }
 
-/// Whether two digests are equal. The comparison takes constant time.
+/// Compares two hashes of tokens in constant time.
 pub(crate) fn digests_equal(a: &TokenDigest, b: &TokenDigest) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b))) == 0
 }

@@ -1,4 +1,4 @@
-//! A tenant at run time: the resources that its users share.
+//! Defines the state of a tenant while the node runs: the resources that its users share.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,8 +12,8 @@ use dunlin::{Node, Refused, TopicError, now_ns};
 use super::quota::AccessQuota;
 use super::users::{AccessTenant, TenantLimits};
 
-/// How long a topic counts towards the tenant's limit after the request to create it. Afterwards, it counts only if it
-/// exists.
+/// After a request to create a topic, the topic counts towards the tenant's limit for this time, ns. Later, it counts
+/// only if it exists.
 const CREATING_NS_MAX: u64 = 60_000_000_000;
 
 /// The shared resources and limits of a tenant's users.
@@ -21,16 +21,16 @@ const CREATING_NS_MAX: u64 = 60_000_000_000;
 pub(crate) struct Tenancy {
     name: String,
     node: Node,
-    /// The memory of the topics that the tenant's users create.
+    /// The memory budget of the topics that the tenant's users create.
     budget: Arc<MemoryBudget>,
-    /// The memory of the tenant's connections. It is separate, because the histories of topics use up their budget in
-    /// normal operation, and the tenant's clients must still be able to subscribe and to publish.
+    /// The memory budget of the tenant's connections. In normal operation, the records of topics use up the topics'
+    /// budget. With a budget of their own, clients can still subscribe and publish.
     connection_budget: Arc<MemoryBudget>,
     pub(super) quota: AccessQuota,
     limits: Mutex<TenantLimits>,
     /// Topics that the tenant's users created.
     topics: Mutex<HashMap<String, CreatedTopic>>,
-    /// Number of topics that were deleted as unused.
+    /// Number of topics that were deleted because they were unused.
     expired: AtomicU64,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct Tenancy {
 struct CreatedTopic {
     is_automatic: bool,
     created_ns: u64,
-    /// Number of requests in progress that create the topic.
+    /// Number of requests to create this topic that are in progress.
     requests: u32,
-    /// The last known use of a topic that another node owns.
+    /// The last known time of use at other nodes, ns.
     used_ns: u64,
-    /// The topic that counts towards the limit; `None` until it is created. A later topic with the same name does not
-    /// count as this topic.
+    /// The topic that counts towards the limit; `None` until the topic is created. The reference keeps a later topic
+    /// with the same name apart from this one.
     topic: Option<Weak<Topic>>,
 }
 
@@ -56,13 +56,13 @@ impl CreatedTopic {
         self.topic.is_none() && now_ns.saturating_sub(self.created_ns) < CREATING_NS_MAX
     }
 
-    /// The counted topic, if it still exists.
+    /// Returns the topic that is counted here, if it still exists.
     fn existing(&self, node: &Node, name: &str) -> Option<Arc<Topic>> {
         let counted = self.topic.as_ref()?;
         node.topic(name).filter(|topic| counted.ptr_eq(&Arc::downgrade(topic)))
     }
 
-    /// Whether the topic was created automatically, and nobody uses it, as far as this node knows.
+    /// Whether the topic was created automatically, and has been unused for `idle_max` as far as this node knows.
     fn is_idle(&self, topic: &Topic, now_ns: u64, idle_max: Duration) -> bool {
         let appended_ns = topic.logs().iter().map(|log| log.info().last_append_ns).max().unwrap_or(0);
         let used_ns = appended_ns.max(self.created_ns).max(self.used_ns);
@@ -74,7 +74,7 @@ impl CreatedTopic {
 }
 
 impl Tenancy {
-    /// Creates a tenant. Its existing topics count towards its limit.
+    /// Creates the state of a tenant. Topics that already exist count towards the tenant's limit.
     pub(super) fn new(name: &str, tenant: &AccessTenant, node: &Node) -> Tenancy {
         let limits = tenant.limits;
         let budget = || match limits.memory_bytes {
@@ -97,7 +97,7 @@ impl Tenancy {
         tenancy
     }
 
-    /// Counts the existing topics within the tenant's bounds.
+    /// Counts the existing topics whose subjects are within the tenant's `subjects`.
     fn count_topics(&self, tenant: &AccessTenant) {
         for bounds in &tenant.bounds.allow {
             let mut after = String::new();
@@ -131,7 +131,7 @@ impl Tenancy {
         &self.connection_budget
     }
 
-    /// Applies new limits. The memory limit changes only at the next start.
+    /// Applies the limits of a new users file. A change of the memory limit takes effect only at the next start.
     pub(super) fn set(&self, tenant: &AccessTenant) {
         let limits = tenant.limits;
         self.quota.set(limits.together);
@@ -156,21 +156,21 @@ impl Tenancy {
         }
         let created = topics.entry(name.to_owned()).or_insert_with(|| CreatedTopic::new(is_automatic));
         if created.topic.is_some() && self.node.topic(name).is_none() {
-            // The earlier topic was deleted, and a topic of this name is created again.
+            // The counted topic was deleted, and this request creates a new topic with its name.
             *created = CreatedTopic { requests: created.requests, ..CreatedTopic::new(is_automatic) };
         }
         if created.topic.is_none() {
             created.created_ns = now_ns();
         }
         created.requests += 1;
-        // An explicit creation makes an automatically created topic permanent.
+        // If one request creates the topic explicitly, the topic no longer counts as created automatically.
         created.is_automatic &= is_automatic;
         Ok(())
     }
 
     pub(super) fn confirm_topic(&self, topic: &Arc<Topic>) {
         let mut topics = self.topics();
-        // A request that takes longer than `CREATING_NS_MAX` has no entry any more.
+        // The entry is missing if the request took longer than `CREATING_NS_MAX`.
         let created = topics.entry(topic.name().to_owned()).or_insert_with(|| CreatedTopic::new(false));
         created.requests = created.requests.saturating_sub(1);
         created.topic = Some(Arc::downgrade(topic));
@@ -181,13 +181,13 @@ impl Tenancy {
         let Entry::Occupied(mut entry) = topics.entry(name.to_owned()) else { return };
         let created = entry.get_mut();
         created.requests = created.requests.saturating_sub(1);
-        // If another request creates the topic, or a topic of this name exists, it remains counted.
+        // The entry remains if another request is creating the topic, or if a topic of this name exists.
         if created.requests == 0 && self.node.topic(name).is_none() {
             entry.remove();
         }
     }
 
-    /// Topics that were created automatically and that nobody uses, as far as this node knows; at most `max`.
+    /// Returns at most `max` topics that were created automatically and that are unused as far as this node knows.
     pub(super) fn idle_topics(&self, now_ns: u64, max: usize) -> Vec<Arc<Topic>> {
         let Some(idle_max) = self.limits().topic_idle else { return Vec::new() };
         let topics = self.topics();
@@ -198,8 +198,8 @@ impl Tenancy {
         idle.take(max).collect()
     }
 
-    /// Deletes unused topics that were created automatically. `uses` has the time of the last use of each idle topic
-    /// at other nodes. A topic without an entry in `uses` is not deleted.
+    /// Deletes unused topics that were created automatically. `uses` has, for each topic, the time of its last use at
+    /// other nodes. Topics that are not in `uses` are kept.
     pub(super) fn expire(&self, now_ns: u64, uses: &HashMap<String, u64>) {
         let idle_max = self.limits().topic_idle;
         let mut expired = Vec::new();
@@ -207,7 +207,7 @@ impl Tenancy {
             if created.topic.is_none() {
                 return created.is_creating(now_ns);
             }
-            // Stops counting a topic that was deleted, even if another topic has its name now.
+            // If the counted topic no longer exists, the entry is removed, even if another topic has its name now.
             let Some(topic) = created.existing(&self.node, name) else { return false };
             if let Some((used_ns, max)) = uses.get(name).zip(idle_max) {
                 created.used_ns = created.used_ns.max(*used_ns);
@@ -215,11 +215,12 @@ impl Tenancy {
             }
             true
         });
-        // A deletion may wait for the cluster, so it must not hold the lock.
+        // The lock is released before the deletions, because a deletion may wait for the cluster.
         expired.iter().for_each(|topic| self.delete_if_idle(topic, now_ns));
     }
 
-    /// Deletes an expired topic, unless it was used, deleted or created again during the deletion of other topics.
+    /// Deletes an unused topic. Does nothing if the topic was used, deleted or created again while other topics were
+    /// deleted.
     fn delete_if_idle(&self, topic: &Arc<Topic>, now_ns: u64) {
         let name = topic.name();
         let Some(idle_max) = self.limits().topic_idle else { return };
@@ -239,7 +240,7 @@ impl Tenancy {
         tracing::info!(topic = name, tenant = self.name, "this topic was deleted, because nobody used it");
     }
 
-    /// The number of existing topics, and the number of topics that were deleted as unused.
+    /// Returns the number of existing topics, and the number of topics that were deleted because they were unused.
     pub(super) fn topic_counts(&self) -> (u64, u64) {
         (self.topics().len() as u64, self.expired.load(Ordering::Relaxed))
     }

@@ -26,7 +26,7 @@ struct AccessFixture {
 }
 
 impl AccessFixture {
-    /// A node with the user `ana`, who has a token and these permissions.
+    /// Creates a node with the user `ana`, who has a token and these permissions.
     fn new(permissions: &str) -> AccessFixture {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users.toml");
@@ -68,7 +68,7 @@ fn login_checked_before_a_credential_change_is_refused() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let pending = fixture.pending();
     fixture.rewrite(&users_file(&new_token().unwrap().1, "publish = [\">\"]"));
-    // The login succeeded before the users file changed, but the session takes the result only here.
+    // The login succeeded with the old users file, but the session takes the result only now.
     let refused = pending.take().unwrap().unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unauthenticated, "{refused:?}");
     assert!(refused.text.contains("has other credentials now"), "{refused:?}");
@@ -79,7 +79,7 @@ fn account_created_during_a_reload_has_the_new_permissions() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let before = fixture.access.users();
     fixture.rewrite(&users_file(&fixture.digest, "publish = [\"a\"]"));
-    // A login that began before the change still uses the old users file.
+    // `before` stands for a login that began before the change and still has the old users file.
     assert!(before.by_name.contains_key("ana"));
     let account = fixture.access.account("ana").unwrap();
     assert_eq!(account.permissions(), fixture.access.users().by_name["ana"].permissions);
@@ -92,7 +92,7 @@ fn recreated_user_does_not_revive_an_old_login() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let login = fixture.log_in();
     fixture.rewrite(NO_USERS);
-    // This login is checked only after the user is back in the file.
+    // The login is from before the user was removed, and is checked only after the user was added again.
     fixture.rewrite(&users_file(&fixture.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
     assert_eq!(login.check_validity().unwrap_err().code, ErrorCode::Unauthenticated);
@@ -108,8 +108,8 @@ fn requests_of_a_connection_share_one_login() {
     for (certificate, header) in [(Some(certificate), None), (None, Some(bearer.as_bytes()))] {
         let logins = RequestLoginCache::of(certificate);
         let log_in = || dunlin::block_on(logins.log_in(&fixture.access, header, None));
-        // The first request's login stays open during the others. If each request had its own login, each would count
-        // as a connection.
+        // `first` stays open during the other requests. If each request had its own login, the second one would exceed
+        // the limit of one connection.
         let first = log_in().unwrap();
         assert!(Arc::ptr_eq(&first, &log_in().unwrap()));
         fixture.rewrite(&users_file(&fixture.digest, &format!("publish = [\">\"]\n{limited}")));
@@ -121,7 +121,7 @@ fn requests_of_a_connection_share_one_login() {
     }
 }
 
-/// Permissions of a user whose tenant may have one topic.
+/// Part of a users file: a user's permissions, and a tenant that may have one topic.
 const ONE_TOPIC: &str = "\
     tenant = \"acme\"\ncreate = [\">\"]\n\
     [tenants.acme]\nsubjects = [\"acme.>\"]\nlimits = { topics = 1 }";
@@ -178,7 +178,7 @@ fn recreated_topic_counts_towards_the_limit_during_creation() {
     assert!(account.reserve_topic("acme.b", true).is_err());
 }
 
-/// A meter that begins by the time of day would never fill by the monotonic clock.
+/// A bucket that began with the time of day would never fill, because the monotonic clock has much smaller values.
 #[test]
 fn publish_rate_is_measured_by_the_monotonic_clock() {
     let fixture = AccessFixture::new("publish = [\">\"]\nlimits = { publish_records_per_s = 2 }");
@@ -245,7 +245,7 @@ fn query_permission_is_checked_when_the_query_is_answered() {
     let run_query = || control.with(|state| node.query_state(state, &query)).unwrap();
     node.may_query(&query).unwrap();
     run_query().unwrap();
-    // The query below waits in a session's queue when the permissions change.
+    // The next query stands for one that was in a session's queue when the permissions changed.
     fixture.rewrite(&users_file(&fixture.digest, "keys = [\"b\"]"));
     assert_eq!(run_query().unwrap_err().code, ErrorCode::Forbidden);
 }

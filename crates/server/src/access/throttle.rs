@@ -1,32 +1,34 @@
-//! Delays repeated failed logins.
+//! Delays logins after repeated failures, so that passwords cannot be guessed.
 //!
 //! Failures are counted for each pair of address and user, and for each address. After the fifth failure of a pair, or
-//! the twentieth of an address, attempts are refused without a check, even with the right password. The delay is 1
-//! second, and doubles with each further failure. A successful login clears the failures of the pair, but not those of
-//! the address. A user who has logged in from an address with a password is delayed there only by the failures of this
-//! pair. Other users behind the same proxy therefore cannot lock the user out. A valid token is never delayed.
+//! the twentieth of an address, further logins are refused without a check, even with the right password. The first
+//! delay is 1 second, and each further failure doubles it.
 //!
-//! Limits: [`ENTRIES_MAX`]; above this number, the oldest failures are forgotten. An IPv6 address counts by its first
-//! 64 bits.
+//! A successful login clears the failures of the pair, but not those of the address. If a user has logged in from an
+//! address with a password before, only the pair's failures delay that user there. Other users behind the same proxy
+//! therefore cannot lock this user out. A valid token is never delayed.
+//!
+//! Limits: [`ENTRIES_MAX`] pairs and addresses; above this number, the oldest are forgotten. IPv6 addresses with the
+//! same first 64 bits count as one address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Maximum number of pairs and addresses that are remembered.
+/// Maximum number of pairs and addresses whose failures are remembered.
 const ENTRIES_MAX: usize = 16_384;
-/// Number of failures of a pair that cause no delay.
+/// Number of failures of a pair of address and user that cause no delay.
 const PAIR_FAILURES_FREE: u32 = 4;
-/// Number of failures of an address that cause no delay for its users.
+/// Number of failures of an address that cause no delay.
 const ADDRESS_FAILURES_FREE: u32 = 19;
 const DELAY_NS_MIN: u64 = 1_000_000_000;
 const DELAY_NS_MAX: u64 = 64_000_000_000;
-/// Time without a failure after which failures are forgotten.
+/// The failures of a pair or address are forgotten after this time without a new failure.
 const FAILURES_EXPIRE_NS: u64 = 600_000_000_000;
 
 /// The IP address from which a login is attempted; `None` over a Unix socket.
 pub(crate) type ClientIp = Option<IpAddr>;
 
-/// Failed logins by address and user.
+/// The failed logins of each address and of each pair of address and user.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     failures: HashMap<(ClientIp, Option<Box<str>>), Failures>,
@@ -42,7 +44,7 @@ struct Failures {
 }
 
 impl Failures {
-    /// The time until the next attempt may be made, ns. The first `free` failures cause no delay.
+    /// The time until the next login may be attempted, ns. The first `free` failures cause no delay.
     fn delay_ns(self, free: u32, now_ns: u64) -> u64 {
         let Some(doublings) = self.count.checked_sub(free + 1) else { return 0 };
         let doubled_ns = DELAY_NS_MIN
@@ -55,7 +57,7 @@ impl Failures {
 }
 
 impl Throttle {
-    /// The delay of an attempt of this user from this address, ns; 0 if it may be made now.
+    /// The time until this user may attempt a login from this address, ns; 0 if now.
     pub(crate) fn delay_ns(&self, from: ClientIp, user: &str, now_ns: u64) -> u64 {
         let from = network(from);
         let failures_of = |user: Option<&str>| self.failures.get(&(from, user.map(Into::into)));
@@ -106,7 +108,7 @@ impl Throttle {
         if self.failures.len() < ENTRIES_MAX {
             return;
         }
-        // Removes half of the entries at once. During a flood of failed logins, most failures then need no scan of all
+        // Removes half of the entries at once, so that most failures in a flood of failed logins need not scan all
         // entries.
         let mut times: Vec<u64> = self.failures.values().map(|failures| failures.last_ns).collect();
         let (_, middle, _) = times.select_nth_unstable(ENTRIES_MAX / 2);
@@ -115,7 +117,8 @@ impl Throttle {
     }
 }
 
-/// The part of an address by which clients are counted: an IPv4 address, or the first 64 bits of an IPv6 address.
+/// The part of an address that identifies a client here: the whole IPv4 address, or the first 64 bits of an IPv6
+/// address.
 pub(crate) fn network(from: ClientIp) -> ClientIp {
     from.map(|address| match address.to_canonical() {
         IpAddr::V6(v6) => {

@@ -1,4 +1,5 @@
-//! The validated users file: tenants, users, their credentials and permissions (`docs/security.md`).
+//! Parses and validates the users file, which defines tenants and users with their credentials and permissions
+//! (`docs/security.md`).
 
 mod raw;
 
@@ -17,28 +18,29 @@ use super::secret::{self, SecretError, TokenDigest};
 use crate::whole_file::read_file;
 use raw::{RawFile, RawTenant, RawUser};
 
-/// The tenant of users without a named tenant. By default, permissions of its users may contain any subject.
+/// The tenant of users for whom the users file names none. By default, permissions of its users may contain any
+/// subject.
 pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
-/// Longest time after which unused topics can be deleted: a hundred years.
+/// Largest accepted value of `topic_idle`: a hundred years.
 const TOPIC_IDLE_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// The first line of a users file that ends with [`LAST_LINE`].
 const FIRST_LINE: &str = "# This file is complete if it has the line: # end of users";
-/// The last line of a users file. If it is missing although the first line announces it, the file is truncated.
+/// The last line of a complete users file. If the file has [`FIRST_LINE`] but lacks this line, it is truncated.
 const LAST_LINE: &str = "# end of users";
 
-/// The reason why a users file is invalid.
+/// The error for an invalid users file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct UsersError {
-    /// The file's name and, if known, the line of the fault.
+    /// The file's name and, if known, the number of the faulty line.
     pub place: String,
-    /// The fault in words.
+    /// Description of the fault.
     pub why: String,
 }
 
 impl UsersError {
-    /// Converts the error that the system provides no random numbers.
+    /// Converts an error of hashing or creating a secret.
     pub(super) fn from_secret_error(error: SecretError) -> UsersError {
         UsersError { place: "initializing authentication".to_owned(), why: error.to_string() }
     }
@@ -50,19 +52,19 @@ pub struct UserDirectory {
     pub(crate) by_name: BTreeMap<String, AccessUser>,
     pub(crate) tenants: BTreeMap<String, AccessTenant>,
     by_token: HashMap<TokenDigest, String>,
-    /// For each accepted name in a client certificate, the name of its user.
+    /// The name of the user for each certificate name that the users file accepts.
     by_certificate: HashMap<String, String>,
     by_nkey: HashMap<String, String>,
 }
 
-/// A user of the users file: credentials, permissions and limits.
+/// A user in the users file: credentials, permissions and limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccessUser {
     pub(crate) tenant: String,
     /// The Argon2id hash of the user's password; `None` if the user has no password.
     pub(crate) password: Option<String>,
     pub(crate) tokens: Vec<TokenDigest>,
-    /// Subjects or alternative names of accepted certificates.
+    /// The accepted client certificates, each by its subject or by one of its alternative names.
     pub(crate) certificates: Vec<String>,
     /// Accepted NATS public keys.
     pub(crate) nkeys: Vec<String>,
@@ -70,7 +72,7 @@ pub(crate) struct AccessUser {
     pub(crate) limits: UserLimits,
 }
 
-/// A tenant of the users file: the subjects to which its users are restricted, and their common limits.
+/// A tenant in the users file: the subjects to which its users are restricted, and the limits that its users share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AccessTenant {
     pub(crate) bounds: SubjectRule,
@@ -80,33 +82,34 @@ pub(crate) struct AccessTenant {
 /// The limits of one user: connections and publish rates. A limit of `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UserLimits {
-    /// Simultaneous connections.
+    /// Maximum number of simultaneous connections.
     pub connections: Option<u64>,
-    /// Records published per second.
+    /// Maximum number of records published per second.
     pub publish_records_per_s: Option<u64>,
-    /// Bytes of records published per second.
+    /// Maximum number of bytes of records published per second.
     pub publish_bytes_per_s: Option<u64>,
 }
 
 /// The limits that all users of a tenant share. A limit of `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TenantLimits {
-    /// Connections and publish rates of all users together.
+    /// Limits for the connections and publish rates of all the tenant's users together.
     pub together: UserLimits,
     /// Maximum number of existing topics that the tenant's users created.
     pub topics: Option<u64>,
-    /// Time after which an automatically created topic is deleted if no record was published and no subscriber reads
-    /// it.
+    /// An automatically created topic is deleted if, for this time, no record was published to it and no subscriber
+    /// read it.
     pub topic_idle: Option<Duration>,
-    /// Maximum memory of the topics that the tenant's users create, and of the tenant's connections, bytes for each of
-    /// the two.
+    /// Maximum memory of the topics that the tenant's users create, bytes. The tenant's connections together may take
+    /// the same amount in addition.
     pub memory_bytes: Option<u64>,
 }
 
 impl UserDirectory {
-    /// Reads a users file.
+    /// Reads and validates a users file.
     pub fn read(path: &Path) -> Result<UserDirectory, UsersError> {
-        // An editor that overwrites the file in place empties it first. On a full disk, the file then stays empty.
+        // Refuses an empty file: an editor that overwrites the file first empties it, and on a full disk it then stays
+        // empty.
         let is_empty =
             || io::Error::other("the file is empty; a file without users needs at least `[users]`");
         let text = read_file(path)
@@ -116,7 +119,7 @@ impl UserDirectory {
         UserDirectory::parse(&text, &path.display().to_string())
     }
 
-    /// Parses a users file; `name` is the file's name in errors.
+    /// Parses and validates a users file; `name` is the file's name in errors.
     pub fn parse(text: &str, name: &str) -> Result<UserDirectory, UsersError> {
         let reader = Reader { text, name };
         let mut lines = text.lines();
@@ -134,8 +137,8 @@ impl UserDirectory {
         reader.users(raw)
     }
 
-    /// Adds to a users file the first and last line by which a truncated file is detected. A file without both lines is
-    /// accepted unchanged.
+    /// Adds the first and last line by which [`parse`](UserDirectory::parse) detects a truncated users file. Both lines
+    /// are optional: a file without them is accepted.
     pub fn with_end_line(text: &str) -> String {
         let users = text.lines().filter(|line| ![FIRST_LINE, LAST_LINE].contains(line));
         let lines = std::iter::once(FIRST_LINE).chain(users).chain([LAST_LINE]);
@@ -148,23 +151,23 @@ impl UserDirectory {
         secret::digests_equal(stored, digest).then_some(name.as_str())
     }
 
-    /// Finds the user with one of these certificate names. Returns the user and the matching name; `None` if no name
-    /// matches.
+    /// Finds a user who accepts one of these certificate names. Returns the user's name and the matching certificate
+    /// name; `None` if no name matches.
     pub(crate) fn user_by_certificate<'c>(&self, names: &'c [String]) -> Option<(&str, &'c str)> {
         names.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
     }
 
-    /// The user with this public key.
+    /// Returns the name of the user with this NATS public key.
     pub(crate) fn user_by_nkey(&self, key: &str) -> Option<&str> {
         self.by_nkey.get(key).map(String::as_str)
     }
 
-    /// Whether any user has an nkey.
+    /// Whether any user has a NATS public key.
     pub(crate) fn has_nkeys(&self) -> bool {
         !self.by_nkey.is_empty()
     }
 
-    /// Every user, by name.
+    /// Returns every user, ordered by name.
     pub fn list(&self) -> impl Iterator<Item = UserInfo<'_>> {
         self.by_name.iter().map(|(name, user)| UserInfo {
             name,
@@ -178,7 +181,7 @@ impl UserDirectory {
     }
 }
 
-/// The description of a user for operators, without passwords or tokens.
+/// A user as shown to operators, without passwords and tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct UserInfo<'u> {
     /// The user's name.
@@ -189,7 +192,7 @@ pub struct UserInfo<'u> {
     pub password: bool,
     /// Number of the user's tokens.
     pub tokens: usize,
-    /// Names of accepted certificates.
+    /// Accepted client certificates, by subject or alternative name.
     pub certificates: &'u [String],
     /// Accepted NATS public keys.
     pub nkeys: &'u [String],
@@ -197,7 +200,7 @@ pub struct UserInfo<'u> {
     pub permissions: &'u Permissions,
 }
 
-/// Whether the text is a valid name of a user or tenant.
+/// Whether the text may be the name of a user or tenant.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.@".contains(&byte);
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
@@ -392,7 +395,7 @@ impl Reader<'_> {
         texts.into_iter().map(read).collect()
     }
 
-    /// Refuses 0, because a reader could take it for no limit or for a limit of zero.
+    /// Refuses the number 0, because people could read it as "no limit" or as "a limit of zero".
     fn check_positive(&self, name: &str, number: Option<Spanned<u64>>) -> Result<Option<u64>, UsersError> {
         match number {
             Some(zero) if *zero.get_ref() == 0 => {

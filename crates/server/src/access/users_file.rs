@@ -1,4 +1,4 @@
-//! Reads the users file again when it changes.
+//! Reads and applies the users file again after the file has changed.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::reload::Reload;
 use crate::shared::SharedServer;
 
-/// The users file of a server.
+/// The users file of a server, as a file that is read again after changes.
 #[derive(Debug)]
 pub(crate) struct UsersFile {
     path: PathBuf,
@@ -14,7 +14,7 @@ pub(crate) struct UsersFile {
 }
 
 impl UsersFile {
-    /// The server's users file; `None` if the server has none.
+    /// Returns the server's users file; `None` if the server has none.
     pub(crate) fn of(shared: &Arc<SharedServer>) -> Option<UsersFile> {
         let access = shared.access.as_ref()?;
         Some(UsersFile { path: access.path().to_owned(), shared: Arc::downgrade(shared) })

@@ -1,4 +1,5 @@
-//! Checks that long-lived streams may continue. While the users file is unchanged, a check compares one number.
+//! Checks repeatedly that long-lived streams may continue. While the users file is unchanged, each check only compares
+//! one number.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use dunlin::{Permissions, Refused, User as _};
 
 use super::Login;
 
-/// Checks the login of a long-lived stream that checks its permissions itself.
+/// Checks the login of a long-lived stream. The stream itself checks its permissions.
 #[derive(Debug)]
 pub(crate) struct Admission {
     login: Arc<Login>,
@@ -20,7 +21,7 @@ impl Admission {
         Admission { login: Arc::clone(login), generation: login.generation() }
     }
 
-    /// Checks the login; returns whether the users file has changed since the last check.
+    /// Checks the login if the users file has changed since the last check. Returns whether the file has changed.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<bool, Refused> {
         if self.login.access().generation() == self.generation { Ok(false) } else { self.recheck() }
@@ -32,8 +33,8 @@ impl Admission {
     }
 }
 
-/// Checks the login and permissions of a subscription. When the user's read permissions change, the subscription ends;
-/// the client may subscribe again.
+/// Checks the login and the read permissions of a subscription. If these permissions have changed, the subscription
+/// must end, and the client may subscribe again.
 #[derive(Debug)]
 pub(crate) struct SubscriptionAccess {
     admission: Admission,
@@ -42,19 +43,19 @@ pub(crate) struct SubscriptionAccess {
 }
 
 impl SubscriptionAccess {
-    /// Reads the user's present permissions. Call this before the subscription uses its permissions, so that no change
-    /// is missed.
+    /// Reads the user's present permissions. Call this before the subscription uses permissions: a change between the
+    /// two calls would otherwise be missed.
     pub(crate) fn of(login: &Arc<Login>) -> SubscriptionAccess {
         let permissions = login.account().permissions();
         SubscriptionAccess { admission: Admission::of(login), permissions, is_member: false }
     }
 
-    /// Like [`SubscriptionAccess::of`], for a group member.
+    /// Like [`SubscriptionAccess::of`], but also checks the user's permissions for groups.
     pub(crate) fn of_member(login: &Arc<Login>) -> SubscriptionAccess {
         SubscriptionAccess { is_member: true, ..SubscriptionAccess::of(login) }
     }
 
-    /// Fails if the subscription must end.
+    /// Fails if the subscription must end, because its login or its permissions are no longer valid.
     #[inline]
     pub(crate) fn check(&mut self) -> Result<(), Refused> {
         if self.admission.check()? { self.check_permissions() } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! Administration of the cluster: requests over the cluster's port. Any client with a node's certificate may send them,
-//! that is, any program that can read a node's data directory.
+//! Serves requests to administer the cluster, which arrive at the cluster's port. A program with a node's certificate
+//! may send such requests, that is, any program that can read a node's data directory.
 
 use std::io;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use super::token::JoinToken;
 use crate::figures::{FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
-/// Interval of the checks for an awaited change.
+/// Pause between two checks whether an awaited change has happened.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time limit for an awaited change.
+/// Longest time for which a request waits until a change has happened.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for each attempt to transfer the lead, at a node that stops or whose disk is full.
+/// How long a leader waits until a node takes over the lead, when this leader stops or its disk is full.
 pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time limit for another node's status.
+/// How long a node waits for another node's reply to a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request to administer the cluster.
@@ -40,15 +40,15 @@ pub(super) enum AdminRequest {
     Status,
     /// Creates a join token.
     Token { ttl_ms: Option<u64>, reusable: bool },
-    /// Removes a node from the cluster.
+    /// Removes the node with this number from the cluster.
     Remove { node: u64 },
-    /// Transfers the leadership to a node, or to any other node.
+    /// Transfers the leadership to node `to`; with `None`, to any other node.
     Transfer { to: Option<u64> },
-    /// Sends the agreed state, with all keys, in parts before the reply.
+    /// Sends the agreed state, with all keys, in parts. The reply follows after the last part.
     Backup,
-    /// Sends all tasks of a shard, in parts before the reply.
+    /// Sends all tasks of a shard in parts. The reply follows after the last part.
     BackupShard { shard: u8 },
-    /// Returns the node's counters of its topics.
+    /// Returns the counters of the topics that the node owns.
     Figures(FiguresRequest),
 }
 
@@ -65,12 +65,12 @@ pub(super) enum AdminReply {
     Leads {
         node: u64,
     },
-    /// All parts of a backup were sent. `parts` is their number.
+    /// The node has sent all parts of a backup; `parts` is the number of parts.
     Backup {
         parts: u64,
         revision: u64,
     },
-    /// This node is not the leader; the client must send the request to the leader.
+    /// This node is not the leader. The client must send the request to the leader, which this reply names.
     Elsewhere {
         node: u64,
         address: String,
@@ -83,28 +83,28 @@ pub(super) enum AdminReply {
     },
 }
 
-/// The status of a cluster as one node sees it: leader, log, members, and whether the node is ready.
+/// The status of a cluster as one node sees it: leader, log, members, and whether this node is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// The cluster's id.
     pub cluster: String,
-    /// The node that reports.
+    /// The number of the node that reports this status.
     pub node: u64,
-    /// The node's release of Dunlin.
+    /// The version of Dunlin that the node runs.
     pub release: String,
-    /// The leader, if the node knows one.
+    /// The number of the leader; `None` if the node knows no leader.
     pub leader: Option<u64>,
-    /// The node's Raft term.
+    /// The node's present Raft term.
     pub term: u64,
-    /// Index of the last entry of the node's log.
+    /// Index of the last entry in the node's Raft log.
     pub last: u64,
-    /// Index of the last entry that the node has applied.
+    /// Index of the last entry of the Raft log that the node has applied.
     pub applied: u64,
-    /// Index of the last entry in the node's snapshot.
+    /// Index of the last entry that the node's snapshot contains.
     pub snapshot: u64,
-    /// The last revision of the keys.
+    /// The revision of the last change to the keys.
     pub revision: u64,
-    /// Number of task shards of the cluster.
+    /// Number of shards into which the cluster divides its tasks.
     #[serde(default = "super::hello::default_shards")]
     pub shards: u8,
     /// Numbers of the nodes that are voters.
@@ -113,13 +113,13 @@ pub struct NodeStatus {
     pub learners: Vec<u64>,
     /// All nodes in the cluster's table, including removed ones.
     pub nodes: Vec<NodeRecord>,
-    /// Why the node is not ready; `None` if it is.
+    /// Why the node is not ready; `None` if the node is ready.
     pub missing: Option<String>,
-    /// Durations of the elections that the node won, µs.
+    /// Durations of the elections that this node won, µs.
     pub elections_us: Vec<u64>,
 }
 
-/// Serves requests until the client disconnects.
+/// Serves the requests of one connection until the client disconnects.
 pub(super) async fn serve(
     member: &Arc<ClusterMember>,
     mut frames: ClusterFrames<ReadHalf<Stream>>,
@@ -164,7 +164,8 @@ async fn handle_request(member: &Arc<ClusterMember>, request: AdminRequest) -> A
     reply.unwrap_or_else(|reply| reply)
 }
 
-/// Collects the counters of topics on a thread that serves no connection, because the collection visits every topic.
+/// Collects the counters of this node's topics. The collection visits every topic, so it runs on a thread that serves
+/// no connections.
 async fn figures(member: &ClusterMember, request: FiguresRequest) -> AdminReply {
     let Some(source) = member.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || source(&request)).await {
@@ -173,7 +174,7 @@ async fn figures(member: &ClusterMember, request: FiguresRequest) -> AdminReply 
     }
 }
 
-/// Requests figures of topics from another node.
+/// Requests the counters of topics from another node.
 pub(super) async fn request_figures(
     member: &ClusterMember,
     node: u64,
@@ -186,7 +187,7 @@ pub(super) async fn request_figures(
     }
 }
 
-/// Whether another node reports that it is ready.
+/// Whether another node reports that it is ready. A node that sends no status in time is not ready.
 pub(super) async fn is_ready(member: &ClusterMember, node: &RaftMember) -> bool {
     let reply =
         timeout(STATUS_TIMEOUT, send_request(member, node.id, &node.address, &AdminRequest::Status)).await;
@@ -241,8 +242,8 @@ async fn create_token(
     let send =
         async |command: &ControlCommand<'_>| control.execute(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
-    // Waits until the new node is in the table. A restored node first deletes the join tokens of its backup, and would
-    // delete a token that is created earlier.
+    // Waits until this node is in the table. A node that was restored from a backup first deletes the backup's join
+    // tokens; it would also delete a token that was created before that.
     let deadline = Instant::now() + CHANGE_TIMEOUT;
     while !member.is_announced() {
         if Instant::now() > deadline {
@@ -267,8 +268,8 @@ async fn create_token(
     Ok(AdminReply::Token { token: token.to_string() })
 }
 
-/// Why a node must not be removed at present: without it, too few of the other voters respond to form a majority.
-/// `None` if it may be removed.
+/// Explains why the node must not be removed: too few of the remaining voters respond to form a majority. `None` if the
+/// node may be removed.
 async fn removal_obstacle(
     member: &ClusterMember,
     status: &Status,
@@ -300,7 +301,7 @@ async fn removal_obstacle(
     })
 }
 
-/// Marks a node as removed, and waits until the leader has removed it from the voters.
+/// Marks a node as removed in the table, and waits until the leader has removed its vote.
 async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
     let deadline = Instant::now() + CHANGE_TIMEOUT;
     while !mark_removed(member, control, node).await? {
@@ -323,8 +324,8 @@ async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<
     }
 }
 
-/// Marks a node as removed in the table. Returns `false` if the entry was changed at the same time, for example by the
-/// node itself, which writes its addresses after its start.
+/// Marks a node as removed in the table. Returns `false` if the node's entry changed at the same time, for example
+/// because the node wrote its addresses after its start. The caller must then retry.
 async fn mark_removed(member: &ClusterMember, control: &Control, node: u64) -> Result<bool, AdminReply> {
     let failed = |error| failed(&error);
     let read = |state: &_| (records::node(state, node), records::nodes(state));
@@ -369,7 +370,7 @@ async fn transfer(
         let Some(voter) = status.voters.iter().find(|member| member.id == to) else {
             return Err(AdminReply::Refused { why: format!("node {to} has no vote") });
         };
-        // During a transfer to a node that does not respond, the others would elect another leader.
+        // If the lead were transferred to a node that does not respond, the other nodes would elect another leader.
         if to != status.id && !member.is_responding(to, &voter.address).await {
             let why = format!("node {to} does not respond: start it, or transfer the lead to another node");
             return Err(AdminReply::Refused { why });
@@ -377,7 +378,8 @@ async fn transfer(
     }
     match transfer_lead(control, to, CHANGE_TIMEOUT).await {
         Ok(Some(node)) if to.is_none_or(|to| to == node) => Ok(AdminReply::Leads { node }),
-        // A third node was elected. Only that node can transfer the lead now.
+        // A third node was elected. The client must repeat the request there, because only the leader can transfer the
+        // lead.
         Ok(Some(other)) => match status.voters.iter().find(|member| member.id == other) {
             Some(other) => Err(AdminReply::Elsewhere { node: other.id, address: other.address.clone() }),
             None => Err(AdminReply::Failed { why: format!("node {other} became the leader instead") }),
@@ -387,7 +389,8 @@ async fn transfer(
     }
 }
 
-/// Transfers the lead to `to`, or to any other voter; returns the new leader. Waits at most `time_limit` for each node.
+/// Transfers the lead to `to`; with `None`, tries the other voters in turn. Returns the new leader; `None` if no other
+/// node took over. Waits at most `time_limit` for each tried node.
 pub(super) async fn transfer_lead(
     control: &Control,
     to: Option<u64>,
@@ -412,7 +415,7 @@ pub(super) async fn transfer_lead(
     Ok(None)
 }
 
-/// Transfers the lead of a task shard, if this node leads it, to `to` or to any other voter.
+/// If this node leads the task shard, transfers the lead to `to`, or with `None` to any other voter.
 pub(super) async fn transfer_task_lead(tasks: &TaskShard, to: Option<u64>) {
     let Ok(status) = tasks.status() else { return };
     if status.leader != Some(status.id) {
@@ -433,7 +436,7 @@ pub(super) async fn transfer_task_lead(tasks: &TaskShard, to: Option<u64>) {
     }
 }
 
-/// The state of all keys, and its last revision.
+/// Freezes the state of all keys for a backup. Also returns the revision of the last change.
 async fn freeze_keys(member: &ClusterMember) -> Result<(Box<dyn FrozenMachine>, u64), AdminReply> {
     let control = member.control().ok_or_else(starting)?;
     let read = control.read(Consistency::Linearizable, |state| state.revision()).await;
@@ -441,7 +444,7 @@ async fn freeze_keys(member: &ClusterMember) -> Result<(Box<dyn FrozenMachine>, 
     Ok((control.freeze().map_err(|error| failed(&error))?, revision))
 }
 
-/// The state of all tasks of a shard.
+/// Freezes the state of a shard's tasks for a backup.
 async fn freeze_tasks(member: &ClusterMember, shard: u8) -> Result<Box<dyn FrozenMachine>, AdminReply> {
     let tasks = member.tasks().ok_or_else(starting)?;
     let none = || AdminReply::Refused { why: format!("tasks' shard {shard} does not exist") };
@@ -455,7 +458,7 @@ fn starting() -> AdminReply {
     AdminReply::Failed { why: "the node is starting".to_owned() }
 }
 
-/// Sends a state to the client in parts.
+/// Sends a frozen state to the client in parts. Returns the reply that follows the last part.
 async fn send_parts(
     frozen: Box<dyn FrozenMachine>,
     revision: u64,

@@ -1,7 +1,8 @@
-//! The cluster's own certificate authority.
+//! The certificate authority of a cluster, which issues the nodes' certificates.
 //!
-//! Every node holds the authority's key, so that each can admit new nodes and issue its own certificate at each
-//! start. Certificates do not expire: the cluster's membership, checked at every connection, decides who takes part.
+//! Every node holds the authority's key. Each node can therefore admit new nodes, and issues a new certificate for
+//! itself at each start. Certificates practically never expire: nodes check at each connection whether the other node
+//! is a member.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -13,10 +14,10 @@ use sha2::{Digest, Sha256};
 
 use super::error::ClusterError;
 
-/// First and last year of a certificate's validity.
+/// First and last year in which a certificate is valid.
 const YEARS: (i32, i32) = (2020, 2120);
 
-/// The certificate authority of a cluster: its certificate and key, PEM.
+/// The certificate and private key of a cluster's authority, both in PEM.
 #[derive(Debug)]
 pub(super) struct CertificateAuthority {
     cluster: String,
@@ -24,38 +25,38 @@ pub(super) struct CertificateAuthority {
     pub(super) key_pem: String,
 }
 
-/// A node's certificate and its key, PEM.
+/// A node's certificate and private key, both in PEM.
 #[derive(Debug)]
 pub(super) struct NodeCertificate {
     pub(super) cert_pem: String,
     pub(super) key_pem: String,
 }
 
-/// The name in a node's certificate. The name contains no address, so that a node's address may change.
+/// Returns the name in a node's certificate. The name contains no address, because a node's address may change.
 pub(super) fn certificate_name(cluster: &str, node: u64) -> String {
     format!("node-{node}.{cluster}.dunlin")
 }
 
-/// Returns the cluster and the node that a certificate's name states.
+/// Splits the name in a certificate into the cluster's id and the node's number; `None` if the name has another form.
 pub(super) fn parse_certificate_name(name: &str) -> Option<(&str, u64)> {
     let (node, cluster) = name.strip_suffix(".dunlin")?.split_once('.')?;
     Some((cluster, node.strip_prefix("node-")?.parse().ok()?))
 }
 
 impl CertificateAuthority {
-    /// Creates an authority.
+    /// Creates a new authority for a cluster.
     pub(super) fn generate(cluster: &str) -> Result<CertificateAuthority, ClusterError> {
         let key = KeyPair::generate()?;
         let cert_pem = params(cluster)?.self_signed(&key)?.pem();
         Ok(CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem: key.serialize_pem() })
     }
 
-    /// Creates the value for an existing authority from its certificate and key.
+    /// Creates the value from the stored certificate and key of an existing authority.
     pub(super) fn from_pem(cluster: &str, cert_pem: String, key_pem: String) -> CertificateAuthority {
         CertificateAuthority { cluster: cluster.to_owned(), cert_pem, key_pem }
     }
 
-    /// Issues a node's certificate, also valid for the host at which other nodes reach the node.
+    /// Issues a certificate for a node. The certificate also names `host`, at which other nodes reach the node.
     pub(super) fn issue(&self, node: u64, host: &str) -> Result<NodeCertificate, ClusterError> {
         let issuer = Issuer::new(params(&self.cluster)?, KeyPair::from_pem(&self.key_pem)?);
         let name = certificate_name(&self.cluster, node);
@@ -71,7 +72,8 @@ impl CertificateAuthority {
         Ok(NodeCertificate { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// The fingerprint by which a joining node recognizes the authority.
+    /// Returns the fingerprint of the authority's certificate. By the fingerprint, a joining node recognizes the
+    /// cluster.
     pub(super) fn fingerprint(&self) -> Result<[u8; 32], ClusterError> {
         let cert = CertificateDer::from_pem_slice(self.cert_pem.as_bytes());
         Ok(fingerprint(&cert.map_err(|error| ClusterError::Files(format!("ca.pem: {error}")))?))

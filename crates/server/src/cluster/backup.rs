@@ -1,4 +1,5 @@
-//! Backups: a cluster's agreed state in a file, and a new cluster from such a file.
+//! Writes a cluster's agreed state to a backup file, and prepares a new cluster from such a file. The format of the
+//! file:
 //!
 //! ```text
 //!  "DUNLINB\n" | version u32 | header length u32 | header (JSON) | keys | number of shards u32 | tasks of each shard
@@ -9,7 +10,8 @@
 //! ```
 //! Integers are little-endian. A truncated or modified file is refused as a whole.
 //!
-//! Topics' records are not included: those of durable topics are in their owners' data directories.
+//! A backup does not contain the records of topics. The records of durable topics are in their owners' data
+//! directories.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -32,19 +34,19 @@ use crate::whole_file::check_is_file;
 
 const MAGIC: &[u8; 8] = b"DUNLINB\n";
 const VERSION: u32 = 3;
-/// The file version whose backups have one shard of tasks.
+/// The file version of backups that have exactly one shard of tasks.
 const VERSION_OF_ONE_SHARD: u32 = 2;
-/// The first file version, whose backups have only keys.
+/// The first file version. Its backups have keys, but no tasks.
 const VERSION_OF_KEYS: u32 = 1;
-/// Largest block that is accepted, bytes. A longer block means that the file is damaged.
+/// Largest accepted block, bytes. If a file states a larger block, the file is damaged.
 const BLOCK_BYTES_MAX: u32 = 64 << 20;
-/// The number of a new cluster's first node.
+/// The node number of the first node in a new cluster.
 pub(super) const FIRST_NODE: u64 = 1;
 
-/// The header of a backup file: the cluster, release and time of the backup.
+/// The header of a backup file. It states when, from which cluster and with which release the backup was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupHeader {
-    /// The cluster's id.
+    /// The id of the cluster whose state the backup contains.
     pub cluster: String,
     /// The release of Dunlin that made the backup.
     pub release: String,
@@ -52,8 +54,8 @@ pub struct BackupHeader {
     pub made_ms: u64,
 }
 
-/// Writes a backup to `file`; returns the revision of its keys. An incomplete backup has the file's name with the
-/// suffix `.part`.
+/// Writes a backup to `file`, and returns the revision of the keys in it. Until the backup is complete, its file has
+/// the suffix `.part`.
 pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64, ClusterError> {
     let header =
         BackupHeader { cluster: client.cluster().to_owned(), release: super::RELEASE.to_owned(), made_ms };
@@ -82,12 +84,14 @@ pub fn back_up(client: &ClusterClient, file: &Path, made_ms: u64) -> Result<u64,
     result.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
 }
 
-/// Creates the file of an incomplete backup, and locks it. The file may exist already, left by a process that ended.
+/// Opens and locks the file for an incomplete backup. The file may exist already, if an earlier process ended during
+/// its backup.
 fn create_part(path: &Path) -> io::Result<File> {
     let part = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     let number = part.metadata()?.ino();
     match part.try_lock() {
-        // Another process may have finished a backup, and renamed this file, before it was locked here.
+        // Continues only if the path still names this file: before the lock, another process may have completed its
+        // backup and renamed the file.
         Ok(()) if std::fs::metadata(path).is_ok_and(|named| named.ino() == number) => {}
         Ok(()) | Err(TryLockError::WouldBlock) => {
             return Err(io::Error::new(
@@ -101,7 +105,7 @@ fn create_part(path: &Path) -> io::Result<File> {
     Ok(part)
 }
 
-/// The path of an incomplete backup. Each target file has its own, because several backups may be made at the same
+/// The path of an incomplete backup. It depends on the target file, because several backups may be made at the same
 /// time.
 fn part_path(file: &Path) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
@@ -109,7 +113,7 @@ fn part_path(file: &Path) -> PathBuf {
     path.into()
 }
 
-/// Prepares an empty data directory for the first node of a new cluster that begins with a backup's state.
+/// Prepares an empty data directory for the first node of a new cluster, which begins with the state in the backup.
 pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHeader, ClusterError> {
     let error_context = |what: &str| ClusterError::io(format!("{what} {}", file.display()));
     let files = ClusterDirectory::of(data_dir);
@@ -120,7 +124,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
             data_dir.display()
         )));
     }
-    // Reads the whole file once to check it before anything is written, so that a damaged file has no effect.
+    // Checks the whole file before anything is written to the directory, so that a damaged file changes nothing.
     let header = {
         let mut backup = BackupReader::open(file).map_err(error_context("cannot read"))?;
         while backup.has_part() {
@@ -147,7 +151,7 @@ pub fn restore(file: &Path, data_dir: &Path, address: &str) -> Result<BackupHead
     Ok(header)
 }
 
-/// Writes bytes and computes their checksum.
+/// Writes bytes to `out`, and computes a checksum of them.
 struct ChecksumWriter<W> {
     out: W,
     digest: crc_fast::Digest,
@@ -186,17 +190,17 @@ impl ChecksumWriter<BufWriter<File>> {
     }
 }
 
-/// Reads a backup, part by part.
+/// Reads a backup file. A part of it is the keys, or the tasks of one shard.
 struct BackupReader {
     input: BufReader<File>,
     digest: crc_fast::Digest,
     header: BackupHeader,
     parts_left: u32,
-    /// Whether the number of task shards follows the keys in the file.
+    /// Whether the file states the number of task shards after the keys.
     counts_shards: bool,
 }
 
-/// Iterates over the blocks of a part; ends with an error if the file is damaged.
+/// Iterates over the blocks of one part. If the file is damaged, the last item is an error.
 struct BackupPart<'a> {
     reader: &'a mut BackupReader,
     is_finished: bool,

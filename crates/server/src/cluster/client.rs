@@ -1,4 +1,5 @@
-//! Administration of a running cluster from the command line, with the certificate in a node's data directory.
+//! A client that administers a running cluster for commands such as `dunlin cluster`. It uses the certificate in a
+//! node's data directory.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,9 +21,9 @@ use super::secure::ClusterTls;
 use super::serving::send_frame;
 use super::{ClusterLimits, JoinToken};
 
-/// Time limit for connecting to a node, and for the node's status.
+/// Time limit for connecting to a node, and for its reply to a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for any other request, and for each part of a backup, which may be large.
+/// Time limit for the reply to any other request, and for each part of a backup, because a part may be large.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client that administers a cluster.
@@ -31,19 +32,19 @@ pub struct ClusterClient {
     member: std::sync::Arc<ClusterMember>,
 }
 
-/// The response of one node to a status request: the status, or the error.
+/// A node's reply to a status request, or the reason why there is none.
 #[derive(Debug, Clone)]
 pub struct NodeSurvey {
     /// The node's number.
     pub node: u64,
     /// The node's address.
     pub address: String,
-    /// The node's view of the cluster, or the error.
+    /// The cluster's status as this node sees it, or an error text.
     pub status: Result<NodeStatus, String>,
 }
 
 impl ClusterClient {
-    /// Opens a client with the data directory of one of the cluster's nodes.
+    /// Opens a client that uses the certificate in `data_dir`, the data directory of one of the cluster's nodes.
     pub fn open(data_dir: &Path) -> Result<ClusterClient, ClusterError> {
         let files = ClusterDirectory::of(data_dir);
         let Some(identity) = files.identity()? else {
@@ -84,7 +85,7 @@ impl ClusterClient {
         &self.member.identity.address
     }
 
-    /// Requests the status of each node of the cluster.
+    /// Requests the status from each node of the cluster.
     pub fn survey(&self) -> Vec<NodeSurvey> {
         self.runtime.block_on(async {
             let mut queue: VecDeque<KnownMember> = self.known_members().into();
@@ -113,8 +114,8 @@ impl ClusterClient {
         })
     }
 
-    /// Creates a join token, for one node or (`reusable`) for many, valid for `ttl`; with `None`, the token does not
-    /// expire.
+    /// Creates a join token that is valid for `ttl`; with `None`, the token does not expire. One node may join with the
+    /// token, or many if `reusable`.
     pub fn token(&self, ttl: Option<Duration>, reusable: bool) -> Result<JoinToken, ClusterError> {
         let ttl_ms = ttl.map(|ttl| ttl.as_millis() as u64);
         match self.request(AdminRequest::Token { ttl_ms, reusable })? {
@@ -123,12 +124,12 @@ impl ClusterClient {
         }
     }
 
-    /// Removes a node from the cluster.
+    /// Removes the node with this number from the cluster.
     pub fn remove(&self, node: u64) -> Result<(), ClusterError> {
         self.request(AdminRequest::Remove { node }).map(drop)
     }
 
-    /// Transfers the lead to node `to`, or with `None` to any other node; returns the new leader.
+    /// Transfers the lead to node `to`; with `None`, to any other node. Returns the number of the new leader.
     pub fn transfer(&self, to: Option<u64>) -> Result<u64, ClusterError> {
         match self.request(AdminRequest::Transfer { to })? {
             AdminReply::Leads { node } => Ok(node),
@@ -136,12 +137,12 @@ impl ClusterClient {
         }
     }
 
-    /// Passes all keys to `write` in parts; returns their revision.
+    /// Reads all keys and passes them to `write` in parts. Returns the revision of the last change in them.
     pub fn back_up(&self, write: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
         self.download_parts(&AdminRequest::Backup, write)
     }
 
-    /// Number of shards of the tasks.
+    /// Returns the number of shards into which the cluster divides its tasks.
     pub fn shards_of_tasks(&self) -> Result<u8, ClusterError> {
         match self.request(AdminRequest::Status)? {
             AdminReply::Status(status) => Ok(status.shards),
@@ -149,7 +150,7 @@ impl ClusterClient {
         }
     }
 
-    /// Passes all tasks of a shard to `write` in parts.
+    /// Reads all tasks of one shard and passes them to `write` in parts.
     pub fn back_up_tasks(
         &self,
         shard: u8,
@@ -188,7 +189,7 @@ impl ClusterClient {
         self.runtime.block_on(self.request_any(&request, &mut |_| ()))
     }
 
-    /// The members to which a request may be sent, beginning with the node whose data directory is used.
+    /// The members to which requests can be sent. The node whose data directory is used comes first.
     fn known_members(&self) -> Vec<KnownMember> {
         let identity = &self.member.identity;
         let mut members = vec![KnownMember { node: identity.node, address: identity.address.clone() }];
@@ -196,7 +197,8 @@ impl ClusterClient {
         members
     }
 
-    /// Sends a request to one node after another until one serves it, and follows redirections to the leader.
+    /// Sends the request to one member after another until a member serves it. If a reply names the leader, sends the
+    /// request there.
     async fn request_any(
         &self,
         request: &AdminRequest,
@@ -252,7 +254,7 @@ async fn with_timeout<T>(time_limit: Duration, work: impl Future<Output = io::Re
     timeout(time_limit, work).await.unwrap_or_else(|elapsed| Err(elapsed.into()))
 }
 
-/// Sends a request and returns the reply. The time limit applies to each frame of the response.
+/// Sends a request and returns the reply. The time limit applies to each received frame, not to the whole exchange.
 async fn exchange(
     (frames, write): &mut MemberConnection,
     request: &AdminRequest,

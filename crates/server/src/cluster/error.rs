@@ -1,24 +1,24 @@
-//! Errors of cluster commands and of a node's start in its cluster.
+//! The errors of cluster commands, and of a node that starts as a member of a cluster.
 
-/// The reason why a cluster command failed, or why a node could not start in its cluster.
+/// The reason why a cluster command failed, or why a node could not start as a member of its cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The cluster's files cannot be used, or a request to the cluster failed.
+    /// Files of the cluster cannot be used, or a request to the cluster failed.
     #[error("{0}")]
     Files(String),
-    /// A node or a check refused the request.
+    /// A node of the cluster, or a check on this node, refused the request.
     #[error("{0}")]
     Refused(String),
-    /// A node is unreachable.
+    /// A node of the cluster is unreachable.
     #[error("cannot reach {address}: {why}")]
     Unreachable {
-        /// The node's address.
+        /// Address of the unreachable node.
         address: String,
-        /// The cause.
+        /// The reason why the node is unreachable.
         why: String,
     },
-    /// Joining was cancelled.
+    /// The caller cancelled joining.
     #[error("joining was cancelled")]
     JoinCancelled,
     /// The text is not a join token.
@@ -27,15 +27,15 @@ pub enum ClusterError {
         super::token::PREFIX
     )]
     NoToken,
-    /// Listening on the cluster's port failed.
+    /// The node cannot listen on the address for other nodes.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// The address.
+        /// The address on which the node tried to listen.
         address: std::net::SocketAddr,
-        /// The system's error.
+        /// The error of the system call.
         error: std::io::Error,
     },
-    /// A certificate could not be issued.
+    /// A node's certificate could not be issued.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// TLS could not be configured.
@@ -47,9 +47,9 @@ pub enum ClusterError {
     /// A system call failed.
     #[error("{what}: {error}")]
     Io {
-        /// The failed operation.
+        /// Description of the failed operation.
         what: String,
-        /// The system's error.
+        /// The error of the system call.
         error: std::io::Error,
     },
 }

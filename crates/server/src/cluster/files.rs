@@ -1,4 +1,4 @@
-//! The files about a node's cluster, in the directory `<data-dir>/cluster` of the node.
+//! Reads and writes the files in `<data-dir>/cluster`, which hold a node's membership in a cluster.
 //!
 //! | file | content |
 //! |---|---|
@@ -7,7 +7,8 @@
 //! | `node.pem`, `node-key.pem` | this node's certificate and its key, issued again at each start |
 //! | `members.json` | the members at the last check, for commands that run while this node is down |
 //!
-//! Invariants: each write replaces a file as a whole; only the user that runs the node can read the keys.
+//! Invariants: each write replaces a whole file. Files with private keys are readable only for the user that runs the
+//! node.
 
 mod sealed;
 
@@ -24,46 +25,46 @@ use super::authority::CertificateAuthority;
 use super::error::ClusterError;
 use super::{hex, random};
 
-/// Format version of `identity.json`; a file with a higher version is refused.
+/// Format version of `identity.json`. Files with a higher version are refused.
 const FORMAT: u32 = 1;
-/// Maximum number of starts that a directory remembers, including the present one. The last start in the cluster's
-/// table must be one of them.
+/// Maximum number of starts that `identity.json` lists, including the present one. The list must contain the start that
+/// the cluster's table has.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// One start of a node. If a directory was copied, the last start identifies the copy that may run.
+/// Identifies one start of a node. If a node's directory was copied, the last registered start decides which of the
+/// copies may run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Incarnation {
-    /// Number of this start, counted from 1.
+    /// The number of this start. A directory's first start has number 1.
     pub(super) number: u64,
-    /// A random text that distinguishes two starts with the same number.
+    /// A random text by which two starts with the same number differ, such as those of two copies of a directory.
     pub(super) mark: String,
 }
 
-/// A node's identity as stored in its directory: cluster, node number, address and starts.
+/// A node's identity as `identity.json` stores it: cluster, node number, address and starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodeIdentity {
     format: u32,
-    /// The release of Dunlin that wrote the file.
+    /// The version of Dunlin that wrote the file.
     release: String,
     pub(super) cluster: String,
     pub(super) node: u64,
-    /// The node's address for other nodes.
+    /// The address at which other nodes reach this node.
     pub(super) address: String,
-    /// The present start.
+    /// The present start of the node.
     pub(super) now: Incarnation,
-    /// The previous start.
+    /// The start before the present one.
     pub(super) before: Option<Incarnation>,
-    /// The earlier starts, newest first. The directory is current if the last start that the cluster knows is one of
-    /// them.
+    /// Older starts than `now` and `before`, newest first.
     #[serde(default)]
     earlier: Vec<Incarnation>,
-    /// Whether the state comes from another cluster's backup. The new cluster must then remove the nodes of that
-    /// cluster.
+    /// Whether the agreed state comes from another cluster's backup. At its start, the node then removes that cluster's
+    /// nodes from the table.
     #[serde(default)]
     pub(super) is_restored: bool,
-    /// Whether this is the first node of a cluster that has not begun.
+    /// Whether this node is the first of its cluster, and the cluster has not begun yet.
     #[serde(default)]
     pub(super) begins: bool,
 }
@@ -92,27 +93,28 @@ impl NodeIdentity {
         })
     }
 
-    /// The identity of the first node of a new cluster. The cluster begins at the node's first start.
+    /// Creates the identity of a new cluster's first node. The cluster begins when this node starts for the first time.
     pub(super) fn first(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
         Ok(NodeIdentity { begins: true, ..NodeIdentity::new(cluster, node, address)? })
     }
 
-    /// This identity with another address. To be used before its cluster has begun.
+    /// Returns this identity with another address. Call this only before the cluster has begun.
     pub(super) fn with_address(self, address: &str) -> NodeIdentity {
         NodeIdentity { address: address.to_owned(), ..self }
     }
 
-    /// The identity of the first node of a cluster that begins with a backup's state.
+    /// Creates the identity of a first node whose new cluster begins with the state of a backup.
     pub(super) fn restored(cluster: &str, node: u64, address: &str) -> Result<NodeIdentity, ClusterError> {
         Ok(NodeIdentity { is_restored: true, ..NodeIdentity::new(cluster, node, address)? })
     }
 
-    /// This identity after the cluster has begun and the nodes of a backup were removed.
+    /// Returns this identity without the marks of a beginning or restored cluster. Call this after the cluster has
+    /// begun and the backup's nodes were removed.
     pub(super) fn settled(self) -> NodeIdentity {
         NodeIdentity { is_restored: false, begins: false, ..self }
     }
 
-    /// The identity of the node's next start.
+    /// Returns this identity for the node's next start.
     pub(super) fn next_start(self, address: &str) -> Result<NodeIdentity, ClusterError> {
         let now = Incarnation::after(Some(&self.now))?;
         let mut earlier = self.earlier;
@@ -122,20 +124,20 @@ impl NodeIdentity {
         Ok(NodeIdentity { release: super::RELEASE.to_owned(), address, now, before, earlier, ..self })
     }
 
-    /// Whether this identity has every entry of `text`.
+    /// Whether this type has a field for every entry in the JSON object `text`.
     fn has_all_entries(&self, text: &str) -> bool {
         let parts = (serde_json::to_value(self), serde_json::from_str(text));
         let (Ok(Value::Object(known)), Ok(Value::Object(found))) = parts else { return false };
         found.iter().all(|(name, _)| known.contains_key(name))
     }
 
-    /// The starts of this directory, the present one first.
+    /// Returns the starts of this directory, beginning with the present one.
     pub(super) fn lineage(&self) -> Vec<Incarnation> {
         [&self.now].into_iter().chain(&self.before).chain(&self.earlier).cloned().collect()
     }
 }
 
-/// A member that this node knows: its number and its address.
+/// The number and address of a member that this node knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KnownMember {
     pub(super) node: u64,
@@ -143,14 +145,14 @@ pub(super) struct KnownMember {
 }
 
 impl KnownMember {
-    /// All members of a Raft group.
+    /// Returns all members of a Raft group.
     pub(super) fn all(status: &Status) -> Vec<Self> {
         let members = status.voters.iter().chain(&status.learners);
         members.map(|member| Self { node: member.id, address: member.address.clone() }).collect()
     }
 }
 
-/// The directory with the files of a node's cluster, such as certificates.
+/// The directory `cluster` of a data directory, with the node's identity, certificates and keys.
 #[derive(Debug, Clone)]
 pub(super) struct ClusterDirectory {
     dir: PathBuf,
@@ -161,12 +163,12 @@ impl ClusterDirectory {
         ClusterDirectory { dir: data_dir.join("cluster") }
     }
 
-    /// The directory of the agreed state. A node without a cluster uses the same directory.
+    /// The directory for the agreed state. A node without a cluster uses the same directory.
     pub(super) fn control_dir(data_dir: &Path) -> PathBuf {
         data_dir.join("control")
     }
 
-    /// The directory of the tasks.
+    /// The directory for the tasks.
     pub(super) fn tasks_dir(data_dir: &Path) -> PathBuf {
         data_dir.join("tasks")
     }
@@ -175,7 +177,7 @@ impl ClusterDirectory {
         self.dir.join(name)
     }
 
-    /// Reads the identity; `None` if the directory has none.
+    /// Reads `identity.json`; `None` if the file does not exist.
     pub(super) fn identity(&self) -> Result<Option<NodeIdentity>, ClusterError> {
         let path = self.path("identity.json");
         let text = match fs::read(&path) {
@@ -209,7 +211,8 @@ impl ClusterDirectory {
         let identity: NodeIdentity =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_sealed && !identity.has_all_entries(&text) {
-            // The file was written by an old release without checksums, or the word `checksum` in it is damaged.
+            // The file has no checksum, but unknown entries. Either an old release without checksums wrote it, or its
+            // entry `checksum` has a damaged name.
             return Err(damaged("the file is damaged: its checksum is missing".to_owned()));
         }
         Ok(Some(identity))

@@ -1,4 +1,4 @@
-//! The frames between nodes, inside TLS.
+//! Encodes and decodes the frames that nodes exchange over a TLS connection:
 //!
 //! ```text
 //!  0         4         12     13
@@ -7,9 +7,10 @@
 //!  | u32     | u64     | u8   |
 //!  +---------+---------+------+---------
 //! ```
-//! A response has the id of its request. Responses may overtake one another.
+//! A response has the id of its request. Responses may arrive in another order than their requests.
 //!
-//! Limits: a frame over the receiver's limit ends the connection before its payload is buffered.
+//! Limits: if a frame is longer than the receiver accepts, the receiver ends the connection before it buffers the
+//! payload.
 
 use std::io;
 
@@ -18,28 +19,28 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 
 const HEAD_BYTES: usize = 13;
-/// Bytes that `length` counts in addition to the payload: id and kind.
+/// Number of bytes that `length` counts in addition to the payload: the id and the kind.
 const COUNTED: usize = 9;
-/// Maximum number of bytes of one read.
+/// Maximum number of bytes that one call reads.
 const READ_BYTES: usize = 64 << 10;
-/// Number of bytes of a large frame that are read or written, including their encryption, before other tasks of the
-/// thread run.
+/// A large frame is read or written in chunks of this many bytes. Other tasks of the thread run between two chunks,
+/// because a chunk must also be encrypted or decrypted.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// The purpose of a frame between two nodes, such as a request or its response.
+/// The meaning of a frame between two nodes, such as a request or a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ClusterFrameKind {
-    /// The first frame of each side.
+    /// The first frame that each side sends.
     Hello = 1,
     Request = 2,
-    /// The response to a request.
+    /// The result of the request with the same id.
     Response = 3,
-    /// The error of a request.
+    /// The error of the request with the same id.
     Failed = 4,
     Ping = 5,
     Pong = 6,
-    /// A part of a response.
+    /// A part of the response to the request with the same id.
     Part = 7,
 }
 
@@ -50,7 +51,7 @@ impl ClusterFrameKind {
     }
 }
 
-/// A message between two nodes. A response has the id of its request.
+/// A frame that was received from another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClusterFrame {
     pub(super) id: u64,
@@ -58,12 +59,12 @@ pub(super) struct ClusterFrame {
     pub(super) payload: Bytes,
 }
 
-/// Appends a frame.
+/// Appends a frame to `out`.
 pub(super) fn encode(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, payload: &[u8]) {
     encode_pieces(out, id, kind, &[payload]);
 }
 
-/// Appends a frame whose payload consists of pieces.
+/// Appends a frame to `out`. The pieces, one after another, are the frame's payload.
 pub(super) fn encode_pieces(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, pieces: &[impl AsRef<[u8]>]) {
     let payload: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
     out.reserve(HEAD_BYTES + payload);
@@ -73,8 +74,8 @@ pub(super) fn encode_pieces(out: &mut Vec<u8>, id: u64, kind: ClusterFrameKind, 
     pieces.iter().for_each(|piece| out.extend_from_slice(piece.as_ref()));
 }
 
-/// Writes bytes in chunks, between which other tasks of the thread run: heartbeats must not wait behind a large
-/// entry. `progressed` is called after each chunk.
+/// Writes bytes in chunks and lets other tasks of the thread run between them, so that heartbeats do not wait behind a
+/// large log entry. Calls `progressed` after each chunk.
 pub(super) async fn write_in_chunks(
     to: &mut (impl AsyncWrite + Unpin),
     bytes: &[u8],
@@ -95,14 +96,14 @@ pub(super) async fn write_in_chunks(
 #[derive(Debug)]
 pub(super) struct ClusterFrames<R> {
     reader: R,
-    /// Read buffer. Frames are copied out of it, because log entries are kept for long and must take no more memory
-    /// than their bytes.
+    /// The buffer for reads. A frame is copied out of this buffer: a log entry is kept long, and must not keep the
+    /// whole buffer in memory.
     chunk: Box<[u8]>,
-    /// Bytes of an incomplete frame.
+    /// The bytes of a frame that is not complete yet.
     buffer: BytesMut,
-    /// Bytes that were read since other tasks of the thread last ran.
+    /// Number of bytes read since the reader last let other tasks of the thread run.
     unyielded_bytes: usize,
-    /// Largest accepted payload.
+    /// Largest accepted payload, bytes.
     bytes_max: usize,
 }
 
@@ -117,17 +118,18 @@ impl<R: AsyncRead + Unpin> ClusterFrames<R> {
         }
     }
 
-    /// Returns the underlying reader. Fails if bytes after the last whole frame were read, because they would be lost.
+    /// Returns the underlying reader. Fails if bytes after the last whole frame were already read, because these bytes
+    /// would be lost.
     pub(super) fn into_inner(self) -> io::Result<R> {
         if self.buffer.is_empty() { Ok(self.reader) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// Sets the largest accepted payload.
+    /// Sets the largest accepted payload, bytes.
     pub(super) fn set_limit(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
-    /// Reads the next frame. Cancel-safe.
+    /// Reads the next frame. If this future is dropped, no bytes are lost.
     pub(super) async fn next(&mut self) -> io::Result<ClusterFrame> {
         loop {
             if let Some(frame) = self.decode()? {
@@ -202,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Counts how often another task ran while `work` ran.
+    /// Polls `work` to its end, and returns how often it let other tasks run.
     fn polls_during(work: impl Future<Output = io::Result<()>>) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut polls = 0;
@@ -217,7 +219,7 @@ mod tests {
         polls
     }
 
-    /// Heartbeats must not wait behind the encryption of a large frame. If they did, a leader would lose its lead.
+    /// If heartbeats waited behind the encryption of a large frame, a leader would lose its lead.
     #[test]
     fn large_frame_does_not_block_other_tasks() {
         let mut bytes = Vec::new();

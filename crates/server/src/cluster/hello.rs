@@ -1,15 +1,16 @@
-//! The handshake between nodes: each side identifies itself, and the accepting side may refuse.
+//! The handshake of a connection between two nodes. Each side identifies itself, and the accepting side may refuse the
+//! connection.
 
 use serde::{Deserialize, Serialize};
 
 use super::files::Incarnation;
 
-/// The version of the protocol between nodes. A node supports its own version and the previous one.
+/// This build's version of the protocol between nodes. A node accepts its own version and the version before it.
 pub(super) const VERSION: u32 = 1;
-/// The oldest supported version.
+/// The oldest version of the protocol that this build accepts.
 const VERSION_OLDEST: u32 = 1;
 
-/// The purpose of a cluster connection.
+/// Defines what a connection between two nodes is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Purpose {
@@ -23,41 +24,42 @@ pub(super) enum Purpose {
     Start,
 }
 
-/// The first message on a cluster connection, which the connecting side sends.
+/// The first message on a connection between two nodes. The connecting side sends it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClusterHello {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) purpose: Purpose,
-    /// The connecting node's start; `None` for joining nodes and administration.
+    /// The present start of the connecting node; `None` for joining nodes and administration.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
-    /// The connecting node's number of task shards.
+    /// The number of task shards with which the connecting node is configured.
     #[serde(default = "default_shards")]
     pub(super) shards: u8,
-    /// Whether the connection carries large messages. A thread receives them that handles no heartbeats or votes.
+    /// Whether the connection carries large messages. The receiver then serves the connection on a thread that handles
+    /// no heartbeats or votes.
     #[serde(default)]
     pub(super) is_bulk: bool,
 }
 
-/// The number of task shards that a message without this field states: 1, for older nodes and administration.
+/// The number of task shards if a message has no such field, as in messages of older nodes.
 pub(super) fn default_shards() -> u8 {
     1
 }
 
-/// The reply of the accepting side to a [`ClusterHello`].
+/// The accepting side's reply to a [`ClusterHello`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ClusterWelcome {
     pub(super) version: u32,
     pub(super) release: String,
     pub(super) node: u64,
-    /// The accepting node's start.
+    /// The present start of the accepting node.
     pub(super) now: Option<Incarnation>,
     pub(super) before: Option<Incarnation>,
     pub(super) refused: Option<HelloRefusal>,
 }
 
-/// The reason why a node refuses a connection.
+/// Explains why a node refuses a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HelloRefusal {
     /// Whether the refusal is permanent, so that a retry cannot succeed.
@@ -75,7 +77,7 @@ impl HelloRefusal {
     }
 }
 
-/// Checks that the peer's protocol version is supported.
+/// Checks that this build supports the peer's version of the protocol.
 pub(super) fn check_version(version: u32, release: &str) -> Result<(), HelloRefusal> {
     if version < VERSION_OLDEST {
         return Err(HelloRefusal::permanent(format!(
@@ -94,7 +96,7 @@ pub(super) fn check_version(version: u32, release: &str) -> Result<(), HelloRefu
     Ok(())
 }
 
-/// Checks that a node has as many task shards as the cluster.
+/// Checks that a node is configured with the number of task shards that the cluster has.
 pub(super) fn check_shards(shards: u8, cluster_shards: u8) -> Result<(), HelloRefusal> {
     if shards == cluster_shards {
         return Ok(());
@@ -104,8 +106,8 @@ pub(super) fn check_shards(shards: u8, cluster_shards: u8) -> Result<(), HelloRe
     )))
 }
 
-/// Checks that a node's start follows the last start that the cluster knows. Otherwise, the node's directory is an old
-/// copy, or another copy runs. Such a node may have forgotten votes and is refused.
+/// Checks that a connecting node's start is not older than the last start that the cluster knows. If it is older, the
+/// node runs on an old copy of its directory. Such a node may have forgotten its votes, so it is refused.
 pub(super) fn check_incarnation(
     node: u64,
     (now, before): (Option<&Incarnation>, Option<&Incarnation>),

@@ -1,4 +1,4 @@
-//! How a new node joins a cluster.
+//! Lets a new node join a cluster, with these messages:
 //!
 //! ```text
 //!  new node                         any node             leader
@@ -11,8 +11,9 @@
 //!     | <=================== a vote, once it has caught up = |
 //! ```
 //!
-//! A node that joins at the address of an unresponsive node replaces the old node, whose directory counts as lost. The
-//! transaction that assigns the new number also removes the old node, whose number must never vote again.
+//! If a new node joins at the address of a member that does not respond, the member's directory counts as lost, and the
+//! new node replaces the member. The transaction that assigns the new number also removes the old member, because the
+//! old number must never vote again.
 
 use std::io;
 use std::sync::Arc;
@@ -37,25 +38,25 @@ use super::serving::send_frame;
 use super::token::JoinToken;
 use super::{ClusterConfig, hex};
 
-/// Pause between two attempts.
+/// Pause between two attempts to join.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
-/// Time limit for the TLS handshake.
+/// Time limit for the TLS handshake with a member.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which the log repeats a problem that has not changed.
+/// While the reason why a node cannot join stays the same, the log repeats it at this interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
-/// Pause between two checks for cancellation.
+/// Pause between two checks whether joining was cancelled.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The request of a joining node.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct JoinRequest {
     secret: String,
-    /// The node's future address.
+    /// The address at which other nodes will reach the joining node.
     address: String,
 }
 
 impl JoinRequest {
-    /// The digest of the token; `None` if the secret is malformed.
+    /// The digest of the token's secret; `None` if the secret is malformed.
     fn token_digest(&self) -> Option<String> {
         let secret = hex::read(&self.secret).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
         secret.map(|secret| JoinToken::digest(&secret))
@@ -71,15 +72,15 @@ pub(super) enum JoinReply {
         node: u64,
         ca_pem: String,
         ca_key_pem: String,
-        /// The members of the Raft group, so that the new node can contact them if they do not contact it.
+        /// The members of the cluster, so that the new node can contact them if they do not contact it.
         #[serde(default)]
         members: Vec<KnownMember>,
     },
-    /// This node is not the leader; the joining node must ask the leader.
+    /// The node that replies is not the leader. The joining node must send its request to the leader, at `address`.
     Elsewhere {
         address: String,
     },
-    /// The node cannot join at present and must try again later.
+    /// The node cannot join yet, and must try again later.
     Later {
         why: String,
     },
@@ -88,7 +89,7 @@ pub(super) enum JoinReply {
     },
 }
 
-/// Logs why a node cannot join yet: whenever the reason changes, and at an interval while it stays the same.
+/// Logs why a node cannot join yet: at once when the reason changes, and otherwise at an interval.
 #[derive(Default)]
 struct ProblemLog {
     last: Option<(String, Instant)>,
@@ -112,13 +113,13 @@ pub(super) async fn wait_until_cancelled(cancel_join: &AtomicBool) {
     }
 }
 
-/// Whether the text is a host and a port.
+/// Whether the text consists of a host and a port to which other nodes can connect.
 pub(super) fn is_reachable(address: &str) -> bool {
     let parts = address.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
     matches!(parts, Some((host, Ok(1..))) if !host.is_empty() && !host.contains(['/', '@', ' ']))
 }
 
-/// Joins a cluster, and writes the identity into the directory.
+/// Joins a cluster, and writes the new node's identity into its directory.
 pub(super) async fn join(
     files: &ClusterDirectory,
     bootstrap_address: &str,
@@ -208,13 +209,13 @@ async fn request_join(
     super::parse(frames.next().await?, ClusterFrameKind::Response).map(Ok)
 }
 
-/// Whether the request has a token that the cluster accepts, as far as this node knows.
+/// Whether this node knows the request's token as a valid one.
 pub(super) fn is_token_valid(member: &ClusterMember, join: &JoinRequest) -> bool {
     let Some((control, digest)) = member.control().zip(join.token_digest()) else { return false };
     control.with(|state| records::token(state, &digest).is_some()).unwrap_or(false)
 }
 
-/// Handles the request of a joining node and returns the reply.
+/// Handles the request of a joining node, and returns the reply.
 pub(super) async fn handle_request(member: &Arc<ClusterMember>, join: JoinRequest) -> JoinReply {
     let Some(control) = member.control() else {
         return JoinReply::Later { why: "that node is starting".to_owned() };
@@ -244,7 +245,7 @@ pub(super) async fn handle_request(member: &Arc<ClusterMember>, join: JoinReques
 
 const TOKEN_REFUSED: &str = "the cluster refused the token: the token was used, has expired, or belongs to another cluster. Make another with `dunlin cluster token` on a node of the cluster";
 
-/// Assigns a number to a joining node.
+/// Assigns a number to a joining node, and writes the node into the cluster's table.
 async fn admit(member: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, JoinReply> {
     let refused = |why: String| JoinReply::Refused { why };
     let later = |error: ControlError| JoinReply::Later { why: error.to_string() };
@@ -297,7 +298,8 @@ async fn admit(member: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, J
     match control.execute(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
         Ok(ControlReply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
-        // This attempt may have used up the token. If so, the next attempt reports it.
+        // The failed transaction may still have been executed, with the token used up. The next attempt to join then
+        // fails for this reason.
         Err(error) => Err(later(error)),
     }
 }

@@ -1,30 +1,30 @@
-//! Limits of connections between nodes.
+//! Defines the limits of the connections between nodes.
 
 /// Limits of the connections between a cluster's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClusterLimits {
-    /// Maximum number of connections from other nodes; further ones are closed.
+    /// Maximum number of connections from other nodes. Above it, new connections are closed.
     pub connections_max: usize,
-    /// Maximum number of connections whose peer has no certificate of the cluster, or has not shown it yet; a further
-    /// one closes the oldest.
+    /// Maximum number of connections whose peer has not shown a certificate of the cluster. A new connection above this
+    /// number closes the oldest of them.
     pub unverified_max: usize,
-    /// Maximum number of requests of one connection that are handled at the same time.
+    /// Maximum number of requests from one connection that are handled at the same time.
     pub answers_max: usize,
-    /// Maximum number of requests that wait for one connection.
+    /// Maximum number of requests that wait until one connection can send them.
     pub ask_queue_max: usize,
-    /// Longest frame between nodes, bytes: a command, or a block of a snapshot.
+    /// Largest frame between nodes, bytes. Frames carry commands or blocks of snapshots.
     pub frame_bytes_max: usize,
-    /// Longest frame before the peer has identified itself, bytes.
+    /// Largest frame from a peer that has not identified itself yet, bytes.
     pub hello_bytes_max: usize,
     /// Time limit for establishing a connection, ms.
     pub connect_ms_max: u64,
-    /// Time limit for a connecting peer to identify itself, ms.
+    /// Time limit in which a connecting peer must identify itself, ms.
     pub handshake_ms_max: u64,
-    /// Time without a message, while requests are pending, after which a connection is closed, ms.
+    /// A connection with pending requests is closed if no message arrives for this time, ms.
     pub silent_ms_max: u64,
-    /// Time limit for a response, ms.
+    /// Time limit for the response to a request, ms.
     pub ask_ms_max: u64,
-    /// Time limit for joining, ms.
+    /// Time limit for joining a cluster, ms.
     pub join_ms_max: u64,
 }
 

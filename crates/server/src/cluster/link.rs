@@ -1,14 +1,14 @@
-//! A connection to one node for one lane (a kind of requests between nodes). It is made when needed, and again after a
-//! failure.
+//! Sends requests to another node over one connection. Requests have several kinds, which are called lanes; each lane
+//! has its own connection to the node, so that no lane waits behind another in the kernel's buffers.
 //!
-//! Requests are sent in order, without waiting for earlier responses. Each lane has its own connection, so
-//! that no lane waits behind another in the kernel's buffers.
+//! The connection is made for the first request, and made again after a failure. Requests are sent in order, without
+//! waiting for earlier responses.
 //!
 //! Invariants: each request receives a response or an error within `ask_ms_max` milliseconds. A request that was never
-//! sent fails with `NotConnected`; one that may have been sent fails with another error.
+//! sent fails with `NotConnected`. If a request may have been sent, it fails with another error.
 //!
-//! Limits: `ask_queue_max` requests wait; further ones fail at once. While the node is unreachable, all requests fail
-//! at once.
+//! Limits: at most `ask_queue_max` requests wait to be sent; further requests fail at once. While the node is
+//! unreachable, all requests fail at once.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,23 +26,24 @@ use super::frame::{self, ClusterFrameKind, ClusterFrames};
 use super::member::ClusterMember;
 use crate::stream::Stream;
 
-/// First and longest pause before an unreachable node is tried again; the pause doubles.
+/// First and longest pause between two attempts to connect to an unreachable node. The pause doubles after each failed
+/// attempt.
 const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
-/// Interval of pings while responses are pending.
+/// Interval at which the node is pinged while responses are pending.
 const PING_INTERVAL: Duration = Duration::from_millis(250);
-/// Interval of pings on a connection that forwards requests to a leader.
+/// Like [`PING_INTERVAL`], but for a connection that forwards requests to a leader.
 const LEADER_PING_INTERVAL: Duration = Duration::from_millis(100);
-/// Time of silence after which forwarded requests fail if the node is no longer the leader.
+/// Forwarded requests fail if the node sent nothing for this time and is no longer the leader.
 const DEPOSED_SILENCE: Duration = Duration::from_millis(300);
-/// Approximate size of one write, bytes.
+/// Requests are collected into one write until it has about this size, bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Counters of requests and connections to other nodes since the start.
+/// Counters of the requests that this node has sent, and of the connections that it has opened, to other nodes.
 #[derive(Debug, Default)]
 pub(super) struct LinkCounters {
     pub(super) requests: AtomicU64,
     pub(super) connections: AtomicU64,
-    /// For each node, the time at which its last message arrived.
+    /// For each node, the arrival time of its last message.
     last_messages: Mutex<HashMap<u64, Instant>>,
 }
 
@@ -51,30 +52,31 @@ impl LinkCounters {
         lock(&self.last_messages).insert(node, Instant::now());
     }
 
-    /// Whether a message of the node has arrived within this time.
+    /// Whether a message from the node has arrived within the last `within`.
     pub(super) fn has_received_from(&self, node: u64, within: Duration) -> bool {
         lock(&self.last_messages).get(&node).is_some_and(|at| at.elapsed() < within)
     }
 }
 
-/// A request to another node, and the channel for its response.
+/// A request that waits to be sent to another node, and the channel for its response.
 pub(super) struct QueuedRequest {
-    /// The request's bytes in pieces.
+    /// The request's bytes as pieces, one after another.
     pub(super) request: Vec<Bytes>,
     pub(super) response: oneshot::Sender<io::Result<Bytes>>,
 }
 
-/// The target of a connection to another node: the node, the lane and the shard.
+/// Identifies a connection to another node: by the node, the lane, and the shard of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LinkTarget {
     pub(super) node: u64,
     pub(super) address: String,
     pub(super) lane: RequestLane,
-    /// The shard of tasks; `None` for the group of keys.
+    /// The shard of tasks whose Raft group uses the connection; `None` for the Raft group of the keys.
     pub(super) shard: Option<u8>,
 }
 
-/// Connects to the node and sends its requests until the queue's senders are dropped.
+/// Sends the queue's requests to the node, over a connection that is made again after a failure. Returns when all
+/// senders of the queue were dropped.
 pub(super) async fn run(
     member: Arc<ClusterMember>,
     target: LinkTarget,
@@ -86,7 +88,7 @@ pub(super) async fn run(
             continue;
         }
         let time_limit = Duration::from_millis(member.limits.connect_ms_max);
-        // The address of a member in Raft's configuration may be old, while the table has the present one. Attempts
+        // A member's address in Raft's configuration may be older than its address in the table of nodes. Attempts
         // alternate between the two addresses.
         let table_address = member.address_of(target.node).filter(|_| use_table_address);
         let address = table_address.unwrap_or_else(|| target.address.clone());
@@ -109,7 +111,7 @@ pub(super) async fn run(
         member.log_unreachable(target.node, &address, &failed);
         let why = format!("node {} at {address}: {failed}", target.node);
         fail(first, &why);
-        // Requests to an unreachable node fail at once.
+        // During the pause, requests to the unreachable node fail at once.
         let deadline = Instant::now() + pause;
         while let Ok(Some(request)) = timeout_at(deadline, requests.recv()).await {
             fail(request, &why);
@@ -128,7 +130,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Exchanges requests and responses until the connection ends; returns the cause.
+/// Sends requests and receives responses until the connection ends; returns the reason for its end.
 async fn exchange(
     member: &ClusterMember,
     target: &LinkTarget,
@@ -159,13 +161,13 @@ async fn send_requests(
     (pending, last_message): (&PendingRequests, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
-    // Progress of a large write shows that the node is alive, even if its pong waits behind the data. Small writes fit
-    // into the kernel's buffers and show nothing.
+    // If a large write progresses, the node is alive, even though its pong may wait behind the data. A small write
+    // proves nothing, because it fits into the kernel's buffers.
     let record_progress = || *lock(last_message) = Instant::now();
     let mut ping_at = Instant::now() + ping;
     loop {
         while let Some(request) = next.take() {
-            // A cancelled request, such as a late heartbeat, is not sent.
+            // A request that was cancelled while it waited is not sent, such as a late heartbeat.
             if !request.response.is_closed() {
                 id += 1;
                 member.links.requests.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +180,8 @@ async fn send_requests(
         }
         if Instant::now() >= ping_at {
             ping_at = Instant::now() + ping;
-            // Pings the node while responses are pending: a response may wait for a disk, but a pong does not.
+            // Pings the node only while responses are pending. A response may wait for a disk, but a pong comes at
+            // once.
             if !lock(pending).is_empty() {
                 frame::encode(&mut out, 0, ClusterFrameKind::Ping, &[]);
             }
@@ -228,8 +231,7 @@ impl LinkTarget {
         if self.lane == RequestLane::Forward { LEADER_PING_INTERVAL } else { PING_INTERVAL }
     }
 
-    /// Whether the request was sent to the node as the leader, and the node is no longer the leader: another node
-    /// leads, or a later term began.
+    /// Whether the connection forwards requests to the node as the leader, but the node is not the leader any more.
     fn is_deposed(&self, member: &ClusterMember) -> bool {
         self.lane == RequestLane::Forward && member.leader_of(self.shard) != Some(self.node)
     }
@@ -244,9 +246,9 @@ impl LinkTarget {
     }
 }
 
-/// Returns an error when the connection has to end. With pending requests, it ends if the peer is silent for too long;
-/// the limit is shorter if the peer is no longer the leader. It also ends if the oldest request waits too long for its
-/// response.
+/// Returns an error as soon as the connection has to end. It has to end if the peer is silent for too long while
+/// requests are pending, or if one request waits too long for its response. The permitted silence is shorter if the
+/// peer is no longer the leader.
 async fn watch(
     member: &ClusterMember,
     target: &LinkTarget,

@@ -1,6 +1,6 @@
-//! Detects the data directory of a cluster's member that has lost its `identity.json`.
+//! Detects that a data directory without `identity.json` belonged to a member of a cluster.
 //!
-//! Such a directory must not begin another cluster. The member's cluster still exists, so there would be two clusters.
+//! A new cluster must not begin in such a directory, because the member's old cluster still exists.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use dunlin::journal::{Disk, RealDisk};
 use super::error::ClusterError;
 use super::files::ClusterDirectory;
 
-/// Files that are written only after `identity.json`. The authority's files and `members.json` are not among them: they
-/// are written earlier, and may remain after an interrupted join or `init`.
+/// Files that a node writes only after `identity.json`. The authority's files and `members.json` are not in this list:
+/// they are written before `identity.json`, and remain after an interrupted join or `init`.
 const AFTER_IDENTITY: [&str; 2] = ["node.pem", "node-key.pem"];
 
-/// Refuses a directory without `identity.json` that has other files of a cluster member.
+/// Refuses a directory that has no `identity.json`, but other files of a cluster member.
 pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result<(), ClusterError> {
     let Some(mark) = find(files, data_dir)? else { return Ok(()) };
     let dir = data_dir.display();
@@ -29,7 +29,7 @@ pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result
     )))
 }
 
-/// Finds evidence that the directory belonged to a member; `None` if there is none.
+/// Describes a file which proves that the directory belonged to a member; `None` if there is no such file.
 fn find(files: &ClusterDirectory, data_dir: &Path) -> Result<Option<String>, ClusterError> {
     let is_present = |name: &str| fs::exists(files.path(name)).unwrap_or(false);
     if let Some(name) = AFTER_IDENTITY.into_iter().find(|name| is_present(name)) {

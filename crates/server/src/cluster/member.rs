@@ -1,4 +1,4 @@
-//! A node's part in its cluster: the state that all its cluster connections share.
+//! Defines `ClusterMember`: the state of a node as a member of its cluster, which all its cluster connections share.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,23 +28,23 @@ use crate::Protocol;
 use crate::figures::{ANSWER_WITHIN, FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
-/// How long the node counts as having the complete state after a successful check.
+/// A node counts as having the complete agreed state for this time after a successful check.
 const STATE_AGE_MAX: Duration = Duration::from_secs(2);
-/// Time without a message after which another node counts as down if this node has no majority. With a majority, the
-/// other node's lease decides.
+/// Without a majority, another node counts as down after this time without a message from it. With a majority, the
+/// other node's lease decides instead.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Interval of warnings about an unreachable node.
+/// Shortest time between two warnings about the same unreachable node.
 const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A function that handles a connection over which another node uses Dunlin's own protocol.
+/// A function that serves another node's connection with Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// A function that collects this node's counters of topics for another node, which may take a while.
+/// A function that collects the counters of this node's topics for another node. The function may take a while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
-/// A node's part in its cluster. Cluster connections, listeners and topic ownership share it.
+/// The state of a node as a member of its cluster. Cluster connections, listeners and topic ownership share this state.
 pub(crate) struct ClusterMember {
     pub(super) limits: ClusterLimits,
-    /// Number of task shards that this node is configured with.
+    /// Number of task shards with which this node is configured.
     pub(super) shards: u8,
     pub(super) files: ClusterDirectory,
     pub(super) identity: NodeIdentity,
@@ -56,16 +56,18 @@ pub(crate) struct ClusterMember {
     ownership: OnceLock<Weak<Ownership>>,
     listener: OnceLock<ConnectionHandler>,
     figures: OnceLock<FiguresSource>,
-    /// The threads of connections to other nodes: first for short messages, second for large ones.
+    /// Handles of the two threads that serve connections to other nodes: the first for short messages, the second for
+    /// large ones.
     handles: OnceLock<(Handle, Handle)>,
     listeners: Mutex<BTreeMap<String, String>>,
-    /// A copy of the table of nodes from the last check, so that connections need not wait for the state.
+    /// A copy of the cluster's table of nodes, refreshed periodically. Connections read this copy, so that they need
+    /// not wait for the agreed state.
     table: Mutex<Vec<NodeRecord>>,
-    /// Whether the table has this node's address and start.
+    /// Whether the cluster's table has the present address and start of this node.
     announced: AtomicBool,
-    /// Why the cluster refuses this node permanently.
+    /// Why the cluster refuses this node permanently; unset while the cluster accepts it.
     expelled: OnceLock<String>,
-    /// Time at which this node last had the complete agreed state; `None` if it never had.
+    /// Time of the last check by which this node had the complete agreed state; `None` if no check has succeeded.
     current: Mutex<Option<Instant>>,
     warned: Mutex<BTreeMap<u64, Instant>>,
 }
@@ -80,7 +82,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A cluster connection after its handshake: its reading and its writing half.
+/// A connection between nodes after its handshake, split into a reader of frames and a writer.
 pub(super) type MemberConnection = (ClusterFrames<ReadHalf<Stream>>, WriteHalf<Stream>);
 
 impl ClusterMember {
@@ -115,7 +117,7 @@ impl ClusterMember {
         })
     }
 
-    /// The cluster's id.
+    /// The id of the cluster.
     pub(crate) fn cluster(&self) -> &str {
         &self.identity.cluster
     }
@@ -136,7 +138,7 @@ impl ClusterMember {
         let _ = self.tasks.set(tasks);
     }
 
-    /// The node's ownership of topics.
+    /// The component that decides which topics this node owns; `None` before it has started or after it has stopped.
     pub(crate) fn ownership(&self) -> Option<Arc<Ownership>> {
         self.ownership.get()?.upgrade()
     }
@@ -145,7 +147,8 @@ impl ClusterMember {
         let _ = self.ownership.set(Arc::downgrade(ownership));
     }
 
-    /// Sets the listeners' addresses, and the handler of connections that use Dunlin's own protocol.
+    /// Sets the addresses of this node's listeners, and the function that serves other nodes' connections with Dunlin's
+    /// own protocol.
     pub(crate) fn set_listeners(
         &self,
         addresses: BTreeMap<String, String>,
@@ -155,7 +158,7 @@ impl ClusterMember {
         let _ = self.listener.set(on_connection);
     }
 
-    /// Sets the function that collects this node's figures for other nodes.
+    /// Sets the function that collects the counters of this node's topics for other nodes.
     pub(crate) fn set_figures_source(
         &self,
         source: impl Fn(&FiguresRequest) -> FiguresResponse + Send + Sync + 'static,
@@ -171,12 +174,12 @@ impl ClusterMember {
         let _ = self.handles.set((connections, bulk));
     }
 
-    /// Handle of the thread that serves connections with large messages.
+    /// Handle of the thread that serves connections with large messages; `None` before it is set.
     pub(super) fn bulk(&self) -> Option<&Handle> {
         self.handles.get().map(|(_, bulk)| bulk)
     }
 
-    /// The other live nodes and their addresses.
+    /// Numbers and addresses of the other nodes that are alive.
     pub(crate) fn others(&self) -> Vec<(u64, String)> {
         let is_other = |record: &&NodeRecord| {
             record.removed.is_none() && record.node != self.identity.node && self.is_alive(record.node)
@@ -185,7 +188,7 @@ impl ClusterMember {
         table.iter().filter(is_other).map(|record| (record.node, record.address.clone())).collect()
     }
 
-    /// Requests figures of topics from other nodes in parallel.
+    /// Requests the counters of topics from these nodes, from all at the same time.
     pub(crate) fn request_figures(
         self: &Arc<ClusterMember>,
         others: Vec<(u64, String)>,
@@ -223,32 +226,32 @@ impl ClusterMember {
         listener(node, stream)
     }
 
-    /// The status of the Raft group of the keys; `None` if this node takes no part in the group.
+    /// The status of the keys' Raft group; `None` if this node takes no part in the group.
     pub(super) fn status(&self) -> Option<Status> {
         self.control()?.status().ok()
     }
 
-    /// This node's view of its cluster; `None` while it takes no part.
+    /// The status of the cluster as this node sees it; `None` while this node takes no part in the cluster.
     pub(crate) fn node_status(&self) -> Option<NodeStatus> {
         let control = self.control()?;
         Some(admin::node_status(self, control, &control.status().ok()?))
     }
 
-    /// Whether `matches` accepts the address of any member's HTTP listener. `matches` compares an address with the
-    /// origin of a web page.
+    /// Calls `matches` with the address of each member's HTTP listener, and returns whether any call returned true.
+    /// `matches` compares the address with the origin of a web page.
     pub(crate) fn is_origin(&self, matches: impl Fn(&str) -> bool) -> bool {
         let table = lock(&self.table);
         let members = table.iter().filter(|record| record.removed.is_none());
         members.filter_map(|record| record.listeners.get("http")).any(|address| matches(address))
     }
 
-    /// Another node's entry in the table of nodes, as read at the last check.
+    /// A node's entry in this node's copy of the cluster's table.
     pub(super) fn record(&self, node: u64) -> Option<NodeRecord> {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
     }
 
-    /// The addresses of the live members' listeners for a protocol. Wildcard addresses are left out, because clients
-    /// cannot connect to them.
+    /// The addresses at which the live members serve this protocol. Wildcard addresses such as `0.0.0.0` are omitted,
+    /// because clients cannot connect to them.
     pub(crate) fn addresses_of(&self, listener: Protocol) -> Vec<String> {
         let Some(ownership) = self.ownership() else { return Vec::new() };
         let is_live = |record: &&NodeRecord| record.removed.is_none() && ownership.is_alive(record.node);
@@ -259,12 +262,12 @@ impl ClusterMember {
         lock(&self.table).iter().filter(is_live).filter_map(address).filter(is_specified).collect()
     }
 
-    /// Another node's address in the table of nodes, as read at the last check.
+    /// A node's address in this node's copy of the cluster's table.
     pub(super) fn address_of(&self, node: u64) -> Option<String> {
         lock(&self.table).iter().find(|record| record.node == node).map(|record| record.address.clone())
     }
 
-    /// Stores a copy of the cluster's table of nodes.
+    /// Replaces this node's copy of the cluster's table.
     pub(super) fn store_table(&self, table: &[NodeRecord]) {
         let mut stored = lock(&self.table);
         if *stored != table {
@@ -272,8 +275,8 @@ impl ClusterMember {
         }
     }
 
-    /// Refuses a removed node. The refusal is permanent once no Raft group needs the node's vote. A node that is not in
-    /// this node's table may have joined while this one was away, and is accepted.
+    /// Refuses a node that was removed. The refusal is permanent if no Raft group needs the removed node's vote any
+    /// more. An unknown node is accepted, because it may have joined while this node was away.
     pub(super) fn check_removed(&self, node: u64) -> Result<(), HelloRefusal> {
         match self.record(node).and_then(|record| record.removed) {
             Some(why) if self.is_in_a_group(node) => Err(HelloRefusal::temporary(format!(
@@ -287,7 +290,7 @@ impl ClusterMember {
         }
     }
 
-    /// Whether the node is a member of the Raft group of the keys or of a task shard, as far as this node knows.
+    /// Whether this node knows the other node as a member of any Raft group, that of the keys or of a task shard.
     pub(super) fn is_in_a_group(&self, node: u64) -> bool {
         let includes =
             |status: &Status| status.voters.iter().chain(&status.learners).any(|member| member.id == node);
@@ -298,8 +301,9 @@ impl ClusterMember {
         self.status().is_some_and(|status| includes(&status)) || in_tasks()
     }
 
-    /// Refuses a removed node, and a node whose directory differs from the directory of its last registered start.
-    /// Attempted starts do not count (`registration`), so that a failed start of a copy does not lock the node out.
+    /// Refuses a node that was removed, and a node whose start is older than its last registered start. Only registered
+    /// starts count (`registration`). A copy of a directory that fails to start therefore does not lock out the
+    /// original node.
     pub(super) fn check_node(
         &self,
         node: u64,
@@ -312,7 +316,7 @@ impl ClusterMember {
         Ok(())
     }
 
-    /// This node's entry, as it should be in the cluster's table.
+    /// The entry that the cluster's table should have for this node.
     pub(super) fn own_record(&self) -> NodeRecord {
         NodeRecord {
             node: self.identity.node,
@@ -324,7 +328,7 @@ impl ClusterMember {
         }
     }
 
-    /// Connects to another node and does the handshake.
+    /// Connects to another node and completes the handshake.
     pub(super) async fn open(
         &self,
         node: u64,
@@ -334,7 +338,7 @@ impl ClusterMember {
         self.open_for(node, address, (purpose, false)).await
     }
 
-    /// Opens a connection to another node for one lane, which is a kind of Raft requests.
+    /// Connects to another node for one lane, which is a kind of requests, and completes the handshake.
     pub(super) async fn open_lane(
         &self,
         node: u64,
@@ -359,7 +363,7 @@ impl ClusterMember {
         Ok(connection)
     }
 
-    /// Connects to a node at an address and returns the start that it reports.
+    /// Connects to a node at this address, and returns the start that the node reports.
     pub(super) async fn incarnation_at(&self, node: u64, address: &str) -> io::Result<Option<Incarnation>> {
         let time_limit = Duration::from_millis(self.limits.connect_ms_max);
         let (_, welcome) =
@@ -397,26 +401,26 @@ impl ClusterMember {
         Ok(((frames, write), welcome))
     }
 
-    /// Whether the node responds at this address.
+    /// Whether the node completes a handshake at this address in time.
     pub(super) async fn is_responding(&self, node: u64, address: &str) -> bool {
         let time_limit = Duration::from_millis(self.limits.connect_ms_max);
         let opened = timeout(time_limit, self.open(node, address, Purpose::Control)).await;
         matches!(opened, Ok(Ok(_)))
     }
 
-    /// Stores that the cluster refuses this node permanently.
+    /// Records that the cluster refuses this node permanently, and logs the reason. Later reasons are ignored.
     pub(super) fn set_expelled(&self, why: String) {
         if self.expelled.set(why).is_ok() {
             tracing::error!("{}", self.expelled.get().map_or("", String::as_str));
         }
     }
 
-    /// Why the cluster no longer accepts this node; `None` while the cluster accepts it.
+    /// Why the cluster refuses this node permanently; `None` while the cluster accepts it.
     pub(super) fn expelled(&self) -> Option<&str> {
         self.expelled.get().map(String::as_str)
     }
 
-    /// Why this node has left the cluster permanently; `None` while it is a member.
+    /// Why this node's part in the cluster has ended permanently; `None` while it is a member.
     pub(super) fn ended(&self) -> Option<String> {
         let stopped =
             || Some(format!("this node's part in the cluster has ended: {}", self.status()?.stopped?));
@@ -427,13 +431,13 @@ impl ClusterMember {
         self.expelled.get().cloned().or_else(stopped).or_else(tasks)
     }
 
-    /// The data for which the disk has no room, with the disk's error; `None` unless the disk is full.
+    /// If the disk is full, describes which data has no room, with the disk's error; otherwise `None`.
     pub(super) fn lacks_room(&self) -> Option<String> {
         let tasks = || self.tasks()?.lacks_room();
         self.control()?.lacks_room().or_else(tasks)
     }
 
-    /// Stores that the cluster's table has this node's address and start.
+    /// Records that the cluster's table has the present address and start of this node.
     pub(super) fn set_announced(&self) {
         self.announced.store(true, Ordering::Release);
     }
@@ -442,7 +446,7 @@ impl ClusterMember {
         self.announced.load(Ordering::Acquire)
     }
 
-    /// Stores that this node has the complete agreed state now.
+    /// Records that this node has the complete agreed state at this moment.
     pub(super) fn set_current(&self) {
         *lock(&self.current) = Some(Instant::now());
     }
@@ -451,8 +455,8 @@ impl ClusterMember {
         lock(&self.current).is_some_and(|at| at.elapsed() < within)
     }
 
-    /// The leader. Raft reports the last leader, even a dead one, until it knows another. This function returns `None`
-    /// for a leader that is dead or has no majority.
+    /// The number of the present leader. Raft reports a leader until it knows the next one, even if the leader is dead.
+    /// This function returns `None` if the leader is dead or has no majority.
     pub(super) fn leader(&self, status: &Status) -> Option<u64> {
         let is_responsive = |leader: &u64| match *leader == self.identity.node {
             true => self.is_fresh(STATE_AGE_MAX),
@@ -461,7 +465,7 @@ impl ClusterMember {
         status.leader.filter(is_responsive)
     }
 
-    /// The leader of the Raft group of the keys or of a task shard, as Raft reports it.
+    /// The leader that Raft reports for the keys (`None`) or for a shard of tasks.
     pub(super) fn leader_of(&self, shard: Option<u8>) -> Option<u64> {
         let lead = match shard {
             None => self.control()?.lead().ok()?,
@@ -474,8 +478,8 @@ impl ClusterMember {
         }
     }
 
-    /// Whether a node is alive. If this node has the complete state, the other node's lease decides. Without a majority
-    /// no lease ends; then a node counts as alive only if it responds.
+    /// Whether a node is alive. If this node has the complete state, the other node's lease decides. Otherwise this
+    /// node may be without a majority, where no lease ends, so the other node must have sent a message recently.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
         match self.is_fresh(SILENCE_MAX) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),
@@ -501,7 +505,7 @@ impl ClusterMember {
         }
     }
 
-    /// Why the node is not ready; `None` if it is.
+    /// Why this node is not ready; `None` if it is ready.
     pub(crate) fn missing(&self) -> Option<String> {
         if let Some(why) = self.ended().or_else(|| self.lacks_room()) {
             return Some(why);

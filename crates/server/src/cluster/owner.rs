@@ -1,4 +1,4 @@
-//! The owner of a topic, as commands and HTTP report it to operators.
+//! Describes the owner of a topic for operators, who see it in commands and over HTTP.
 
 use dunlin::topic::Topic;
 use serde::Serialize;
@@ -8,21 +8,21 @@ use super::member::ClusterMember;
 /// The node that owns a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct TopicOwner {
-    /// The node's number.
+    /// The owner's number.
     node: u64,
-    /// The epoch of the owner, as far as this node knows.
+    /// The epoch of this ownership, as far as this node knows.
     epoch: u32,
-    /// Whether this node is the owner.
+    /// Whether this node itself is the owner.
     here: bool,
-    /// Whether the owner is alive.
+    /// Whether the owner is alive, as far as this node knows.
     alive: bool,
-    /// The address of the owner's listener for Dunlin's own protocol.
+    /// The address at which the owner serves Dunlin's own protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
 }
 
 impl ClusterMember {
-    /// The owner of a topic; `None` before it is known.
+    /// Returns the owner of a topic; `None` while this node does not know it.
     pub(crate) fn owner_of(&self, topic: &Topic) -> Option<TopicOwner> {
         let ownership = self.ownership()?;
         let (node, epoch) = ownership.owner_of(topic);
@@ -33,12 +33,12 @@ impl ClusterMember {
 }
 
 impl TopicOwner {
-    /// The node's number.
+    /// The owner's number.
     pub(crate) fn node(&self) -> u64 {
         self.node
     }
 
-    /// The owner as pairs of names and values.
+    /// Returns the owner's properties as pairs of a name and a value.
     pub(crate) fn settings(self) -> Vec<(String, String)> {
         let TopicOwner { node, epoch, here, alive, address } = self;
         let is = if here {

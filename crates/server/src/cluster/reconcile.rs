@@ -1,7 +1,8 @@
-//! Periodic work of a member, which keeps the member's entry in the cluster's table current. The leader of a Raft group
-//! also makes the group's voters follow the table.
+//! Periodic work of a cluster's member. Each member keeps its own entry in the cluster's table of nodes current. The
+//! leader of each Raft group changes the group's members until they match the table.
 //!
-//! Invariants: only the leader changes voters, one at a time; a node becomes a voter when it has caught up.
+//! Invariants: only the leader changes voters, and only one at a time. A new node becomes a voter after it has caught
+//! up with the group's log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,17 +21,17 @@ use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
 use super::registration::{self, StartOutcome};
 
-/// Interval of the periodic work.
+/// Pause between two runs of the periodic work.
 const INTERVAL: Duration = Duration::from_millis(300);
-/// Maximum number of records of a restored state that are deleted in one transaction.
+/// Maximum number of keys that one transaction deletes after a restore.
 const DELETES_MAX: usize = 32;
-/// How long a group's leader waits for a node to catch up before it handles other nodes. The node continues to
-/// catch up.
+/// How long a group's leader waits for one node to catch up before it turns to other nodes. The slow node continues to
+/// catch up meanwhile.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which a leader with a full disk tries to transfer the lead.
+/// Shortest time between two attempts of a leader with a full disk to transfer the lead.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Does all periodic work other than changing the members of Raft groups, until the future is dropped.
+/// Repeats the member's periodic work until the future is dropped. Only [`reconcile_groups`] runs separately.
 pub(super) async fn run(member: Arc<ClusterMember>) {
     let mut written_members = Vec::new();
     let mut leader = None;
@@ -55,8 +56,8 @@ pub(super) async fn run(member: Arc<ClusterMember>) {
     }
 }
 
-/// Makes the members of the Raft groups equal to the table, until the future is dropped. All groups are handled at the
-/// same time, because each may wait for a node that does not respond.
+/// Changes the members of the Raft groups until they match the table, and repeats this until the future is dropped. The
+/// groups are changed concurrently, because each group may have to wait for a node that does not respond.
 pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
     loop {
         sleep(INTERVAL).await;
@@ -80,8 +81,8 @@ pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
     }
 }
 
-/// Transfers the lead to a node that is ready. To be called when this leader's disk is full, because such a leader
-/// refuses changes that enlarge the state.
+/// Transfers the lead of all Raft groups that this node leads to a node that is ready. Call this when this node's disk
+/// is full: a leader with a full disk refuses changes that enlarge the state.
 async fn transfer_leads(member: &ClusterMember, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || member.tasks().into_iter().flat_map(|tasks| tasks.shards());
@@ -114,7 +115,7 @@ async fn transfer_leads(member: &ClusterMember, control: &Control, status: &Stat
     }
 }
 
-/// Checks repeatedly whether this node has the complete agreed state, and records the result.
+/// Checks periodically whether this node has the complete agreed state, and records each success.
 pub(super) async fn track_current_state(member: Arc<ClusterMember>) {
     loop {
         if let Some(control) = member.control()
@@ -126,21 +127,23 @@ pub(super) async fn track_current_state(member: Arc<ClusterMember>) {
     }
 }
 
-/// Finishes a restore, before the node serves clients. Removes the nodes and join tokens of the backup's cluster.
-/// Begins new epochs, by which subscribers of `$kv` and `$tasks` notice the restore. Skips the revisions and numbers
-/// that clients of the old cluster may know. The node is the only voter at this time. The next start finishes an
-/// interrupted restore.
+/// Completes the restore of a backup, before the node serves clients. At this time, the node is the only voter.
+///
+/// The function removes the nodes and join tokens of the backup's cluster from the state. It begins new epochs, so that
+/// subscribers of `$kv` and `$tasks` notice the restore. It skips revisions and numbers that clients of the old cluster
+/// may have seen.
+///
+/// If the restore is interrupted, the next start completes it.
 pub(super) async fn finish_restore(member: &ClusterMember, control: &Control) -> Result<(), ClusterError> {
     control.elect().await?;
     control.catch_up().await?;
     let read = |state: &ControlState| (records::next(state).0, records::keys(state));
     let (next, keys) = control.read(Consistency::Linearizable, read).await?;
-    // The new epoch also depends on the clock: another restore of the same backup may have begun an epoch with the next
-    // number.
+    // The new epoch also depends on the clock. Otherwise, two restores of the same backup would begin the same epoch.
     control.begin_restored().await?;
     for shard in member.tasks().into_iter().flat_map(|tasks| tasks.shards()) {
         let failed = |error: TasksError| ClusterError::Refused(error.to_string());
-        // If the backup has no tasks, no task shard has begun.
+        // A shard has begun only if the backup has tasks for it.
         if shard.is_begun().await.map_err(failed)? {
             shard.elect().await.map_err(failed)?;
             shard.begin_restored().await.map_err(failed)?;
@@ -157,15 +160,15 @@ pub(super) async fn finish_restore(member: &ClusterMember, control: &Control) ->
     member.files.write_identity(&member.identity.clone().settled())
 }
 
-/// Writes this node's address and start into the table.
+/// Updates this node's entry in the cluster's table, if its address or start is missing there.
 async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), ControlError> {
     let identity = &member.identity;
     let (known, revision) = control.with(|state| records::node(state, identity.node))?;
     let removed = known.as_ref().and_then(|record| record.removed.clone());
     if let Some(why) = removed {
         if member.is_in_a_group(identity.node) {
-            // The Raft groups still need this node's vote to remove it. Once they do not, other nodes refuse this node
-            // permanently.
+            // This node was removed, but the Raft groups still need its vote to complete the removal. Afterwards, other
+            // nodes refuse the request below permanently, and this node ends.
             registration::request_registration(member).await;
             return Ok(());
         }
@@ -175,7 +178,7 @@ async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), 
         return Ok(());
     }
     if known.as_ref().is_none_or(|record| record.incarnation.as_ref() != Some(&identity.now)) {
-        // The table does not have this start yet, or has a later start of this node.
+        // The table does not have this start yet, or it has a later start of a copy of this node's directory.
         match registration::request_registration(member).await {
             StartOutcome::Refused(why) => member.set_expelled(why),
             StartOutcome::Silent(why) | StartOutcome::Unknown(why) => tracing::debug!(
@@ -194,11 +197,11 @@ async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), 
     let (key, value) = (records::node_key(identity.node), records::value(&record));
     let compare = vec![records::unchanged(&key, revision)];
     let then = vec![KeyOperation::Put { key: &key, value: &value, lease: 0 }];
-    // If the record has changed in the meantime, the next run reads it.
+    // If the entry has changed since it was read, nothing is written, and the next run tries again.
     control.execute(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await.map(drop)
 }
 
-/// A Raft group whose members are changed until they equal the table.
+/// A Raft group whose members can be changed.
 trait RaftGroup {
     async fn set_voters(&self, voters: &[u64]) -> Result<(), String>;
     async fn add_learner(&self, member: &RaftMember) -> Result<(), String>;
@@ -229,8 +232,8 @@ macro_rules! impl_raft_group {
 }
 impl_raft_group!(Control TaskShard);
 
-/// Makes the members of the task shards' Raft groups equal to the table. One node begins the groups, once in the
-/// cluster's life. Afterwards, each group's leader changes its members.
+/// Changes the members of the task shards' Raft groups until they match the table. Once in the cluster's life, one node
+/// begins these groups. From then on, each group's leader changes its members.
 async fn reconcile_tasks(
     tasks: &Tasks,
     control: &Control,
@@ -250,7 +253,7 @@ async fn reconcile_tasks(
             let begins = node == status.id;
             let shards: Vec<_> =
                 tasks.shards().iter().map(|shard| reconcile_shard(shard, control, begins, table)).collect();
-            // A failure of one shard does not stop the others.
+            // If one shard fails, the others are still handled.
             join_all(shards).await.into_iter().collect()
         }
         None => Ok(()),
@@ -276,7 +279,7 @@ async fn reconcile_shard(
     }
 }
 
-/// Waits until the table says that a node was removed. Such a node may be down, and never catch up.
+/// Waits until the table marks the node as removed. A removed node may be down, so it might never catch up.
 async fn wait_until_removed(control: &Control, node: u64) {
     let is_removed = |record: NodeRecord| record.removed.is_some();
     while !control.with(|state| records::node(state, node).0).is_ok_and(|found| found.is_some_and(is_removed))
@@ -285,7 +288,7 @@ async fn wait_until_removed(control: &Control, node: u64) {
     }
 }
 
-/// Changes the group's members by one step towards the table.
+/// Makes one change to the group's members that brings them closer to the table.
 async fn reconcile_members(
     group: &impl RaftGroup,
     control: &Control,
@@ -294,7 +297,7 @@ async fn reconcile_members(
 ) -> Result<(), String> {
     let expected: BTreeMap<u64, &NodeRecord> =
         table.iter().filter(|record| record.removed.is_none()).map(|record| (record.node, record)).collect();
-    // The table is incomplete before this node has written its own entry.
+    // Before this node has written its own entry, the table is incomplete.
     if !expected.contains_key(&status.id) && !table.iter().any(|record| record.node == status.id) {
         return Ok(());
     }
@@ -320,7 +323,7 @@ async fn reconcile_members(
                 let learner = RaftMember { id: *node, address };
                 let caught_up = tokio::select! {
                     biased;
-                    // This branch comes first, so that a node which was removed already is not added.
+                    // This branch is polled first, so that no node is added after its removal.
                     () = wait_until_removed(control, *node) => continue,
                     caught_up = timeout(CATCH_UP_TIMEOUT, group.add_learner(&learner)) => caught_up,
                 };
@@ -335,7 +338,7 @@ async fn reconcile_members(
     Ok(())
 }
 
-/// Writes the members to a file, for commands that run while this node is down.
+/// Writes the members to `members.json`, where commands find them while this node is down.
 fn write_members(member: &ClusterMember, status: &Status, written_members: &mut Vec<KnownMember>) {
     let known = KnownMember::all(status);
     if !known.is_empty() && known != *written_members && member.files.write_members(&known).is_ok() {

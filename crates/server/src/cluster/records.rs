@@ -1,4 +1,5 @@
-//! The cluster's table of nodes and join tokens, stored under system keys of the replicated keys.
+//! Reads and writes the cluster's table of nodes and its join tokens. They are stored among the replicated keys, under
+//! these system keys:
 //!
 //! | key | content |
 //! |---|---|
@@ -7,7 +8,7 @@
 //! | `$cluster/next` | the number for the next node that joins; no number is assigned twice |
 //! | `$cluster/tokens/<digest>` | a valid join token; if the token has an expiry time, a lease deletes the key at that time |
 //!
-//! The leader makes every member in the table a voter (`reconcile`).
+//! The leader makes every member in this table a voter (`reconcile`).
 
 use std::collections::BTreeMap;
 
@@ -22,38 +23,39 @@ const ALL: &[u8] = b"$cluster/";
 const NODES: &str = "$cluster/nodes/";
 const TOKENS: &str = "$cluster/tokens/";
 
-/// One row of the cluster's table of members: a node's number, addresses and release.
+/// An entry in the cluster's table of nodes: a node's number, addresses and release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// The node's number, which is never reused.
     pub node: u64,
-    /// The node's address for other nodes.
+    /// The address at which other nodes reach the node.
     pub address: String,
-    /// The node's release of Dunlin.
+    /// The version of Dunlin that the node runs.
     pub release: String,
-    /// The addresses of the node's listeners, by protocol. Stored tables of older builds call them `doors`.
+    /// The addresses of the node's listeners, by protocol. Tables that older builds stored have the name `doors` for
+    /// this field.
     #[serde(alias = "doors")]
     pub listeners: BTreeMap<String, String>,
-    /// The node's last registered start; `None` if no start is registered.
+    /// The last start of the node that was registered; `None` before the first registration.
     pub(super) incarnation: Option<Incarnation>,
-    /// Why the node was removed; `None` for a member.
+    /// Why the node was removed; `None` for a node that is still a member.
     pub removed: Option<String>,
 }
 
-/// A valid join token.
+/// A join token that is still valid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TokenRecord {
-    /// Whether the token admits more than one node.
+    /// Whether more than one node may join with the token.
     pub(super) reusable: bool,
 }
 
-/// All keys of the table.
+/// Returns the names of all keys in the table above.
 pub(super) fn keys(state: &ControlState) -> Vec<Vec<u8>> {
     pairs(state, ALL).into_iter().map(|pair| pair.key.to_vec()).collect()
 }
 
 pub(super) fn node_key(node: u64) -> Vec<u8> {
-    // Zero-padded, so that keys are in the order of the nodes' numbers.
+    // The number is padded with zeros, so that the order of the keys is the order of the numbers.
     format!("{NODES}{node:010}").into_bytes()
 }
 
@@ -65,13 +67,13 @@ pub(super) fn value(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// A node's record, and the revision that last wrote the record. Without a record, the revision is 0.
+/// A node's entry, and the revision at which it was last written. If there is no entry, the revision is 0.
 pub(super) fn node(state: &ControlState, node: u64) -> (Option<NodeRecord>, u64) {
     let item = state.get(&node_key(node));
     (item.and_then(read), item.map_or(0, |item| item.modified))
 }
 
-/// The entries of all nodes.
+/// The entries of all nodes, including removed ones.
 pub(super) fn nodes(state: &ControlState) -> Vec<NodeRecord> {
     pairs(state, NODES.as_bytes()).iter().filter_map(|pair| read(&pair.item)).collect()
 }
@@ -90,7 +92,7 @@ fn pairs(state: &ControlState, prefix: &[u8]) -> Vec<KeyWithItem> {
     }
 }
 
-/// The number for the next node that joins, and the revision of the key that stores this number. Without the key, the
+/// The number for the next node that joins, and the revision at which it was last written. If it was never written, the
 /// revision is 0.
 pub(super) fn next(state: &ControlState) -> (u64, u64) {
     let item = state.get(NEXT);
@@ -99,18 +101,19 @@ pub(super) fn next(state: &ControlState) -> (u64, u64) {
     (next.max(last_node + 1), item.map_or(0, |item| item.modified))
 }
 
-/// The number of the node that starts the Raft groups of the tasks; `None` until the cluster has agreed on a node.
+/// The number of the node that begins the Raft groups of the tasks; `None` before a node was chosen.
 pub(super) fn tasks_founder(state: &ControlState) -> Option<u64> {
     state.get(TASKS).and_then(read)
 }
 
-/// The token with this digest, and the revision that wrote the token; `None` if there is no such token.
+/// The token with this digest, and the revision at which it was written; `None` if there is no such token.
 pub(super) fn token(state: &ControlState, digest: &str) -> Option<(TokenRecord, u64)> {
     let item = state.get(&token_key(digest))?;
     Some((read(item)?, item.modified))
 }
 
-/// A condition that a key has not changed since a revision. Revision 0 means that the key does not exist.
+/// Returns the condition that the key was last changed at this revision. With revision 0, the condition is that the key
+/// does not exist.
 pub(super) fn unchanged(key: &[u8], revision: u64) -> Compare<'_> {
     Compare { key, is: Comparison::Equal, target: ComparedProperty::Modified { revision } }
 }

@@ -1,5 +1,5 @@
-//! Registers each start of a node with the cluster. If a node's directory was copied, the cluster accepts a start of
-//! only one of the copies. The lineage of a directory is the list of the starts from this directory.
+//! Registers each start of a node with the cluster. If a node's directory was copied, only one of the copies can
+//! register a start. The lineage of a directory is the list of all starts from this directory. The messages:
 //!
 //! ```text
 //!  started node                      any node                leader
@@ -13,13 +13,15 @@
 //! ```
 //!
 //! Invariants:
-//! - Only the table stores starts. A refused start leaves no data that could cause another refusal.
-//! - No other start is accepted while the registered one responds, or its lease holds, or its process still listens.
-//! - A start is accepted if the registered start is in the lineage of its directory, even if later starts from this
-//!   directory were never registered.
+//! - The cluster stores starts only in its table. If a start is refused, nothing is stored that could later cause
+//!   another refusal.
+//! - No other start is accepted while the registered start responds, has an unexpired lease, or still listens at its
+//!   address.
+//! - Otherwise, a start is accepted if its directory's lineage contains the registered start. Later starts in the
+//!   lineage need not have been registered.
 //!
-//! Limits: a start waits `SILENT_TIMEOUT` for an earlier start that does not respond. Without a leader a node
-//! continues, and registers once there is a leader.
+//! Limits: if an earlier start does not respond, a new start waits `SILENT_TIMEOUT` until the earlier one has ended.
+//! Without a leader, a node starts unregistered, and registers when there is a leader.
 
 use std::io;
 use std::sync::Arc;
@@ -38,17 +40,17 @@ use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
 use super::serving::send_frame;
 
-/// How long a starting node waits for the end of the lease of an earlier start that does not respond.
+/// How long a new start waits until an earlier start has ended that does not respond.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two attempts to register the start.
+/// Pause between two attempts to register a start.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// A node's request to the cluster to register its start.
+/// The request of a node that wants to register its present start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StartRequest {
-    /// The starts of the node's directory, newest first.
+    /// The starts from the node's directory, newest first.
     lineage: Vec<Incarnation>,
-    /// The node's entry for the table.
+    /// The entry that the cluster's table should have for the node.
     record: NodeRecord,
 }
 
@@ -56,29 +58,29 @@ pub(super) struct StartRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StartReply {
-    /// The start is registered.
+    /// The start is registered now.
     TakenIn,
     /// Another start of the node responds at `address`.
     Runs { address: String },
-    /// Another start of the node may be running: it does not respond at `address`, but its lease has not ended or its
-    /// process still listens.
+    /// Another start of the node may still run at `address`: it does not respond, but its lease has not ended or a
+    /// process listens there.
     Silent { address: String },
-    /// The registered start belongs to another directory.
+    /// The directory's lineage does not contain the registered start, whose number is `number`.
     Stale { number: u64 },
-    /// The node must send the request to the leader.
+    /// The node that replies is not the leader. The request must be sent to the leader.
     Elsewhere { leader: KnownMember },
-    /// Try again later.
+    /// The start cannot be registered now. The node must try again later.
     Later { why: String },
 }
 
-/// The result of asking the other nodes to register this start.
+/// The result of an attempt to register this node's start.
 pub(super) enum StartOutcome {
     Registered,
-    /// Another start of the node may be running: it does not respond, but its lease has not ended or its process still
-    /// listens.
+    /// Another start of the node may still run: it does not respond, but its lease has not ended or a process listens
+    /// at its address.
     Silent(String),
     Refused(String),
-    /// The result is unknown: there is no leader, or it is unreachable.
+    /// It is unknown whether the start is registered, because there is no reachable leader.
     Unknown(String),
 }
 
@@ -90,8 +92,9 @@ impl StartRequest {
     }
 }
 
-/// Registers this start. Waits up to [`SILENT_TIMEOUT`] for an earlier start that does not respond. Fails if the
-/// cluster refuses the start. Succeeds if no leader is reachable: the start is then registered later.
+/// Registers this node's start. If an earlier start does not respond, tries again for [`SILENT_TIMEOUT`]. Fails if the
+/// cluster refuses the start. Succeeds without a registration if no leader is reachable; the periodic work then
+/// registers the start.
 pub(super) async fn register(member: &Arc<ClusterMember>) -> Result<(), String> {
     let deadline = Instant::now() + SILENT_TIMEOUT;
     loop {
@@ -108,7 +111,8 @@ pub(super) async fn register(member: &Arc<ClusterMember>) -> Result<(), String> 
     }
 }
 
-/// Asks one node after another until one gives a final reply. If this node leads, asks only itself.
+/// Sends the request to one node after another until a reply is final. If this node is the leader, it handles the
+/// request itself.
 pub(super) async fn request_registration(member: &Arc<ClusterMember>) -> StartOutcome {
     let status = member.status();
     if status.as_ref().is_some_and(|status| status.leader == Some(status.id)) {
@@ -174,7 +178,7 @@ async fn send_request(member: &ClusterMember, other: &KnownMember) -> io::Result
     super::parse(response, ClusterFrameKind::Response)
 }
 
-/// Handles a node's request to register its start, and returns the reply.
+/// Handles another node's request to register its start, and returns the reply.
 pub(super) async fn handle_request(
     member: &Arc<ClusterMember>,
     node: u64,
@@ -214,8 +218,10 @@ pub(super) async fn handle_request(
     }
 }
 
-/// Returns the reply, or `None` if the start may be registered: the leader then writes it to the table, and any other
-/// node names the leader. Only the leader calls a directory stale, because only its table is current enough.
+/// Checks whether the start may be registered. Returns `None` if it may, otherwise the reply.
+///
+/// After `None`, the leader writes the start to the table, and any other node names the leader. Only the leader replies
+/// `Stale`, because another node's copy of the table may be old.
 async fn check(
     member: &ClusterMember,
     node: u64,
@@ -251,8 +257,8 @@ async fn check(
     }
 }
 
-/// Whether a process listens at the address, even if it does not respond. This detects a running node whose lease has
-/// ended because its machine is busy.
+/// Whether a process listens at the address, even if it does not respond. A busy machine may let the lease of a running
+/// node end; this check still detects the node.
 async fn is_listening(member: &ClusterMember, address: &str) -> bool {
     let connect = Duration::from_millis(member.limits.connect_ms_max);
     matches!(timeout(connect, TcpStream::connect(address)).await, Ok(Ok(_)))

@@ -1,7 +1,7 @@
-//! Mutual TLS between nodes.
+//! Encrypts the connections between nodes with TLS, in which both sides show a certificate.
 //!
-//! A joining node has no certificate yet. It verifies the cluster by the fingerprint in its join token, and may only
-//! send a join request.
+//! A node that joins has no certificate yet, and may only send a join request. It verifies the cluster by the
+//! fingerprint in its join token.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,10 +26,10 @@ use super::token::JoinToken;
 use crate::stream::{Stream, TlsStream};
 use crate::tls::poll_handshake;
 
-/// The ALPN name of the protocol between nodes.
+/// The name of the protocol between nodes in ALPN, by which TLS clients select a protocol.
 pub(super) const PROTOCOL: &[u8] = b"dunlin-cluster";
 
-/// The TLS configurations with which a node accepts and opens cluster connections.
+/// The TLS configurations with which a node accepts connections from other nodes and opens connections to them.
 #[derive(Debug, Clone)]
 pub(super) struct ClusterTls {
     cluster: String,
@@ -56,8 +56,8 @@ impl ClusterTls {
             .with_client_auth_cert(chain.clone(), key()?)?;
         client_config.alpn_protocols = vec![PROTOCOL.to_vec()];
         client_config.time_provider = tls::clock();
-        // Adds the authority's certificate to the chain: a joining node compares the certificate's fingerprint with the
-        // fingerprint in its join token.
+        // The chain also contains the authority's certificate, because a joining node compares its fingerprint with the
+        // one in the join token.
         chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
             .allow_unauthenticated()
@@ -73,14 +73,14 @@ impl ClusterTls {
         Ok(ClusterTls { cluster: cluster.to_owned(), server_config, client_config })
     }
 
-    /// Connects to node `node`, and verifies by the peer's certificate that the peer is that node.
+    /// Connects to a node, and verifies by the peer's certificate that the peer is this node.
     pub(super) async fn connect(&self, node: u64, address: &str) -> io::Result<Stream> {
         let name = certificate_name(&self.cluster, node);
         let tls_stream = secure(address, Arc::clone(&self.client_config), &name).await;
         tls_stream.map_err(|error| self.explain(node, error))
     }
 
-    /// Accepts a TLS connection.
+    /// Does the TLS handshake of an accepted connection.
     pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<AcceptedNode> {
         let codec = TlsCodec::server(Arc::clone(&self.server_config)).map_err(io::Error::other)?;
         let mut tls_stream = Box::new(TlsStream::new(socket, codec));
@@ -113,16 +113,17 @@ impl ClusterTls {
     }
 }
 
-/// An accepted TLS connection, with the node named by its certificate and the protocol selected by ALPN.
+/// An accepted TLS connection, with the node that its certificate names and the protocol that the peer selected.
 pub(super) struct AcceptedNode {
-    /// The number of the node named by the certificate; `None` if the peer has no certificate.
+    /// The node that the peer's certificate names; `None` if the peer has no certificate of this cluster.
     pub(super) node: Option<u64>,
-    /// Whether the peer uses Dunlin's own protocol. The peer selects the protocol by ALPN.
+    /// Whether the peer selected Dunlin's own protocol by ALPN, instead of the protocol between nodes.
     pub(super) is_for_listener: bool,
     pub(super) stream: Stream,
 }
 
-/// Connects to any node of a token's cluster. The inner error means that a retry cannot succeed.
+/// Connects to a node of the cluster to which the join token belongs. The inner error is permanent, so that another
+/// attempt cannot succeed.
 pub(super) async fn connect_by_token(
     token: &JoinToken,
     address: &str,
@@ -161,7 +162,8 @@ async fn secure(address: &str, config: Arc<ClientConfig>, name: &str) -> io::Res
     Ok(Stream::Tls(tls_stream))
 }
 
-/// Accepts certificates of the authority with this fingerprint, regardless of their names.
+/// Verifies a server's certificate only by the fingerprint of the authority that issued it, and ignores the names in
+/// the certificate.
 #[derive(Debug)]
 struct ByFingerprint {
     fingerprint: [u8; 32],

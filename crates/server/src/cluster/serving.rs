@@ -1,8 +1,9 @@
-//! Accepts connections of other nodes and serves their requests.
+//! Accepts connections from other nodes and serves their requests.
 //!
-//! Limits: `connections_max` connections of nodes, and `unverified_max` of peers without a certificate;
-//! `handshake_ms_max` for a peer to identify itself; `answers_max` requests of a connection at a time; further ones
-//! wait in the peer.
+//! Limits:
+//! - `connections_max` connections of nodes, and `unverified_max` connections of peers without a certificate;
+//! - `handshake_ms_max` until a peer has identified itself;
+//! - `answers_max` requests of one connection at a time. The next request is read only after a response.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -33,17 +34,17 @@ use super::{admin, join, registration};
 use crate::accept_failures::AcceptFailures;
 use crate::stream::Stream;
 
-/// Pause after a failure to accept a connection.
+/// Pause after a failed attempt to accept a connection.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Time for a refused peer to read the refusal.
+/// How long a connection stays open after a refusal or a last reply, so that the peer can read it.
 const REFUSAL_READ_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Pause between two probes of a connection on which nothing arrives.
+/// If nothing arrives on a connection, the system probes it after this time, and then at this interval.
 const PROBE_PAUSE: Duration = Duration::from_secs(15);
-/// Number of unanswered probes after which the connection ends.
+/// A connection ends if this many probes in a row get no response.
 const PROBES_MAX: u32 = 4;
 
-/// Accepts connections until the future is dropped.
+/// Accepts connections from other nodes until the future is dropped.
 pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
     let permits = Arc::new(Semaphore::new(member.limits.connections_max));
     let mut unverified = UnverifiedConnections::default();
@@ -61,7 +62,7 @@ pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
                     }
                 });
             }
-            // The peer disconnected before it was accepted.
+            // The peer disconnected before its connection was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 if let Some(count) = failures.count(steady_ns()) {
@@ -73,14 +74,16 @@ pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
     }
 }
 
-/// The connections whose peers have shown no certificate of the cluster, oldest first. Dropping a sender closes the
-/// connection; a sender whose receiver is gone belongs to a connection that is verified or has ended.
+/// The connections whose peers have not shown a certificate of the cluster yet, oldest first.
+///
+/// The value has a sender for each connection. Dropping the sender closes the connection. If its receiver was dropped,
+/// the connection is verified or has ended.
 #[derive(Default)]
 struct UnverifiedConnections(VecDeque<oneshot::Sender<()>>);
 
 impl UnverifiedConnections {
-    /// Adds a connection, and closes the oldest one if there are too many, so that peers without a certificate cannot
-    /// prevent nodes from connecting. Returns a receiver that ends when the new connection must close.
+    /// Adds a connection. If there are too many, closes the oldest one, so that peers without a certificate cannot keep
+    /// nodes from connecting. The returned receiver completes when the new connection must close.
     fn add(&mut self, max: usize) -> oneshot::Receiver<()> {
         self.0.retain(|connection| !connection.is_closed());
         while self.0.len() >= max.max(1) {
@@ -92,7 +95,7 @@ impl UnverifiedConnections {
     }
 }
 
-/// Verifies the peer of one connection, and serves the connection until it ends.
+/// Verifies the peer of an accepted connection, and serves the connection until it ends.
 async fn serve(
     member: Arc<ClusterMember>,
     socket: TcpStream,
@@ -110,8 +113,8 @@ async fn serve(
         let has_token = AtomicBool::new(false);
         let must_close = async {
             let _ = closed.await;
-            // Keeps the connection of a peer that has a token: the join may already have used up the token, so the new
-            // node needs the reply.
+            // If the peer has a valid token, its connection is kept: the token may already be used up, and the peer
+            // still needs the reply.
             if has_token.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
@@ -130,15 +133,15 @@ async fn serve(
     serve_peer(member, peer, &AtomicBool::new(false)).await
 }
 
-/// Makes the system probe the connection, to detect a node that vanished. Otherwise, connections of vanished nodes
-/// would remain until no other node can connect.
+/// Lets the system probe the connection, so that it ends when the other node has vanished. Connections to vanished
+/// nodes would otherwise add up to the limit.
 fn enable_keep_alive(socket: &TcpStream) -> io::Result<()> {
     let probes =
         TcpKeepalive::new().with_time(PROBE_PAUSE).with_interval(PROBE_PAUSE).with_retries(PROBES_MAX);
     SockRef::from(socket).set_tcp_keepalive(&probes)
 }
 
-/// Serves one connection until it ends. Sets `has_token` if the peer joins with a token of the cluster.
+/// Serves one connection until it ends. Sets `has_token` if the peer sends a join request with a valid token.
 async fn serve_peer(
     member: Arc<ClusterMember>,
     peer: AcceptedNode,
@@ -204,7 +207,7 @@ async fn serve_peer(
     }
 }
 
-/// Checks that a peer may use the connection for its purpose.
+/// Checks that this peer may use the connection for the purpose in its `hello`.
 fn check(member: &ClusterMember, node: Option<u64>, hello: &ClusterHello) -> Result<(), HelloRefusal> {
     hello::check_version(hello.version, &hello.release)?;
     if matches!(hello.purpose, Purpose::Join | Purpose::Start) {
@@ -222,7 +225,7 @@ fn check(member: &ClusterMember, node: Option<u64>, hello: &ClusterHello) -> Res
     }
 }
 
-/// Moves a connection to another thread and serves it there; dropping the future ends the connection.
+/// Moves a connection to the thread of `bulk` and serves it there. Dropping the future ends the connection.
 async fn serve_on_thread(bulk: &Handle, stream: Stream, member: Arc<ClusterMember>) -> io::Result<()> {
     let Stream::Tls(secured) = stream else { return Err(io::ErrorKind::InvalidData.into()) };
     let leaving = secured.detach()?;
@@ -249,7 +252,7 @@ pub(super) async fn send_frame(
 
 type PendingResponse = Pin<Box<dyn Future<Output = (u64, io::Result<Bytes>)> + Send>>;
 
-/// Passes requests to Raft in the order of their arrival.
+/// Passes the connection's requests to Raft in the order in which they arrive, and sends the responses.
 async fn serve_requests(
     member: &Arc<ClusterMember>,
     mut frames: ClusterFrames<ReadHalf<Stream>>,
@@ -263,7 +266,7 @@ async fn serve_requests(
             biased;
             Some(response) = pending.next(), if !pending.is_empty() => {
                 encode_response(&mut out, response);
-                // Sends other finished responses together with this one.
+                // If further responses are ready, they are sent together with this one.
                 while let Some(Some(more)) = futures_util::FutureExt::now_or_never(pending.next()) {
                     encode_response(&mut out, more);
                 }
@@ -288,7 +291,8 @@ async fn serve_requests(
     }
 }
 
-/// Begins to handle a request before any later request begins. Returns the response if it is available without waiting.
+/// Begins to handle a request, before the next request is read. Returns the response if it is ready at once; otherwise
+/// adds it to `pending`.
 async fn start_request(
     member: &Arc<ClusterMember>,
     id: u64,

@@ -1,5 +1,5 @@
-//! Join tokens: the fingerprint by which a new node recognizes the cluster, and the secret by which the cluster
-//! admits the node.
+//! Defines join tokens. A token contains a fingerprint, by which a new node recognizes the cluster, and a secret, for
+//! which the cluster admits the node:
 //!
 //! ```text
 //!  dunlin-join-1-<SHA-256 of the authority's certificate, hex>-<secret, 32 bytes hex>
@@ -13,14 +13,14 @@ use sha2::{Digest, Sha256};
 use super::error::ClusterError;
 use super::hex;
 
-/// Prefix of every token.
+/// Prefix of every join token.
 pub(super) const PREFIX: &str = "dunlin-join-1-";
 
-/// A join token, with which a new node verifies a cluster and joins it. Each token admits one node, unless the token is
-/// reusable.
+/// A join token, with which a node verifies a cluster and joins it. One node can join with a token, or many if the
+/// token is reusable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
-    /// Fingerprint of the authority's certificate.
+    /// Fingerprint of the certificate of the cluster's authority.
     pub(super) fingerprint: [u8; 32],
     pub(super) secret: [u8; 32],
 }
@@ -32,7 +32,7 @@ impl JoinToken {
         Ok(JoinToken { fingerprint, secret })
     }
 
-    /// The digest that the cluster stores. A digest does not allow a node to join.
+    /// The digest of a token's secret. The cluster stores only this digest, with which nobody can join.
     pub(super) fn digest(secret: &[u8; 32]) -> String {
         hex::write(&Sha256::digest(secret))
     }
@@ -45,7 +45,7 @@ impl fmt::Display for JoinToken {
 }
 
 impl fmt::Debug for JoinToken {
-    /// Prints the token without its secret.
+    /// Formats the token without its secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "JoinToken({PREFIX}{}-…)", hex::write(&self.fingerprint))
     }

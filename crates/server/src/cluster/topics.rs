@@ -1,16 +1,16 @@
-//! A node's part in the cluster's topics. The node applies the agreed owners to its topics, and connects to owners for
-//! their records.
+//! Applies the cluster's agreement about topics and their owners to this node's topics, and connects this node to the
+//! owners.
 //!
-//! A node connects to another node's cluster address with the cluster's certificate, and uses Dunlin's own protocol
-//! there, chosen by ALPN. Client addresses, users and client certificates are not involved.
+//! A node connects to an owner at the port for other nodes, with its certificate from the cluster. By ALPN, it selects
+//! Dunlin's own protocol on this connection. The addresses, users and certificates of clients are not involved.
 //!
 //! Invariants:
-//! - The node applies all changes of owners in the agreed order. For this purpose, the node subscribes to the topic of
-//!   all changes, and reads the whole state after a gap.
-//! - Changes from before the start are applied as a whole. A starting node replays all changes since the last snapshot,
-//!   although its disk has later states. A topic that a replayed change deletes may have been created again, and then
-//!   holds records.
-//! - The node takes its share of topics only when it has applied everything that was agreed before its start.
+//! - The node applies all changes of owners in the agreed order. To receive the changes, the node subscribes to the
+//!   topic `$kv`; after a gap, it reads the whole state.
+//! - Changes from before the start are applied together, as one state. A starting node replays all changes since the
+//!   last snapshot. If it applied them one by one, an old deletion could delete a topic that was created again later
+//!   and has records.
+//! - The node becomes the owner of topics only after it has applied all changes that were agreed before its start.
 //!
 //! Limits: [`OwnershipLimits`]; a request to the cluster takes at most `answer_ms_max`.
 
@@ -35,36 +35,36 @@ use super::error::ClusterError;
 use super::member::ClusterMember;
 use crate::peers::NodeLinks;
 
-/// Pause after a change, so that further changes are applied together with it. Keys change often, but owners of topics
-/// seldom.
+/// Pause after a change arrives, in which further changes arrive that are then applied together. Most changes of keys
+/// concern no owner, so the delay matters little.
 const BATCH_PAUSE: Duration = Duration::from_millis(1);
-/// Time that a thread waits for changes before it checks whether it must end.
+/// Longest time for which the thread waits for changes before it checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a stopping node waits until other nodes own its topics.
+/// How long a stopping node waits until other nodes have become the owners of its topics.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a starting node waits for the history of earlier changes.
+/// How long a starting node waits until it has received the earlier changes.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts of a request to the cluster.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A node's part in the cluster's topics: it applies the agreed owners to the node's topics, and connects to these
-/// owners.
+/// The part of a cluster's member that manages topics: it applies the agreed owners to this node's topics, and connects
+/// to these owners.
 pub(super) struct ClusterTopics {
     ownership: Arc<Ownership>,
     shared: Arc<OwnershipFollower>,
 }
 
-/// Applies the agreed owners to the node's topics.
+/// Follows the agreed owners and applies them to this node's topics.
 struct OwnershipFollower {
     member: Weak<ClusterMember>,
     control: Arc<Control>,
-    /// The last applied revision.
+    /// The revision of the last change that was applied.
     revision: AtomicU64,
     ended: AtomicBool,
 }
 
 impl ClusterTopics {
-    /// Starts to apply the cluster's owners and topics to this node.
+    /// Starts a thread that applies the agreed topics and owners to this node.
     pub(super) fn start(
         node: &Node,
         member: &Arc<ClusterMember>,
@@ -94,8 +94,8 @@ impl ClusterTopics {
         Ok(ClusterTopics { ownership, shared })
     }
 
-    /// Takes the node's share of topics as soon as the cluster responds: first announces the durable topics on this
-    /// disk, then takes part in ownership.
+    /// Lets this node own topics as soon as the cluster responds. The node first announces the durable topics on its
+    /// disk, and then becomes a possible owner of others.
     pub(super) fn take_share(&self) {
         let (follower, weak_ownership) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
         if let Err(error) = spawn("dunlin-topics-begin", move || follower.take_share(&weak_ownership)) {
@@ -103,10 +103,10 @@ impl ClusterTopics {
         }
     }
 
-    /// Gives this node's topics to other nodes, before it ends.
+    /// Hands this node's topics over to other nodes. Call this before the node ends.
     pub(super) fn leave(&self) {
         if !self.shared.control.status().is_ok_and(|status| status.leader.is_some()) {
-            // Without a leader, no owner can change.
+            // Without a leader, the cluster cannot agree on other owners.
             return;
         }
         let (finished, done) = std::sync::mpsc::channel();
@@ -116,7 +116,7 @@ impl ClusterTopics {
             let _ = finished.send(());
         };
         if spawn("dunlin-leave", leaving).is_ok() {
-            // Waits with a time limit, because the cluster may lose its leader in the meantime.
+            // The cluster may lose its leader during the handover, so the wait has a time limit.
             let _ = done.recv_timeout(2 * LEAVE_TIMEOUT);
         }
     }
@@ -131,7 +131,7 @@ impl OwnershipFollower {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Applies the agreed changes as they arrive.
+    /// Applies agreed changes as they arrive, until the node ends.
     fn follow(&self, mut changes: Subscriber, ownership: &Weak<Ownership>) {
         let mut is_complete = self.begin(&mut changes, ownership);
         while let Some(ownership) = ownership.upgrade().filter(|_| !self.has_ended()) {
@@ -152,7 +152,8 @@ impl OwnershipFollower {
                         ownership.apply_events(events);
                         self.revision.store(revision, Ordering::Release);
                     } else {
-                        // The state that was read as a whole includes this change already.
+                        // The state that this node applied as a whole already includes the change. Only its deletions
+                        // may still have to be carried out.
                         self.remove_if_deleted(&ownership, Ownership::deleted_topics(events));
                     }
                 }
@@ -161,7 +162,7 @@ impl OwnershipFollower {
                 Ok(None) => match changes.wait(Some(CHECK_INTERVAL)) {
                     Ok(true) => thread::sleep(BATCH_PAUSE),
                     Ok(false) => {}
-                    // The node has stopped, so the subscription ended.
+                    // The subscription ended because the node has stopped.
                     Err(_) => return,
                 },
                 Err(_) => return,
@@ -169,15 +170,15 @@ impl OwnershipFollower {
         }
     }
 
-    /// Waits for the complete agreed state and applies it as a whole. Returns false if the node ends during the wait.
+    /// Waits for the complete agreed state and applies it. Returns false if the node ends before that.
     fn begin(&self, changes: &mut Subscriber, ownership: &Weak<Ownership>) -> bool {
         let mut deleted = BTreeSet::new();
         while !self.has_ended() {
             let revision = block_on(self.control.read(Consistency::Linearizable, ControlState::revision));
             self.collect_deletions(changes, *revision.as_ref().unwrap_or(&0), &mut deleted);
             let Some(ownership) = ownership.upgrade() else { return false };
-            // Collected changes may be later than `revision`, and cannot be read again. This node's state has all of
-            // them, because it is updated before a change can be read.
+            // A collected change may be later than `revision`, and is not received a second time. The state of this
+            // node includes all collected changes, because it is updated before subscribers receive a change.
             if let (Ok(_), Ok(state)) = (revision, self.control.with(ControlState::clone)) {
                 ownership.apply_state(&state);
                 ownership.remove_deleted_topics(&state, deleted);
@@ -190,9 +191,11 @@ impl OwnershipFollower {
         false
     }
 
-    /// Collects the deleted topics from `changes`, until the subscription has read all changes up to `revision`, or
-    /// [`HISTORY_TIMEOUT`] is over. Without this, the node would announce topics on its disk that were deleted, and
-    /// create them again.
+    /// Adds to `deleted` the names of topics that `changes` delete. Returns when all changes up to `revision` were
+    /// read, or after [`HISTORY_TIMEOUT`].
+    ///
+    /// Without these names, the node would announce topics on its disk that were deleted meanwhile, and the cluster
+    /// would create them again.
     fn collect_deletions(&self, changes: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
         let deadline = Instant::now() + HISTORY_TIMEOUT;
         loop {
@@ -237,7 +240,7 @@ impl OwnershipFollower {
             is_caught_up = is_caught_up || self.wait_until_caught_up();
             match if is_caught_up { ownership.register_durable_topics() } else { Err(incomplete_state()) } {
                 Ok(()) => {
-                    // Other nodes report these addresses to their clients.
+                    // Other nodes give this address to their clients.
                     let listeners =
                         self.member.upgrade().map(|member| member.listeners()).unwrap_or_default();
                     let address = listeners.get("tcp").cloned().unwrap_or_default();
@@ -253,7 +256,8 @@ impl OwnershipFollower {
         }
     }
 
-    /// Waits until this node has applied the revision that was current at the call; returns false if that fails.
+    /// Waits until this node has applied the revision that is current at the call. Returns false if that revision
+    /// cannot be read or the node ends.
     fn wait_until_caught_up(&self) -> bool {
         let revision = block_on(self.control.read(Consistency::Linearizable, |state| state.revision()));
         let Ok(revision) = revision else { return false };
@@ -274,19 +278,22 @@ fn incomplete_state() -> TopicError {
 fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
     let options = SubscribeOptions {
         name: "the node's own".to_owned(),
-        // Raft may have applied many entries before this subscription began.
+        // Raft may apply many entries before the subscription begins, and their changes must not be missed.
         start: Start::Earliest,
-        // A starting node receives a new epoch first. It has read no change yet, and must not skip the history.
+        // A starting node first receives a new epoch. It must then read the history from its beginning, because it has
+        // not read any change.
         on_gap: OnGap::Oldest,
         wait: WaitStrategy::Parked,
-        // The node must start before it has applied its log.
+        // With this option, the subscription does not wait until the node has applied its log. The node cannot wait for
+        // that during its start.
         local_only: true,
         ..SubscribeOptions::default()
     };
     node.subscribe(KV, &options)
 }
 
-/// Options for connections to other nodes; the expected name in the certificate is set for each connection.
+/// Options for connections to other nodes. For each connection, the caller also sets the name that the certificate must
+/// have.
 fn connect_options(member: &ClusterMember) -> Result<ClientOptions, ClusterError> {
     let read = |name| {
         let path = member.files.path(name);
@@ -299,13 +306,14 @@ fn connect_options(member: &ClusterMember) -> Result<ClientOptions, ClusterError
     Ok(ClientOptions { tls, limits, ..ClientOptions::default() })
 }
 
-/// The address of a node, and the options to connect to it; `None` if the node has no lease or is not a member.
+/// The address of a node, and the options with which to connect to it; `None` if the node has no lease or is not a
+/// member.
 fn resolve(
     member: &ClusterMember,
     connect_options: &ClientOptions,
     to: u64,
 ) -> Option<(Address, ClientOptions)> {
-    // Does not contact a node without a lease until it has a lease again.
+    // A node without a lease is not contacted until it has a lease again.
     member.ownership().filter(|ownership| ownership.is_alive(to))?;
     let record = member.record(to).filter(|record| record.removed.is_none())?;
     let (host, port) = record.address.rsplit_once(':')?;
@@ -337,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes node 2 a member of the cluster.
+    /// Makes node 2 a member of the cluster, with a lease.
     fn enlist(control: &Control) {
         let granted = block_on(control.execute(&ControlCommand::Grant { ttl_ms: 24 * 3_600_000 })).unwrap();
         let ControlReply::Granted { lease, .. } = granted else { panic!("{granted:?}") };
@@ -351,8 +359,8 @@ mod tests {
         let revision = || control.with(ControlState::revision).unwrap();
         block_on(control.execute(&ControlCommand::Put { key: b"k", value: b"", lease: 0 })).unwrap();
         assert_eq!(revision(), 1);
-        // This topic stands for the topic of all changes. Its filter makes the second change when the node reads the
-        // first one, which is after the node has read the cluster's revision.
+        // The topic `changes` replaces the real topic of changes. When the first record is read, its filter calls
+        // `enlist`, so that a change happens after the revision was read.
         let mut publisher = cluster.publisher("changes").unwrap();
         for _ in 0..2 {
             publisher.publish("").unwrap();

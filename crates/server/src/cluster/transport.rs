@@ -1,4 +1,4 @@
-//! Raft's transport over connections to other nodes.
+//! Carries the messages of Raft groups over the connections to other nodes.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,14 +12,15 @@ use tokio::sync::{mpsc, oneshot};
 use super::link::{self, LinkTarget, QueuedRequest};
 use super::member::ClusterMember;
 
-/// The transport of one Raft group, with one connection for each other node and lane in use.
+/// Carries the messages of one Raft group. It has one connection to each other node for each lane, that is, each kind
+/// of requests.
 pub(super) struct RaftTransport {
     member: Arc<ClusterMember>,
-    /// The shard of tasks; `None` for the group of keys.
+    /// The shard of tasks to which the group belongs; `None` for the Raft group of the keys.
     shard: Option<u8>,
-    /// Handle of the thread that runs the group and its connections for short messages.
+    /// Handle of the thread that runs the Raft group and its connections for short messages.
     handle: Handle,
-    /// Handle of the thread that runs the connections for large messages.
+    /// Handle of the thread that runs connections for large messages.
     bulk: Handle,
     links: Mutex<HashMap<(u64, RequestLane), RaftLink>>,
 }
@@ -43,7 +44,8 @@ impl RaftTransport {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.get(&(member.id, lane)) {
             Some(link) if link.address == member.address => link.requests.clone(),
-            // The connection to the old address ends after its last response.
+            // If there is a connection to an older address, its queue is dropped here. It ends after its pending
+            // responses.
             _ => {
                 let (requests, receiver) = mpsc::channel(self.member.limits.ask_queue_max);
                 let (node, address, shard) = (member.id, member.address.clone(), self.shard);

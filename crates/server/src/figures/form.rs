@@ -1,4 +1,4 @@
-//! The JSON in which nodes exchange figures.
+//! Defines the JSON format in which nodes exchange the figures of topics.
 
 use dunlin::topic::{LogInfo, LossCounters, Position, StoredInfo, SubscriberInfo};
 use dunlin::{GroupInfo, GroupKind};
@@ -79,7 +79,7 @@ struct GroupFields {
     members: Vec<String>,
     waiting: u64,
     claimed: u64,
-    // Nodes of earlier versions do not send the fields below.
+    // Older nodes do not send the two fields below.
     #[serde(default)]
     pending_dead_letters: u64,
     #[serde(default)]
@@ -155,7 +155,7 @@ impl From<SubscriberForm> for SubscriberInfo {
             registered,
         } = form;
         let position = Position { epoch, seq };
-        // A node of a newer release may send a protocol that this one does not know.
+        // A newer node may send the name of a protocol that this release does not know.
         let known = Protocol::ALL.iter().map(|protocol| protocol.name()).chain([dunlin::NODE_PROTOCOL]);
         let protocol = known.into_iter().find(|known| *known == protocol).unwrap_or("");
         SubscriberInfo { name, partition, position, lag, missed, lagging_ns, missed_ns, protocol, registered }

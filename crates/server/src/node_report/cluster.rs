@@ -1,4 +1,4 @@
-//! Report `cluster`: the cluster as this node sees it, and recent changes of leaders, nodes and owners.
+//! Builds the report `cluster`: the cluster as this node sees it, and the recent changes of leaders, nodes and owners.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::{EVENTS_KEPT, lock};
 use crate::cluster::NodeStatus;
 use crate::shared::SharedServer;
 
-/// Maximum number of topics whose owners are compared between two checks.
+/// Changes of owners are detected for at most this many topics.
 const OWNERS_COMPARED_MAX: usize = 1_000;
 
-/// The recent events of a cluster, and the cluster's state at the last check.
+/// The recent events of the cluster, and the state at the last check, with which the next check compares.
 #[derive(Debug, Default)]
 pub(super) struct ClusterEvents {
     events: VecDeque<Value>,
@@ -23,8 +23,8 @@ pub(super) struct ClusterEvents {
 }
 
 impl ClusterEvents {
-    /// Compares the cluster with the last check and records the differences. The first check records one event with
-    /// the present state.
+    /// Checks the cluster's state, and records an event for each difference from the last check. The first check
+    /// records one event that describes the present state.
     pub(super) fn update(&mut self, shared: &SharedServer) {
         let Some(status) = shared.cluster.get().and_then(|member| member.node_status()) else { return };
         let alive = alive(shared, &status);
@@ -131,8 +131,8 @@ pub(super) fn build(shared: &SharedServer) -> Value {
     })
 }
 
-/// The leader and term of each shard of tasks, which is a Raft group of its own. Empty before this node takes part in
-/// tasks.
+/// Returns the leader and term of each shard of tasks, because each shard is a Raft group of its own. Empty until this
+/// node takes part in tasks.
 fn shards(shared: &SharedServer) -> Vec<Value> {
     let shards = shared.node.tasks_if_any().into_iter().flat_map(|tasks| tasks.shards());
     let of = |(at, shard): (usize, &Arc<TaskShard>)| {
@@ -144,7 +144,7 @@ fn shards(shared: &SharedServer) -> Vec<Value> {
     shards.enumerate().map(of).collect()
 }
 
-/// The report of a node without a cluster.
+/// Builds the report of a node that is not in a cluster.
 fn build_without_cluster(shared: &SharedServer) -> Value {
     let mut listeners = BTreeMap::new();
     for (protocol, address) in shared.addresses() {

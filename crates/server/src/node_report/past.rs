@@ -1,16 +1,16 @@
-//! Keeps earlier samples of counters, from which rates per second are computed.
+//! Keeps earlier samples of counters, so that reports can state rates per second.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Minimum time between two samples.
+/// Shortest time between two samples of a counter.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(900);
-/// Maximum number of samples that are kept.
+/// Number of samples that are kept of each counter.
 const SAMPLES_MAX: usize = 6;
-/// Age from which a sample is not used for rates.
+/// Samples of this age and older are not used for rates.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(20);
 
-/// Timed samples of a counter.
+/// Earlier values of a counter, each with its time.
 #[derive(Debug)]
 pub(super) struct CounterSamples<T>(VecDeque<(Instant, T)>);
 
@@ -20,20 +20,20 @@ impl<T> Default for CounterSamples<T> {
     }
 }
 
-/// Earlier samples of all counters that the reports show as rates.
+/// The earlier samples of all counters for which the reports state rates.
 #[derive(Debug, Default)]
 pub(super) struct RateHistory {
-    /// The node's totals: records, bytes, gaps, warnings and requests.
+    /// Totals of the node, in this order: records, bytes, gaps, warnings and requests.
     pub(super) totals: CounterSamples<[u64; 5]>,
-    /// Processor time of the process, seconds.
+    /// Processor time that the process has used, seconds.
     pub(super) cpu: CounterSamples<f64>,
-    /// Number of records and bytes of each topic.
+    /// For each topic, the number of appended records and bytes.
     pub(super) topics: CounterSamples<HashMap<String, [u64; 2]>>,
-    /// Task counters of each tenant.
+    /// The task counters of each tenant, by the tenant's name.
     pub(super) tasks: CounterSamples<HashMap<Vec<u8>, TenantTaskTotals>>,
 }
 
-/// The task counters of one tenant.
+/// Totals of one tenant's tasks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TenantTaskTotals {
     pub(super) submitted: u64,
@@ -46,7 +46,7 @@ pub(super) struct TenantTaskTotals {
 }
 
 impl<T> CounterSamples<T> {
-    /// Adds a sample, unless the last one is too recent.
+    /// Adds a sample. Does nothing if the last sample is less than [`SAMPLE_INTERVAL`] old.
     pub(super) fn add(&mut self, now: Instant, sample: T) {
         if self.0.back().is_some_and(|(at, _)| now - *at < SAMPLE_INTERVAL) {
             return;
@@ -57,13 +57,14 @@ impl<T> CounterSamples<T> {
         self.0.push_back((now, sample));
     }
 
-    /// The newest sample that is old enough for a rate, and its age in seconds; `None` if there is no such sample.
+    /// The newest sample that is at least [`SAMPLE_INTERVAL`] old, with its age in seconds; `None` if there is none, or
+    /// if it is too old.
     pub(super) fn recent(&self, now: Instant) -> Option<(f64, &T)> {
         let found = self.0.iter().rev().find(|(at, _)| now - *at >= SAMPLE_INTERVAL)?;
         CounterSamples::with_age(now, found)
     }
 
-    /// The oldest sample that is not too old, and its age in seconds; `None` if there is no such sample.
+    /// The oldest sample that is neither too new nor too old, with its age in seconds; `None` if there is none.
     pub(super) fn oldest(&self, now: Instant) -> Option<(f64, &T)> {
         let found =
             self.0.iter().find(|(at, _)| now - *at >= SAMPLE_INTERVAL && now - *at < SAMPLE_AGE_MAX)?;
@@ -76,7 +77,7 @@ impl<T> CounterSamples<T> {
     }
 }
 
-/// The rate per second between two counter values, rounded.
+/// The rate per second at which a counter grew from `before` to `now`, rounded.
 pub(super) fn per_s(now: u64, before: u64, seconds: f64) -> u64 {
     (now.saturating_sub(before) as f64 / seconds).round() as u64
 }

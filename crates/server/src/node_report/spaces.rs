@@ -1,5 +1,5 @@
-//! Report `spaces`: the worlds whose processes coordinate through this node or its cluster, from the keys that
-//! `crates/server/src/space/owners.rs` lists.
+//! Builds the report `spaces`: the worlds whose processes coordinate through this node or its cluster. The data comes
+//! from the keys that `crates/server/src/space/owners.rs` lists.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::shared::SharedServer;
 
 const SPACES: &[u8] = b"space/";
-/// Maximum number of keys that are read for one report.
+/// Maximum number of keys that one report reads.
 const KEYS_MAX: u32 = 10_000;
 
-/// The report about one world, collected from the world's keys.
+/// The state of one world, collected from the world's keys.
 #[derive(Debug, Default)]
 struct WorldReport {
     spec: Option<Value>,

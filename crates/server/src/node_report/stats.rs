@@ -1,4 +1,5 @@
-//! Report `stats`: rates, connections, memory, the slowest subscribers and recent departures.
+//! Builds the report `stats`: rates, connections, memory, the slowest subscribers, and the clients that were recently
+//! refused or disconnected.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,9 +13,9 @@ use crate::http::{ProcessFigures, Surveys, departure_json, missing, subscription
 use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 
-/// Number of subscribers in the report; the slowest are shown.
+/// Maximum number of subscribers in the report; the slowest are shown.
 const SLOWEST_SHOWN: usize = 20;
-/// Number of departures in the report; the newest are shown.
+/// Maximum number of refused or disconnected clients in the report; the newest are shown.
 const DEPARTED_SHOWN: usize = 10;
 
 pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {
@@ -56,14 +57,14 @@ pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {
     })
 }
 
-/// The memory that keys take, and the limit of this memory; null before there are keys.
+/// The memory that keys take, and the limit of this memory; null while the node has no keys.
 fn keys(shared: &SharedServer) -> Option<Value> {
     let control = shared.node.control_if_any()?;
     control.with(|state| room(state.bytes(), state.limits().state_bytes_max)).ok()
 }
 
-/// The memory that the tasks of all shards take, and the limit of this memory; null before this node takes part in
-/// tasks.
+/// The memory that the tasks of all shards take together, and the limit of this memory; null until this node takes part
+/// in tasks.
 fn tasks(shared: &SharedServer) -> Option<Value> {
     let tasks = shared.node.tasks_if_any()?;
     let shards = tasks.read_each(|state| (state.bytes(), state.limits().state_bytes_max)).ok()?;
@@ -74,7 +75,7 @@ fn room(used_bytes: u64, limit_bytes: u64) -> Value {
     json!({"used_bytes": used_bytes, "limit_bytes": limit_bytes})
 }
 
-/// Rates per second; null without an earlier sample.
+/// The node's rates per second; null while there is no earlier sample.
 fn rates(shared: &SharedServer, survey: &Survey) -> Value {
     let (now, totals) = (Instant::now(), &survey.totals);
     let requests = shared.traffic.responses().iter().map(|(_, _, count)| *count).sum();
@@ -102,7 +103,7 @@ fn cpu_percent(shared: &SharedServer, process: &ProcessFigures) -> Value {
     cpu_percent.into()
 }
 
-/// Each listener's protocol, address and number of connections.
+/// For each protocol, the listener's address, the number of open connections, and the number of accepted ones.
 fn listeners(shared: &SharedServer) -> Vec<Value> {
     let addresses = shared.addresses();
     let listener_json = |(protocol, open, accepted): (Protocol, u64, u64)| {

@@ -1,4 +1,4 @@
-//! Report `topics`: the busiest topics at all nodes.
+//! Builds the report `topics`: the busiest topics of all nodes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -50,8 +50,8 @@ pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {
     json!({"total": survey.topics, "topics": topics})
 }
 
-/// Adds to each topic its publish rates since an earlier sample. The rates are `None` without an earlier sample, or if
-/// the topic's owner did not respond.
+/// Computes each topic's publish rates since an earlier sample. The rates are `None` if there is no earlier sample, or
+/// if the topic's owner did not respond.
 fn with_rates<'s>(
     shared: &SharedServer,
     entries: &'s [(Arc<Topic>, TopicFigures)],
@@ -63,7 +63,7 @@ fn with_rates<'s>(
     let rated = entries.iter().map(|(topic, figures)| {
         let rates = counts(figures).and_then(|now_counts| {
             let (seconds, before) = past.topics.recent(now)?;
-            // A topic without an earlier sample has rate 0.
+            // A topic that is missing in the earlier sample gets rate 0.
             let before = before.get(topic.name()).copied().unwrap_or(now_counts);
             Some([per_s(now_counts[0], before[0], seconds), per_s(now_counts[1], before[1], seconds)])
         });
@@ -77,7 +77,7 @@ fn with_rates<'s>(
     rated
 }
 
-/// One topic of the report. Values from a node that did not respond are null.
+/// Builds one topic's entry in the report. A value is null if a node that knows it did not respond.
 fn topic_json(
     shared: &SharedServer,
     rates: Option<Rates>,

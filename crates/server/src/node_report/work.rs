@@ -1,4 +1,4 @@
-//! Report `work`: queues, tenants, workers, fairness and scaling decisions.
+//! Builds the report `work`: task queues, tenants, workers, fairness between tenants, and decisions of the autoscaler.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -55,7 +55,7 @@ pub(super) fn build(shared: &SharedServer) -> Value {
     report
 }
 
-/// Reads the state of all shards.
+/// Reads the tenants, queues and workers from all task shards.
 fn read_shards(tasks: &Tasks) -> Result<TaskSurvey, TasksError> {
     let shards = tasks.read_each(|state| {
         let counts = [state.len(), state.bytes(), state.limits().state_bytes_max];
@@ -87,7 +87,7 @@ fn done(account: &TenantTotals) -> TenantTaskTotals {
     TenantTaskTotals { submitted, started, completed, failed, dead, cpu_us, cost_us }
 }
 
-/// Rates per second over all tenants.
+/// Sums the tenants' task counters, and returns their rates per second.
 fn rates(
     now: &HashMap<Vec<u8>, TenantTaskTotals>,
     before: &HashMap<Vec<u8>, TenantTaskTotals>,
@@ -104,9 +104,11 @@ fn rates(
     })
 }
 
-/// Jain's fairness index over all tenants; 1 is fair. Its input for each tenant is the received amount divided by the
-/// due amount. The due amount is the smaller of the tenant's demand and its weighted share. Demand is the received
-/// amount plus the tasks that could start now. `None` if fewer than two tenants are busy.
+/// Computes Jain's fairness index over all busy tenants; 1 is fair. `None` if fewer than two tenants are busy.
+///
+/// For each tenant, the index uses the ratio of what the tenant received to what it should have received. A tenant
+/// should receive its weighted share, but not more than its demand. Demand is what it received plus the tasks that
+/// could start now.
 fn jain(
     tenants: &[TenantView],
     queues: &[QueueView],
@@ -114,7 +116,7 @@ fn jain(
 ) -> Option<f64> {
     let mut waiting_us: HashMap<&[u8], u64> = HashMap::new();
     for queue in queues {
-        // A queue whose cost was not measured yet still counts as demand.
+        // A queue whose cost has not been measured yet must still count as demand, so its cost is at least 1.
         *waiting_us.entry(&queue.tenant).or_default() += queue.ready * queue.cost_us.max(1);
     }
     let busy_tenant = |tenant: &TenantView| {
@@ -150,14 +152,14 @@ fn tenant_json(tenant: &TenantView, weights: u64, before: Option<(f64, TenantTas
         "submitted": account.submitted, "completed": account.completed, "failed": account.failed,
         "lost": account.lost, "cancelled": account.cancelled,
         "cpu_ms": account.cpu_us / 1_000, "run_ms": account.run_us / 1_000,
-        // Processor seconds per second, which is the number of busy processors.
+        // Processor seconds used per second, that is, how many processors the tenant keeps busy.
         "cpu_per_s": lately(account.cpu_us, |done| done.cpu_us).map(|us| us / 1e6),
         "completed_per_s": lately(account.completed, |done| done.completed),
         "submitted_per_s": lately(account.submitted, |done| done.submitted),
     })
 }
 
-/// The tenant's hard limit of running tasks; `None` without a limit.
+/// The quota's hard limit; `None` if the quota has none.
 fn hard(quota: &Quota) -> Option<u64> {
     (quota.hard > 0).then_some(quota.hard)
 }
@@ -180,7 +182,7 @@ fn worker_json(worker: &WorkerView) -> Value {
     })
 }
 
-/// The labels as `key=value`. The same key may occur several times.
+/// Formats labels as `key=value`. A key may occur more than once.
 fn pairs(labels: &[StoredLabel]) -> Vec<String> {
     labels.iter().map(|label| format!("{}={}", text(&label.key), text(&label.value))).collect()
 }
@@ -199,7 +201,8 @@ mod tests {
         assert_eq!(fairness(&[(3.0, 3.0, 1.0)]), None);
         assert_eq!(fairness(&[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), None);
         assert_eq!(fairness(&[(3.0, 9.0, 1.0), (3.0, 9.0, 1.0)]), Some(1.0));
-        // One tenant received three times as much as the other, but the other has no waiting tasks.
+        // One tenant received three times as much as the other, which is fair, because the other tenant has no more
+        // tasks waiting.
         assert_eq!(fairness(&[(9.0, 9.0, 1.0), (3.0, 3.0, 1.0)]), Some(1.0));
         assert_eq!(fairness(&[(9.0, 90.0, 3.0), (3.0, 90.0, 1.0)]), Some(1.0));
         let starved = fairness(&[(9.0, 90.0, 1.0), (0.0, 90.0, 1.0)]).unwrap();

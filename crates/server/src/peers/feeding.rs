@@ -1,4 +1,4 @@
-//! Feeds one mirror with the records that its topic's owner sends.
+//! Copies the records that a topic's owner sends into one mirror, which is this node's copy of the topic.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use dunlin::topic::{Event, LogName, Position, Subscribe};
 use dunlin::{MirrorFeed, MirrorFeedOutcome, MirrorFeedStart};
 use dunlin_client::{Client, Subscriber};
 
-/// Maximum number of events of one feed that are handled before the next feed is served.
+/// After this many events of one feed, the other feeds are served.
 const EVENTS_AT_ONCE_MAX: usize = 1_024;
 
-/// A running feed of a mirror over the connection to the topic's owner.
+/// A running feed: the subscription at the topic's owner whose records go into a mirror.
 pub(super) struct MirrorFeedLink {
     feed: Arc<MirrorFeed>,
     subscriber: Subscriber,
     is_started: bool,
-    /// Whether events remained when the feed was last served.
+    /// Whether the feed had more events when it was last served.
     is_behind: bool,
     frame: Vec<u8>,
-    /// Set while the record in `frame` waits for the subscriber of a private mirror: the record's log, its position,
-    /// and the sequence number before it.
+    /// Set while the record in `frame` has to wait for the subscriber of a private mirror. Contains the record's log,
+    /// its position, and the sequence number of the record before it.
     blocked_record: Option<(Arc<LogName>, Position, u64)>,
 }
 
@@ -43,7 +43,7 @@ impl MirrorFeedLink {
         }
     }
 
-    /// Handles the received events. Returns whether the feed continues.
+    /// Handles the events that have arrived. Returns whether the feed continues.
     pub(super) fn advance(&mut self) -> bool {
         if !self.feed.is_needed() {
             self.feed.ended("the mirror has no subscribers");
@@ -63,7 +63,7 @@ impl MirrorFeedLink {
         }
     }
 
-    /// Handles the events that were received before the connection ended.
+    /// Handles the events that had arrived before the connection ended, and then ends the feed.
     pub(super) fn end(mut self, why: &str) {
         self.is_behind = true;
         while self.is_behind && self.feed.is_needed() && matches!(self.receive_events(), Ok(true)) {}
@@ -78,7 +78,8 @@ impl MirrorFeedLink {
                     self.feed.on_accepted(&after);
                     self.is_started = true;
                 }
-                // If the owner refused the subscription, `refused` returns the reason.
+                // If the owner has refused the subscription, `refused` returns the reason; otherwise, no response has
+                // arrived yet.
                 None => {
                     return self.subscriber.refused().map_or(Ok(true), |refused| Err(refused.to_string()));
                 }

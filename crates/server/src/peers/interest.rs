@@ -1,5 +1,5 @@
-//! Interest queries ask another node whether it has subscribers to a subject. Queries and responses are encoded as
-//! settings.
+//! Defines interest queries, by which a node asks another node whether it has subscribers to a subject. Queries and
+//! responses are encoded like queries for a topic's settings.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use dunlin_client::Client;
 use super::link::NodeLink;
 use super::lock;
 
-/// Prefix of the subject or pattern in a DESCRIBE_SETTINGS message (`docs/protocol.md`).
+/// Prefix before the queried subject or pattern, in the topic name of a DESCRIBE_SETTINGS message (`docs/protocol.md`).
 pub(crate) const INTEREST: &str = "$DUNLIN.interest.";
 
 const SUBSCRIBED: &str = "subscribed";
@@ -17,7 +17,7 @@ const REPLY_INBOX: &str = "reply_inbox";
 const REPLY_INBOX_PATTERN: &str = "reply_inbox.pattern";
 const INBOX_USER: &str = "inbox.user";
 
-/// Encodes a response as names and values of settings.
+/// Encodes the response to an interest query as settings, which are pairs of name and value.
 pub(crate) fn encode_interest(interest: &Interest) -> Vec<(&str, &str)> {
     let mut settings = vec![(SUBSCRIBED, if interest.is_subscribed { "true" } else { "false" })];
     if let Some((name, pattern)) = &interest.inbox {
@@ -36,18 +36,18 @@ fn decode_interest(settings: &[(String, String)]) -> Interest {
     }
 }
 
-/// The interest queries of one connection.
+/// The interest queries to one other node.
 #[derive(Default)]
 pub(super) struct InterestQueries {
-    /// Queries that wait for a connection.
+    /// Queries that wait until there is a connection.
     pub(super) waiting: Vec<InterestQuery>,
-    /// Queries that were sent and have no response yet.
+    /// Queries that were sent and await their responses.
     sent: Vec<Arc<InterestQuery>>,
 }
 
 impl InterestQueries {
-    /// Fails the waiting queries because there is no connection. If the node was never connected, it may be starting,
-    /// and the queries wait until their own deadline.
+    /// Fails the waiting queries, because the node cannot be reached. If there has never been a connection to the node,
+    /// it may be starting, and the queries continue to wait until their deadlines.
     pub(super) fn fail_waiting(&mut self, was_connected: bool) {
         self.waiting.retain(|query| !was_connected && !query.is_over());
     }

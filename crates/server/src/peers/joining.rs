@@ -1,4 +1,4 @@
-//! A membership that a client of this node has in a group at the topic's owner.
+//! Runs a group membership of this node's client at the node that owns the topic.
 
 use std::sync::Arc;
 
@@ -6,21 +6,22 @@ use dunlin::RemoteMembership;
 use dunlin::topic::{LogName, SubscribeError};
 use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 
-/// A running membership at the topic's owner.
+/// A membership that this node has requested at the topic's owner.
 pub(super) struct RemoteJoin {
     membership: Arc<RemoteMembership>,
     member: Member,
-    /// The logs of which records were received.
+    /// The logs from which records have arrived.
     logs: Vec<Arc<LogName>>,
-    /// Whether the owner was asked to stop delivering.
+    /// Whether this node has asked the owner to stop delivering.
     is_ending: bool,
-    /// Whether the last record was delivered. The owner then waits for the positions up to which records were consumed.
+    /// Whether the last record has arrived. The owner still waits for the positions up to which the client consumed
+    /// records.
     is_finished: bool,
 }
 
 impl RemoteJoin {
-    /// Requests the membership at once, before this node sends anything else. If that fails, reports the error to the
-    /// membership and returns `None`.
+    /// Sends the request for the membership at once, before this node sends anything else. If that fails, reports the
+    /// error to the membership and returns `None`.
     pub(super) fn start(client: &Client, membership: Arc<RemoteMembership>) -> Option<RemoteJoin> {
         let request = &membership.options;
         let group = Group { topic: &membership.topic, name: &request.group };
@@ -45,7 +46,7 @@ impl RemoteJoin {
         }
     }
 
-    /// Handles the received records; `None` when the membership is over.
+    /// Handles the records that have arrived. Returns `None` when the membership is over.
     pub(super) fn advance(mut self) -> Option<RemoteJoin> {
         let (is_needed, is_ending) = (self.membership.is_needed(), self.membership.is_ending());
         if !std::mem::replace(&mut self.is_ending, is_ending || !is_needed) && self.is_ending {
@@ -53,8 +54,8 @@ impl RemoteJoin {
         }
         self.report_consumed();
         if !is_needed {
-            // Dropping the member sends UNSUBSCRIBE a second time. The owner then gives the unconsumed records to other
-            // members.
+            // Dropping the member sends a second UNSUBSCRIBE. The owner then gives records that were not consumed to
+            // other members.
             return None;
         }
         if self.is_finished {

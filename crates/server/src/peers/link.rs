@@ -1,4 +1,4 @@
-//! The connection to one other node, and its thread.
+//! Manages the connection to one other node on a thread of its own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,39 +16,41 @@ use super::joining::RemoteJoin;
 use super::presences::Presences;
 use super::{PAUSE, lock};
 
-/// How long the thread waits for the socket before it checks its feeds again.
+/// How long the thread waits for data from the socket before it serves its feeds again.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// How long this node still reads records from a node that has left the cluster.
+/// After a node has left the cluster, this node reads its last records for at most this time.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 const LOST: &str = "the connection was lost";
-/// Maximum number of relays of the connection; above it, idle relays are dropped.
+/// Maximum number of relays on one connection; a relay forwards the batches of one topic. At this number, idle relays
+/// are dropped.
 const RELAYS_MAX: usize = 16_384;
 
-/// The connection to one other node, with its queues of requests.
+/// The connection to one other node, and the requests that wait for it.
 pub(super) struct NodeLink {
     /// The number of the other node.
     to: u64,
     connection: Mutex<Option<LiveConnection>>,
-    /// Feeds that the thread still has to start.
+    /// Feeds that the thread has not started yet.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
-    /// Memberships that the thread still has to start. If there is a connection, they are already requested.
+    /// Memberships that the thread does not handle yet. While there is a connection, each is already requested.
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
-    /// Presences of publishers that the thread still has to announce.
+    /// Presences of publishers that the thread has not announced yet.
     presences: Mutex<Vec<Arc<PublisherPresence>>>,
-    /// Whether the connection is given up. No response is accepted from then on, even if the kernel has received one.
+    /// Whether the connection was given up. After that, no response counts, even one that the kernel has already
+    /// received.
     is_cut: AtomicBool,
-    /// Whether the node is back in the cluster, so that the thread may connect again.
+    /// Whether the other node is back in the cluster, so that the thread may connect again.
     may_reconnect: AtomicBool,
     ended: AtomicBool,
     pause: Mutex<LinkPause>,
     pause_ended: Condvar,
 }
 
-/// The pause of the thread while the other node is not a member of the cluster.
+/// The state of the thread's pause while the other node is not a member of the cluster.
 #[derive(Default)]
 struct LinkPause {
-    /// Whether a request has arrived, or the node is back, since the last attempt to connect began.
+    /// Whether, since the last attempt to connect began, a request has arrived or the other node has come back.
     is_requested: bool,
     is_waiting: bool,
 }
@@ -59,38 +61,38 @@ struct PendingJoins {
     requested: Vec<RemoteJoin>,
 }
 
-/// The key of a relay: a topic, and the producer with its epoch if the batches have one.
+/// The key of a relay: the topic's pattern and, if the batches have a producer, the producer's id and epoch.
 type RelayKey = (Arc<str>, Option<(u64, u32)>);
 
-/// A connection that is established.
+/// An established connection, and the relays on it.
 struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
-    /// The last flight that began before the connection; a flight is a series of batches that are on their way at the
-    /// same time. Earlier batches of that flight may have been sent over the previous connection.
+    /// The last flight that began before this connection. A flight is a series of batches that are in transit at the
+    /// same time. Some batches of such an old flight may have been sent over the previous connection.
     after_flight: u64,
 }
 
-/// The relay that forwards one topic's batches.
+/// Forwards the batches of one topic, or of one producer of the topic.
 struct TopicRelay {
     relay: Relay,
-    /// The placement of the topic when the relay was opened ([`InFlightBatch::placement`]). Batches of a later placement
-    /// need another relay, because the topic may have been deleted and created again.
+    /// The topic's placement when the relay was opened ([`InFlightBatch::placement`]). Batches of a later placement
+    /// need a new relay, because the topic may have been deleted and created again.
     placement: u64,
-    /// The last flight of which a batch was refused; 0 if there is none. The owner also refuses all later batches of
-    /// that flight. Batches of a later flight need another relay.
+    /// The last flight in which a batch was refused; 0 if none was. The owner also refuses all later batches of the
+    /// same flight. Batches of a later flight need a new relay.
     refused_flight: Arc<AtomicU64>,
 }
 
 impl TopicRelay {
-    /// Whether the batch needs another relay, and this one can be closed.
+    /// Whether the batch needs a new relay, and this relay can be closed now.
     fn is_unusable(&self, run: &InFlightBatch) -> bool {
         let refused_flight = self.refused_flight.load(Ordering::Acquire);
         let is_refused = refused_flight != 0 && refused_flight < run.flight;
         (is_refused || self.placement < run.placement) && !self.relay.has_unanswered()
     }
 
-    /// Whether no batch of a recent flight depends on the relay.
+    /// Whether the relay can be dropped, because no batch of a recent flight needs it.
     fn is_idle(&self) -> bool {
         let refused_flight = self.refused_flight.load(Ordering::Acquire);
         let is_recent = refused_flight != 0 && refused_flight + RELAYS_MAX as u64 > last_flight();
@@ -99,7 +101,7 @@ impl TopicRelay {
 }
 
 impl NodeLink {
-    /// Starts the thread, which ends with [`NodeLink::end`].
+    /// Starts the link's thread. Call [`NodeLink::end`] to end the thread.
     pub(super) fn start(
         to: u64,
         lookup: impl Fn() -> Option<(Address, ClientOptions)> + Send + 'static,
@@ -131,13 +133,13 @@ impl NodeLink {
         self.request_connection();
     }
 
-    /// Lets the thread try to connect, if it waits.
+    /// If the thread pauses, lets it try to connect.
     fn request_connection(&self) {
         *lock(&self.pause) = LinkPause { is_requested: true, is_waiting: false };
         self.pause_ended.notify_one();
     }
 
-    /// Waits until there is a request for the node, the node is back in the cluster, or the link ends.
+    /// Waits until there is a request, the other node is back in the cluster, or the link must end.
     fn await_request(&self) {
         let mut pause = lock(&self.pause);
         while !pause.is_requested && !self.ended.load(Ordering::Acquire) {
@@ -146,8 +148,8 @@ impl NodeLink {
         }
     }
 
-    /// Gives up the connection: requests without a response are reported as lost at once. Feeds continue to read until
-    /// the thread connects again.
+    /// Gives up the connection. All requests without a response are reported as lost at once. Feeds continue to read
+    /// from the connection until the thread may connect again.
     pub(super) fn disconnect(&self) {
         self.may_reconnect.store(false, Ordering::Release);
         self.is_cut.store(true, Ordering::Release);
@@ -156,7 +158,7 @@ impl NodeLink {
         lock(&self.queries).fail_waiting(true);
     }
 
-    /// Allows the thread to connect again, because the node is back in the cluster.
+    /// Lets the thread connect again, because the other node is back in the cluster.
     pub(super) fn allow_reconnect(&self) {
         self.may_reconnect.store(true, Ordering::Release);
         self.request_connection();
@@ -172,8 +174,8 @@ impl NodeLink {
         self.request_connection();
     }
 
-    /// Requests a membership at once if there is a connection, and otherwise when there is one. The owner then adds the
-    /// member before it appends any batch that this node forwards after the request.
+    /// Requests a membership now if there is a connection, and otherwise as soon as there is one. The owner adds the
+    /// member before it appends any batch that this node forwards later.
     pub(super) fn join(&self, membership: Arc<RemoteMembership>) {
         let connection = lock(&self.connection);
         match connection.as_ref() {
@@ -188,7 +190,7 @@ impl NodeLink {
         }
     }
 
-    /// Sends a query at once, or as soon as there is a connection.
+    /// Sends the query now if there is a connection, and otherwise as soon as there is one.
     pub(super) fn query_interest(&self, query: InterestQuery) {
         let connection = lock(&self.connection);
         match connection.as_ref() {
@@ -200,7 +202,8 @@ impl NodeLink {
         }
     }
 
-    /// Sends a batch at once, behind earlier batches.
+    /// Sends a batch at once, after all earlier batches. If there is no connection, returns the batch to its publisher
+    /// instead.
     pub(super) fn forward_batch(&self, run: InFlightBatch) {
         let after = match run.last_acknowledged() {
             Ok(after) => after,
@@ -226,7 +229,7 @@ impl NodeLink {
             return run.not_appended("records of an earlier placement have no response yet");
         }
         if opened > run.placement {
-            // The batch belongs to a deleted topic, and the relay to the next topic of its name.
+            // The topic of this batch was deleted. The relay belongs to a newer topic with the same name.
             drop(connection);
             return run.complete(Err(PublishError::Closed));
         }
@@ -272,8 +275,8 @@ impl NodeLink {
     fn run(&self, lookup: &impl Fn() -> Option<(Address, ClientOptions)>) {
         let mut was_connected = false;
         while !self.ended.load(Ordering::Acquire) {
-            // Clears the flag before the connection opens. If the node leaves the cluster in the meantime, the flag is
-            // set again, and the new connection is given up.
+            // The flag is cleared before the connection opens. If the node then leaves the cluster, the flag is set
+            // again, and the new connection is given up.
             self.is_cut.store(false, Ordering::Release);
             lock(&self.pause).is_requested = false;
             let found = lookup();
@@ -313,7 +316,7 @@ impl NodeLink {
                     let error = SubscribeError::Connection(why);
                     waiting.iter().for_each(|membership| membership.ended(&error));
                     thread::sleep(PAUSE);
-                    // Queries that still wait have a deadline, so these attempts end.
+                    // While queries wait, the thread keeps trying to connect. The queries have deadlines, so this ends.
                     let has_queries = !lock(&self.queries).waiting.is_empty();
                     if !is_member && !has_queries {
                         self.await_request();
@@ -323,7 +326,8 @@ impl NodeLink {
         }
     }
 
-    /// Handles requests until the connection ends or is given up. Removes the connection before it ends the requests.
+    /// Handles requests until the connection ends or is given up. Then makes the connection unavailable to other
+    /// threads, and ends the requests.
     fn serve(&self, client: &Client) {
         let (mut feeds, mut joins): (Vec<MirrorFeedLink>, Vec<RemoteJoin>) = Default::default();
         let mut presences = Presences::default();
@@ -337,11 +341,11 @@ impl NodeLink {
             lock(&self.queries).remove_finished();
             presences.advance(client, std::mem::take(&mut *lock(&self.presences)));
         }
-        // Takes the connection from other threads first. A membership that they requested over this client afterwards
-        // would not be ended here, and would let the client connect again. The other node would then close the
-        // connection that replaces this one.
+        // The connection is first made unavailable to other threads. Otherwise, another thread could still request a
+        // membership over this client. This membership would not be ended here, and would make the client connect
+        // again. The other node would then close the newer connection.
         let connection = lock(&self.connection).take();
-        // Dropping the relays reports requests without a response as lost.
+        // Dropping the relays reports the requests without a response as lost.
         drop(connection);
         presences.end();
         joins.append(&mut lock(&self.joins).requested);
@@ -350,8 +354,8 @@ impl NodeLink {
         feeds.into_iter().for_each(|feed| feed.end(LOST));
     }
 
-    /// Continues to read after the node has left the cluster: a stopping node sends the last records of its
-    /// durable topics before it closes the connection.
+    /// Reads the feeds' last records after the other node has left the cluster: a stopping node still sends the last
+    /// records of its durable topics before it closes the connection.
     fn drain_feeds(&self, client: &Client, feeds: &mut Vec<MirrorFeedLink>) {
         let began = Instant::now();
         while client.is_up()
@@ -396,7 +400,7 @@ mod tests {
             if is_first.swap(false, Ordering::Relaxed) {
                 link.disconnect();
             }
-            // The send fails if the test has ended.
+            // Sending fails if the test has already ended.
             let _ = sender.send(());
             Some((url.parse().unwrap(), ClientOptions::default()))
         });
@@ -430,7 +434,7 @@ mod tests {
         let is_member = Arc::new(AtomicBool::new(false));
         let thread_is_member = Arc::clone(&is_member);
         let link = NodeLink::start(2, move || {
-            // The send fails if the test has ended.
+            // Sending fails if the test has already ended.
             let _ = sender.send(());
             let is_member = thread_is_member.load(Ordering::Acquire);
             is_member.then(|| (url.parse().unwrap(), ClientOptions::default()))

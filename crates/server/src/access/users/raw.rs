@@ -1,4 +1,4 @@
-//! The users file as written, before validation.
+//! Defines the content of a users file as it is parsed from TOML, before it is validated.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use toml::Spanned;
 
 type Texts = Vec<Spanned<String>>;
 
-/// The content of a users file before its validation.
+/// The content of a users file before it is validated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawFile {
@@ -17,7 +17,7 @@ pub(super) struct RawFile {
     pub(super) users: BTreeMap<Spanned<String>, RawUser>,
 }
 
-/// A tenant of a users file before its validation.
+/// A tenant in a users file before it is validated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTenant {
@@ -27,7 +27,7 @@ pub(super) struct RawTenant {
     pub(super) limits: Option<RawTenantLimits>,
 }
 
-/// A tenant's limits in a users file before their validation.
+/// A tenant's limits in a users file before they are validated.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawTenantLimits {
@@ -39,7 +39,7 @@ pub(super) struct RawTenantLimits {
     pub(super) memory_bytes: Option<Spanned<u64>>,
 }
 
-/// A user of a users file before its validation.
+/// A user in a users file before it is validated.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawUser {
@@ -84,7 +84,7 @@ pub(super) struct RawUser {
     pub(super) limits: Option<RawUserLimits>,
 }
 
-/// A user's limits in a users file before their validation.
+/// A user's limits in a users file before they are validated.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawUserLimits {

@@ -42,8 +42,7 @@ fn truncated_users_file_is_refused() {
         let error = UserDirectory::parse(&text[..end], "u.toml").unwrap_err();
         assert!(error.why.contains("cut off"), "{end} bytes: {error}");
     }
-    // The parser accepts a user who was added by hand behind the last line, and a handwritten file without the last
-    // line.
+    // The parser accepts a user after the last line, and a file that has neither the first nor the last line.
     let added = UserDirectory::parse(&format!("{text}[users.cid]\n"), "u.toml").unwrap();
     assert!(added.by_name.contains_key("cid"));
     assert_eq!(UserDirectory::parse(&file(), "u.toml").unwrap().by_name.len(), 1);

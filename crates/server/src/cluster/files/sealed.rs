@@ -1,11 +1,11 @@
-//! The checksum of a JSON file. It is the file's last entry, `"checksum": "CRC"`, and has the CRC-32C of all bytes
-//! before this entry.
+//! Adds a checksum to JSON files and checks it. The file's last entry is `"checksum": "CRC"`, with the CRC-32C of all
+//! bytes before this entry.
 
 use crc_fast::{CrcAlgorithm, checksum};
 
 const ENTRY: &str = "\"checksum\": \"";
 
-/// Adds the checksum to an object that `serde_json` pretty-printed.
+/// Appends the checksum to the text of an object that `serde_json` pretty-printed.
 pub(super) fn seal(text: &str) -> String {
     let entries = text.strip_suffix("\n}").unwrap_or(text);
     let before = format!("{entries},\n  ");
@@ -13,7 +13,7 @@ pub(super) fn seal(text: &str) -> String {
     format!("{before}{ENTRY}{crc}\"\n}}")
 }
 
-/// Checks the text's checksum; returns whether it has one, and an error if the checksum is wrong.
+/// Checks the text's checksum. Returns whether the text has a checksum; fails if the checksum is wrong.
 pub(super) fn check(text: &str) -> Result<bool, String> {
     let Some(at) = text.rfind(ENTRY) else { return Ok(false) };
     let (before, entry) = text.split_at(at);
