@@ -1,4 +1,4 @@
-//! The protocols that a node serves.
+//! Defines the protocols that a node serves.
 
 /// A protocol that a node serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -6,22 +6,22 @@
 pub enum Protocol {
     /// Dunlin's own protocol.
     Tcp,
-    /// The NATS client protocol.
+    /// The protocol of NATS clients.
     Nats,
-    /// HTTP/1.1, with event streams.
+    /// HTTP/1.1, including event streams.
     Http,
     /// gRPC over HTTP/2.
     Grpc,
-    /// WebSocket, at the addresses of HTTP.
+    /// WebSocket, which is served at the same addresses as HTTP.
     Ws,
 }
 
 impl Protocol {
-    /// Every protocol.
+    /// All protocols.
     pub const ALL: [Protocol; 5] =
         [Protocol::Tcp, Protocol::Nats, Protocol::Http, Protocol::Grpc, Protocol::Ws];
 
-    /// The protocol's name in the `READY` line and in metrics.
+    /// The name of the protocol in the `READY` line, in reports and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",
@@ -32,7 +32,7 @@ impl Protocol {
         }
     }
 
-    /// The scheme of the protocol's URLs without TLS.
+    /// The scheme of URLs with this protocol, without TLS.
     pub fn scheme(self) -> &'static str {
         match self {
             Protocol::Tcp => "dunlin",
@@ -42,7 +42,7 @@ impl Protocol {
         }
     }
 
-    /// The scheme of the protocol's URLs with TLS.
+    /// The scheme of URLs with this protocol, with TLS.
     pub fn tls_scheme(self) -> &'static str {
         match self {
             Protocol::Tcp | Protocol::Nats => "tls",

@@ -1,22 +1,22 @@
-//! The state topics to which a connection has published by single requests. The connection counts as a publisher of
-//! each until it closes.
+//! Remembers to which state topics a connection has published with single requests. Until the connection closes, it
+//! counts as a publisher of each of these topics.
 //!
-//! Limit: [`TOPICS_MAX`] topics for each connection; above it, the oldest topic is dropped.
+//! Limit: [`TOPICS_MAX`] topics for each connection; the oldest is forgotten first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::topic::{PublisherRegistration, Topic};
 
-/// Maximum number of topics that are remembered for one connection.
+/// Maximum number of topics that are remembered for a connection.
 const TOPICS_MAX: usize = 256;
 
-/// The state topics to which one connection has published.
+/// The state topics to which one connection has published with single requests.
 #[derive(Debug, Default)]
 pub(crate) struct PublishedTopics(Mutex<VecDeque<PublisherRegistration>>);
 
 impl PublishedTopics {
-    /// Stores that the connection has published to the topic.
+    /// Remembers that the connection has published to the topic. Does nothing if the topic has no state.
     pub(crate) fn add(&self, topic: &Arc<Topic>) {
         if topic.config().reducer.is_none() {
             return;

@@ -1,6 +1,7 @@
-//! Reads files again while the node runs: on request ([`Server::reload`]) and when they change.
+//! Reads settings from their files again while the node runs: on request ([`Server::reload`]), and after the files have
+//! changed.
 //!
-//! An invalid file changes nothing, and the log reports the error once for each change.
+//! If a file is invalid, its setting does not change, and the log reports the error once for each change of the file.
 //!
 //! [`Server::reload`]: crate::Server::reload
 
@@ -11,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Interval of the checks for changed files.
+/// Pause between two checks whether files have changed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A setting that a running node reads from files again.
+/// A setting that a running node can read from its files again.
 pub(crate) trait Reload: Debug + Send + Sync {
     /// The setting's name in log messages.
     fn name(&self) -> &'static str;
@@ -22,11 +23,11 @@ pub(crate) trait Reload: Debug + Send + Sync {
     /// The files from which the setting is read.
     fn files(&self) -> Vec<PathBuf>;
 
-    /// Reads the files again. After an error, the previous content remains in use.
+    /// Reads the files and applies the setting. If that fails, the previous setting remains in use.
     fn reload(&self) -> Result<(), String>;
 }
 
-/// All settings that a running node reads from files again.
+/// All settings that a running node can read from their files again.
 #[derive(Debug, Default)]
 pub(crate) struct Reloads(Mutex<Vec<Entry>>);
 
@@ -36,7 +37,8 @@ struct Entry {
     stamps: Vec<Option<FileStamp>>,
 }
 
-/// A file's inode, size, and modification time in seconds and nanoseconds.
+/// The properties by which a change of a file is noticed: inode, size, and the modification time in seconds and
+/// nanoseconds.
 type FileStamp = (u64, u64, i64, i64);
 
 impl Reloads {
@@ -49,12 +51,12 @@ impl Reloads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Reads all settings again; returns whether all were valid.
+    /// Reads all settings again. Returns whether all files were valid.
     pub(crate) fn reload_all(&self) -> bool {
         self.reload(|_| true)
     }
 
-    /// Reads again the settings whose files have changed.
+    /// Reads those settings again whose files have changed since the last check.
     fn reload_changed(&self) {
         self.reload(|entry| file_stamps(&*entry.setting) != entry.stamps);
     }
@@ -63,7 +65,8 @@ impl Reloads {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all_valid = true;
         for entry in entries.iter_mut().filter(|entry| needs_reload(entry)) {
-            // Takes the stamps before reading, so that a change during the read causes another read.
+            // The stamps are taken before the files are read. If a file changes during the read, the next check
+            // therefore reads it again.
             entry.stamps = file_stamps(&*entry.setting);
             let name = entry.setting.name();
             match entry.setting.reload() {
@@ -87,12 +90,12 @@ fn file_stamp(path: &Path) -> Option<FileStamp> {
     Some((file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
 }
 
-/// Checks the files periodically until the task is aborted.
+/// Checks periodically for changed files, until the task is aborted.
 pub(crate) async fn watch(reloads: Arc<Reloads>) {
     while !reloads.is_empty() {
         tokio::time::sleep(CHECK_INTERVAL).await;
         let reloads = Arc::clone(&reloads);
-        // Runs on another thread, because a slow disk must not delay sessions.
+        // The check runs on another thread, because a slow disk must not delay sessions.
         let _ = tokio::task::spawn_blocking(move || reloads.reload_changed()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Reserves a TCP address for a server that is not running.
+//! Reserves a TCP address for a server that will listen at the address later.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,22 +7,22 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 use socket2::{Domain, Socket, Type};
 
-/// A TCP address that the system assigns to no other program while this value exists.
+/// Reserves a TCP address: while this value exists, the system gives the address to no other program.
 ///
-/// The value holds a socket that is bound to the address and never listens. The system then gives the port neither to a
-/// listener on any free port nor to an outgoing connection. A server that sets `SO_REUSEADDR`, as Dunlin's servers do,
-/// can still listen at the address, even repeatedly.
+/// The value holds a socket that is bound to the address, but never listens. The system therefore does not choose this
+/// port when a program asks for any free port, nor for an outgoing connection. A server that sets `SO_REUSEADDR`, as
+/// Dunlin's servers do, can still listen at the address, even repeatedly.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,
     _socket: Socket,
-    /// Prevents a second reservation of the same address. Two sockets with `SO_REUSEADDR` could be bound to one
+    /// Makes a second reservation of the same address fail. Two sockets with `SO_REUSEADDR` could have the same
     /// address, but two abstract Unix sockets cannot have the same name.
     _lock: UnixDatagram,
 }
 
 impl ReservedAddress {
-    /// Reserves `address`; with port 0, the system chooses a port.
+    /// Reserves `address`. If its port is 0, the system chooses a free port.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] if a program listens at the address or has reserved it.
@@ -35,7 +35,7 @@ impl ReservedAddress {
         Ok(ReservedAddress { address, _socket: socket, _lock: UnixDatagram::bind_addr(&name)? })
     }
 
-    /// The address, with its actual port.
+    /// The reserved address, with the port that was actually chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

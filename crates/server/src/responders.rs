@@ -1,12 +1,12 @@
-//! Runs the node's responders on the threads of the listeners.
+//! Runs the node's responders, which answer requests, on the threads of the listeners.
 
 use std::sync::Arc;
 
 use dunlin::{ResponderExecutor, ResponderTask};
 use tokio::runtime::Handle;
 
-/// Runs responders: a request that arrives on a listener's thread is answered on this thread, any other request on the
-/// thread `first`.
+/// Runs responders. A request that was received on a listener's thread is answered on this thread, and any other
+/// request on the thread `first`.
 #[derive(Debug)]
 pub(crate) struct ListenerRunner {
     pub(crate) first: Handle,

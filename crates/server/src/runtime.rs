@@ -1,4 +1,4 @@
-//! A thread with a current-thread runtime, on which sessions run.
+//! A thread with a single-threaded async runtime, on which sessions run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,24 +12,24 @@ use crate::error::StartError;
 use crate::session::pace::wake_paused;
 use crate::watchdog::Pulse;
 
-/// Number of tasks that a spinning thread runs between two polls of all its sockets. A poll costs a system call, and
-/// busy sessions poll their own sockets.
+/// A spinning thread polls all its sockets after each this many tasks. A poll costs a system call, and busy sessions
+/// poll their own sockets anyway.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// Number of tasks that any other thread runs between two polls of all its sockets. With the runtime's default of 61
-/// tasks, one client that flooded the node delayed the other sockets by 20 ms.
+/// Any other thread polls all its sockets after each this many tasks. With the runtime's default of 61, a single client
+/// that flooded the node delayed the other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 
-/// Interval, in tasks, at which a thread runs a task that another thread woke. With the runtime's default of 31,
-/// sessions of one thread that wake each other would starve such tasks.
+/// After this many tasks, a thread runs a task that was woken from another thread. With the runtime's default of 31,
+/// such tasks would starve while sessions of the same thread wake each other.
 const GLOBAL_QUEUE_INTERVAL: u32 = 2;
 
-/// How long dropping a [`Runtime`] waits for its thread to end.
+/// How long dropping a [`Runtime`] waits until its thread has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// Pause between two checks of whether the thread has ended.
+/// Pause between two checks whether the thread has ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A running thread with its async runtime. Dropping this ends the thread.
+/// A running thread with its async runtime. Dropping the value ends the thread.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     core: Core,
@@ -38,15 +38,15 @@ pub(crate) struct Runtime {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A handle with which sessions are started on a thread. The handle does not keep the thread running.
+/// A handle with which sessions are started on a thread. The thread can end while handles exist.
 #[derive(Debug, Clone)]
 pub(crate) struct Core {
     pub(crate) handle: Handle,
-    /// Number of sessions on the thread.
+    /// Number of sessions that run on the thread.
     load: Arc<AtomicUsize>,
 }
 
-/// Counts one session on a thread until it is dropped.
+/// Counts one session on a thread. Dropping the value ends the count.
 #[derive(Debug)]
 pub(crate) struct SessionSlot(Arc<AtomicUsize>);
 
@@ -74,7 +74,7 @@ impl Runtime {
                 tokio::spawn(wake_paused());
                 stopped.notified().await;
             });
-            // Does not wait for blocking tasks that still run.
+            // Blocking tasks may still run, and are not waited for.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name(name.clone()).spawn(run).map_err(failed)?;
@@ -102,7 +102,7 @@ impl Core {
     }
 }
 
-/// A task that is always ready, so that the runtime never parks.
+/// Is always ready, so that the runtime never sleeps.
 async fn spin_forever() {
     loop {
         tokio::task::yield_now().await;
@@ -110,7 +110,8 @@ async fn spin_forever() {
 }
 
 impl Drop for Runtime {
-    /// Waits up to [`END_TIMEOUT`] for the thread, and drops its remaining sessions. A stalled thread is left running.
+    /// Waits up to [`END_TIMEOUT`] until the thread has ended; its remaining sessions are dropped. A thread that does
+    /// not end in time is left running.
     fn drop(&mut self) {
         self.stop.notify_one();
         let Some(thread) = self.thread.take() else { return };
@@ -119,7 +120,7 @@ impl Drop for Runtime {
             thread::sleep(CHECK_INTERVAL);
         }
         if thread.is_finished() {
-            // If the thread has panicked, it has already reported the panic.
+            // If the thread has panicked, the panic was reported when it happened.
             let _ = thread.join();
         } else {
             tracing::error!("thread {:?} has not ended within {END_TIMEOUT:?}", thread.thread().name());

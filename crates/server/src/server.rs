@@ -33,38 +33,39 @@ use crate::tls::TlsIdentity;
 use crate::watchdog::{self, Watchdog};
 use crate::workers::Workers;
 
-/// Interval of the checks whether all sessions have ended.
+/// Pause between two checks whether all sessions have ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
-/// How long a stopping server waits for responses to accepted commands.
+/// How long a stopping server waits until all accepted commands have their responses.
 const RESPONSES_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The listeners of a node. Dropping this closes the listeners at once; [`Server::stop`] first ends the sessions
-/// gracefully.
+/// The running listeners of a node. Dropping the value closes the listeners and sessions at once. [`Server::stop`] lets
+/// the sessions send their pending output first.
 pub struct Server {
     shared: Arc<SharedServer>,
     addresses: Vec<(Protocol, SocketAddr)>,
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
-    /// The watchdog. This field precedes the threads, so that the watchdog is dropped first. Otherwise, the watchdog
-    /// would report the end of a thread as a stall.
+    /// The watchdog. It must be dropped before the threads, and therefore precedes them in this struct. Otherwise, it
+    /// would report their end as a stall.
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,
-    /// The thread that serves the other nodes of the cluster. A listener's thread may wait for another node, so the
-    /// requests of that node must be served on a different thread.
+    /// The thread that serves the other nodes of the cluster. It is not a listener's thread: a listener's thread may
+    /// wait for another node, which may at the same time wait for this node.
     node_runtime: OnceLock<Runtime>,
 }
 
 impl Server {
-    /// Starts the listeners of `node`.
+    /// Opens the listeners of `config` and serves `node` at them.
     pub fn start(node: Node, config: ServerConfig) -> Result<Server, StartError> {
         let listeners = listen(&config)?;
         node.wait_for_epoch();
         Server::with_listeners(listeners, node, config, None)
     }
 
-    /// Starts the listeners of `node` at the sockets of `opening`.
+    /// Like [`Server::start`], but takes over the sockets of `opening`, which served clients while the node was
+    /// starting.
     pub fn open(node: Node, config: ServerConfig, opening: StartupListeners) -> Result<Server, StartError> {
         node.wait_for_epoch();
         Server::with_listeners(opening.into_listeners(), node, config, None)
@@ -92,7 +93,7 @@ impl Server {
             .collect();
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = match config.threads {
-            // Leaves half of the cores to clients on this machine.
+            // With `spin`, half of the cores are left to clients on this machine.
             0 if config.spin => (cores / 2).max(1),
             0 => cores,
             threads => threads,
@@ -136,8 +137,9 @@ impl Server {
         Ok(Server { shared, addresses, tcp, unix, tasks, _runner, _runtimes, node_runtime, watchdog })
     }
 
-    /// Makes this server a member of `cluster`: it publishes the listeners' addresses, serves the other nodes over the
-    /// cluster's port, and owns a share of the topics. From then on, the node is ready when the cluster is ready.
+    /// Makes this server part of `cluster`. The server publishes its listeners' addresses, serves the other nodes at
+    /// the cluster's port, and takes over its share of the topics. From now on, the node is ready only if the cluster
+    /// is ready.
     pub fn join_cluster(&self, cluster: &Cluster) -> Result<(), StartError> {
         let runtime = Runtime::start("dunlin-nodes".to_owned(), false)?;
         let runtime = self.node_runtime.get_or_init(|| runtime);
@@ -145,7 +147,8 @@ impl Server {
         self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
         let listeners = self.addresses.iter().map(|(protocol, at)| match at.ip().is_unspecified() {
-            // A listener on all interfaces is advertised under the host at which other nodes reach this node.
+            // If a listener listens on all interfaces, its published address has the host at which other nodes reach
+            // this node.
             true => (protocol.name().to_owned(), format!("{host}:{}", at.port())),
             false => (protocol.name().to_owned(), at.to_string()),
         });
@@ -173,17 +176,17 @@ impl Server {
         Ok(())
     }
 
-    /// Adds `workers` to the node's report about itself.
+    /// Adds a view of `workers` to the node's report `work`.
     pub fn show_workers(&self, workers: &Workers) {
         self.shared.node_report.set_workers(workers.view());
     }
 
-    /// The TCP addresses of every protocol, with their actual ports.
+    /// The TCP addresses of all protocols, with the ports that were actually chosen.
     pub fn addresses(&self) -> &[(Protocol, SocketAddr)] {
         &self.addresses
     }
 
-    /// The dashboard's URL; `None` without an HTTP listener, or if the dashboard was not built in.
+    /// The URL of the dashboard; `None` if there is no HTTP listener, or if this build does not contain the dashboard.
     pub fn dashboard(&self) -> Option<String> {
         let (_, mut address) = *self.addresses.iter().find(|(protocol, _)| *protocol == Protocol::Http)?;
         match address.ip() {
@@ -195,41 +198,42 @@ impl Server {
         has_page().then(|| format!("{scheme}://{address}/"))
     }
 
-    /// The TCP addresses of Dunlin's own protocol, with their actual ports.
+    /// The TCP addresses at which Dunlin's own protocol is served, with the ports that were actually chosen.
     pub fn tcp_addresses(&self) -> &[SocketAddr] {
         &self.tcp
     }
 
-    /// The Unix sockets of Dunlin's own protocol.
+    /// The paths of the Unix sockets at which Dunlin's own protocol is served.
     pub fn unix_paths(&self) -> impl Iterator<Item = &Path> {
         self.unix.iter().map(PathBuf::as_path)
     }
 
-    /// Reads the users file again, and also applies it to clients that are already connected. An invalid file changes
-    /// nothing. The server also does this within about two seconds after the file has changed.
+    /// Reads the users file again and applies it, also to clients that are already connected. If the file is invalid,
+    /// the present users remain. The server does the same by itself about two seconds after the file has changed.
     pub fn reload_users(&self) -> Result<(), UsersError> {
         self.shared.reload_users()
     }
 
-    /// The number of open sessions.
+    /// The number of sessions that are open now.
     pub fn sessions(&self) -> usize {
         self.shared.session_count()
     }
 
-    /// Whether clients must use TLS. Unix sockets never do.
+    /// Whether clients must use TLS at TCP addresses. Unix sockets never use TLS.
     pub fn has_tls(&self) -> bool {
         self.shared.tls.is_some()
     }
 
-    /// Reads the certificates and the users file again. Returns whether all of them are valid. An invalid file changes
-    /// nothing, and the log has the reason. The server also does this within about two seconds after a file has
-    /// changed.
+    /// Reads the certificates and the users file again, and returns whether all are valid. If a file is invalid, the
+    /// present setting remains, and the log states the reason. The server does the same by itself about two seconds
+    /// after a file has changed.
     pub fn reload(&self) -> bool {
         self.shared.reloads.reload_all()
     }
 
-    /// Stops the server: it accepts no more connections and ends every session. It waits up to `stop_ms_max`
-    /// milliseconds until clients have read the pending output, and up to 10 s for responses to accepted commands.
+    /// Stops the server: it accepts no more connections, and ends all sessions. Waits up to `stop_ms_max` milliseconds
+    /// until clients have read their pending output. If responses to accepted commands are pending, waits up to 10 s
+    /// for them.
     pub fn stop(self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.stop();
@@ -245,8 +249,8 @@ impl Server {
             }
         };
         wait_for(&|| self.shared.client_count());
-        // All clients have left, so no more records are published here. Subscribers at other nodes receive the
-        // remaining records before the connections to those nodes end.
+        // All clients have disconnected, so this node receives no more records. The connections to other nodes stay
+        // open until the mirrors there have received the last records.
         let began = Instant::now();
         while began.elapsed() < stop_max && self.shared.node.has_lagging_mirrors() {
             thread::sleep(CHECK_INTERVAL);
@@ -260,7 +264,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         for path in &self.unix {
-            // The socket file may be gone already.
+            // Removing fails if the socket file no longer exists.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -294,7 +298,8 @@ pub(crate) fn listen(config: &ServerConfig) -> Result<Vec<Listener>, StartError>
     Ok(listeners)
 }
 
-/// Raises the process's limit of open files to the system's maximum. Many systems start with 1,024.
+/// Raises the process's limit of open files to the highest permitted value. On many systems, processes start with a
+/// limit of 1,024.
 fn raise_file_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
@@ -305,7 +310,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Logs a warning if the process may open too few files for the configured number of connections.
+/// Logs a warning if the limit of open files is too low for the configured number of connections.
 fn check_file_limit(limits: &ServerLimits) {
     let files_max = rustix::process::getrlimit(Resource::Nofile).current;
     if let Some(files_max) = files_max.filter(|files_max| *files_max < limits.reserved_files()) {

@@ -1,5 +1,5 @@
-//! Parts that the sessions of all protocols share: a thread's buffers and write pacing, busy polling, and charged
-//! output.
+//! The parts that sessions of all protocols have in common: a thread's buffers and write pacing, busy polling, and
+//! output that is charged to a memory budget.
 
 pub(crate) mod outbound;
 pub(crate) mod pace;
@@ -11,7 +11,7 @@ pub(crate) mod timer;
 #[derive(Debug)]
 pub(crate) struct ConnectionLost;
 
-/// Whether a round of a session read, wrote or handled anything.
+/// The result of a session's round: whether it read, wrote or handled anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoundProgress {
     Some,

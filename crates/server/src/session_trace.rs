@@ -1,8 +1,9 @@
-//! Traces of a session for operators: its client, its listener, the number of records sent to it, and why it ended.
+//! Records for operators what happened in a session: its client, its listener, how many records were sent, and why the
+//! session ended.
 //!
-//! The tracing span ends with the session. A client that was disconnected or refused is added to
-//! [`Departures`](crate::departures::Departures). No code here runs for each record, because sessions count records
-//! once per write.
+//! These data are in a tracing span, which ends with the session. If the client was refused or disconnected, it also
+//! gets an entry in [`Departures`](crate::departures::Departures). No code here runs for each single record, because a
+//! session counts records once for each write.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::shared::SharedServer;
 use crate::spans;
 use crate::stream::Stream;
 
-/// The tracing span of one session, and the data for its entry in [`Departures`](crate::departures::Departures).
+/// The tracing span of a session, and the data for a possible entry in [`Departures`](crate::departures::Departures).
 #[derive(Debug)]
 pub(crate) struct SessionTrace {
     shared: Arc<SharedServer>,
@@ -25,7 +26,7 @@ pub(crate) struct SessionTrace {
     peer: Option<SocketAddr>,
     name: Box<str>,
     records: u64,
-    /// Why the session ended; `None` until that is known.
+    /// Why the session ended; `None` while the session has no reason to end.
     why: Option<Box<str>>,
     span: Span,
 }
@@ -43,18 +44,19 @@ impl SessionTrace {
         SessionTrace { shared, protocol, peer, name: Box::default(), records: 0, why: None, span }
     }
 
-    /// Sets the name by which the client identifies itself.
+    /// Sets the name that the client has stated for itself.
     pub(crate) fn set_client_name(&mut self, name: &str) {
         self.name = name.into();
         self.span.record("dunlin.client.name", name);
     }
 
-    /// Counts `records` more records as sent to the client.
+    /// Adds `records` to the number of records sent to the client.
     pub(crate) fn sent(&mut self, records: u64) {
         self.records += records;
     }
 
-    /// Stores that the node disconnects the client, after sending the reason.
+    /// Records that the node disconnects the client, and why. `lag` is the number of records that the client still had
+    /// to read.
     pub(crate) fn cut_off(&mut self, why: &str, lag: u64) {
         if self.why.is_none() {
             self.note(DepartureKind::CutOff, why, lag);
@@ -62,7 +64,7 @@ impl SessionTrace {
         }
     }
 
-    /// Stores that the node refuses the connection.
+    /// Records that the node refuses the client's connection, and why.
     pub(crate) fn connection_refused(&mut self, why: &str) {
         if self.why.is_none() {
             self.note(DepartureKind::Refused, why, 0);
@@ -70,15 +72,16 @@ impl SessionTrace {
         }
     }
 
-    /// Stores that the session ends because the node stops.
+    /// Records that the session ends because the node stops.
     pub(crate) fn node_is_stopping(&mut self) {
         self.why.get_or_insert_with(|| ErrorCode::ShuttingDown.to_string().into());
     }
 
-    /// Adds a refused or ended subscription to the recent departures; the connection continues.
+    /// Records in [`Departures`](crate::departures::Departures) that a subscription was refused or ended. The session
+    /// goes on.
     pub(crate) fn subscription_ended(&self, refused: &Refused, lag: u64) {
         let fate = match refused.code {
-            // Leaves out ends that the client requested, and ordinary ends of topics.
+            // If the client ended its subscription, or the topic or the node ended, this is no departure.
             ErrorCode::Ended | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,
@@ -86,8 +89,8 @@ impl SessionTrace {
         self.note(fate, &describe_refusal(refused), lag);
     }
 
-    /// Adds a refused subscription to the recent departures. `why` is the reason in the words of the listener's
-    /// protocol.
+    /// Records in [`Departures`](crate::departures::Departures) that a subscription was refused. `why` is worded as the
+    /// listener's protocol reports it.
     pub(crate) fn subscription_refused(&self, why: &str) {
         self.note(DepartureKind::Refused, why, 0);
     }

@@ -1,4 +1,4 @@
-//! State that all sessions of a server share.
+//! Defines the state that all listeners and sessions of a server share.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,31 +28,31 @@ use crate::runtime::Core;
 use crate::tls::{HandshakePermits, TlsIdentity};
 use crate::traffic::Traffic;
 
-/// Token with which a waiter is notified that the server stops.
+/// Token of the notification that the server stops.
 pub(crate) const STOP: u32 = u32::MAX - 1;
-/// Token with which a waiter is notified that the users file has changed.
+/// Token of the notification that the users file has changed.
 pub(crate) const USERS: u32 = u32::MAX - 4;
-/// Token with which a waiter is notified that the client's login has a result.
+/// Token of the notification that the client's login has a result.
 pub(crate) const LOGIN: u32 = u32::MAX - 5;
-/// Token with which a waiter is notified that the addresses of the cluster's NATS listeners have changed.
+/// Token of the notification that the addresses of the cluster's NATS listeners have changed.
 pub(crate) const NODES: u32 = u32::MAX - 9;
 
 /// The state that all listeners and sessions of a server share.
 #[derive(Debug)]
 pub(crate) struct SharedServer {
     pub(crate) node: Node,
-    /// The budget for connections before their login, and for request heads.
+    /// The login share: the memory budget for connections before their login, and for request heads.
     pub(crate) login_budget: Arc<MemoryBudget>,
     pub(crate) limits: ServerLimits,
-    /// Whether the threads of the listeners never park.
+    /// Whether the listeners' threads poll all the time instead of sleeping.
     pub(crate) spin: bool,
-    /// Users and permissions; without them, every client has all permissions.
+    /// The users and their permissions; `None` if every client has all permissions.
     pub(crate) access: Option<Arc<Access>>,
-    /// Origins whose web pages may use HTTP.
+    /// The configured origins whose web pages may send HTTP requests to this node.
     pub(crate) origins: Vec<String>,
-    /// The file served at `/report`.
+    /// Path of the file that is served at `/report`.
     pub(crate) report: Option<std::path::PathBuf>,
-    /// The certificate, if clients must use TLS.
+    /// The TLS certificate; `None` if the listeners do not use TLS.
     pub(crate) tls: Option<Arc<TlsIdentity>>,
     pub(crate) reloads: Arc<Reloads>,
     pub(crate) traffic: Arc<Traffic>,
@@ -63,27 +63,28 @@ pub(crate) struct SharedServer {
     pub(crate) departures: Departures,
     pub(crate) housekeeping: Housekeeping,
     pub(crate) accept_status: AcceptStatus,
-    /// Number of stalls that the watchdog has detected in listener threads.
+    /// How often the watchdog has found a listener's thread that was blocked.
     pub(crate) stalls: Arc<AtomicU64>,
-    /// Permits for TLS handshakes.
+    /// Limits the TLS handshakes that are in progress at the same time.
     pub(crate) handshakes: HandshakePermits,
     cores: OnceLock<Vec<Core>>,
     addresses: OnceLock<Vec<(Protocol, SocketAddr)>>,
-    /// The node's part in its cluster, if it has one.
+    /// This node's part in its cluster; unset if the node is not in a cluster.
     pub(crate) cluster: OnceLock<Arc<ClusterMember>>,
     pub(crate) grpc: grpc::Services,
     stopping: AtomicBool,
-    /// Number of sessions of other nodes. They are ended last.
+    /// How many of the sessions belong to other nodes of the cluster. These sessions are ended last.
     node_sessions: AtomicUsize,
     is_stopping_nodes: AtomicBool,
-    /// The progress of the start, while the node is still starting.
+    /// The progress of the node's start; `None` if the node has started.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
-    /// Each session of Dunlin's own protocol that may still owe responses holds a reference to this value.
+    /// Every session of Dunlin's own protocol that may still have to respond to a client holds a reference to this
+    /// value.
     pub(crate) pending_responses: Arc<()>,
 }
 
-/// Counts one session of the server until it is dropped.
+/// Counts one open session of the server. Dropping the value ends the count.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     shared: Arc<SharedServer>,
@@ -133,12 +134,12 @@ impl SharedServer {
         })
     }
 
-    /// Whether the node is still starting and refuses every session.
+    /// Whether the node is still starting. It then refuses every session.
     pub(crate) fn is_opening(&self) -> bool {
         self.opening.is_some()
     }
 
-    /// The reason why [`SharedServer::admit`] did not admit a session.
+    /// Why [`SharedServer::admit`] has just refused a session.
     pub(crate) fn admission_refusal(&self) -> Refused {
         match &self.opening {
             Some(progress) => Refused::new(ErrorCode::Opening, progress.to_string()),
@@ -146,8 +147,8 @@ impl SharedServer {
         }
     }
 
-    /// Admits one more session. Returns `None` if the limit is reached or the node is still starting;
-    /// [`SharedServer::admission_refusal`] then returns the reason.
+    /// Counts one more session. Returns `None` if there are too many sessions, or if the node is still starting. Then
+    /// [`SharedServer::admission_refusal`] returns the reason.
     pub(crate) fn admit(
         self: &Arc<SharedServer>,
         session: u64,
@@ -162,38 +163,38 @@ impl SharedServer {
         Some(SessionGuard { shared: Arc::clone(self), session, is_of_node: false })
     }
 
-    /// The threads that serve sessions.
+    /// The threads on which sessions run.
     pub(crate) fn cores(&self) -> &[Core] {
         self.cores.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Sets the threads that serve sessions. May be called once.
+    /// Sets the threads on which sessions run. Only the first call has an effect.
     pub(crate) fn set_cores(&self, cores: &[Core]) {
         let _ = self.cores.set(cores.to_vec());
     }
 
-    /// The listeners' addresses.
+    /// The TCP addresses of the listeners, each with its protocol.
     pub(crate) fn addresses(&self) -> &[(Protocol, SocketAddr)] {
         self.addresses.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Sets the listeners' addresses. May be called once.
+    /// Sets the addresses of the listeners. Only the first call has an effect.
     pub(crate) fn set_addresses(&self, addresses: &[(Protocol, SocketAddr)]) {
         let _ = self.addresses.set(addresses.to_vec());
     }
 
-    /// The owner of a topic; `None` outside a cluster.
+    /// The owner of a topic; `None` if the node is not in a cluster, or does not know the owner.
     pub(crate) fn owner_of(&self, topic: &Topic) -> Option<TopicOwner> {
         self.cluster.get()?.owner_of(topic)
     }
 
-    /// Whether another node owns a topic, so that this node holds at most a part of it.
+    /// Whether another node owns the topic. This node then has at most some of the topic's records.
     pub(crate) fn is_elsewhere(&self, topic: &Topic) -> bool {
         let ownership = self.cluster.get().and_then(|member| member.ownership());
         ownership.is_some_and(|ownership| ownership.owner_of(topic).0 != ownership.id())
     }
 
-    /// The id of the node's cluster; `None` outside a cluster.
+    /// The id of the cluster; `None` if the node is not in a cluster.
     pub(crate) fn cluster_id(&self) -> Option<&str> {
         self.cluster.get().map(|member| member.cluster())
     }
@@ -202,12 +203,12 @@ impl SharedServer {
         self.sessions().len()
     }
 
-    /// Number of sessions of clients that are not other nodes.
+    /// Number of sessions that do not belong to other nodes.
     pub(crate) fn client_count(&self) -> usize {
         self.session_count().saturating_sub(self.node_sessions.load(Ordering::Acquire))
     }
 
-    /// Whether a session still exists that may owe its client a response.
+    /// Whether any session may still have to send a response to its client.
     pub(crate) fn has_pending_responses(&self) -> bool {
         Arc::strong_count(&self.pending_responses) > 1
     }
@@ -220,19 +221,20 @@ impl SharedServer {
         self.is_stopping_nodes.load(Ordering::Acquire)
     }
 
-    /// Asks the sessions of other nodes to end.
+    /// Asks the sessions that belong to other nodes to end.
     pub(crate) fn stop_nodes(&self) {
         self.is_stopping_nodes.store(true, Ordering::Release);
         self.notify_sessions(STOP);
     }
 
-    /// Asks every client's session to end.
+    /// Asks the sessions of all clients to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.notify_sessions(STOP);
     }
 
-    /// Reads the users file again, and makes every session check its user's permissions.
+    /// Reads the users file again and applies it. If the file is valid, notifies every session, which then checks its
+    /// user's permissions again.
     pub(crate) fn reload_users(&self) -> Result<(), UsersError> {
         let Some(access) = &self.access else { return Ok(()) };
         let ChangedUsers { removed, changed } = access.reload()?;
@@ -241,12 +243,12 @@ impl SharedServer {
         Ok(())
     }
 
-    /// The addresses at which all members serve this protocol; empty outside a cluster.
+    /// The addresses at which the cluster's members serve this protocol; empty if the node is not in a cluster.
     pub(crate) fn nats_addresses(&self, protocol: Protocol) -> Vec<String> {
         self.cluster.get().map_or_else(Vec::new, |member| member.addresses_of(protocol))
     }
 
-    /// Notifies every session that the members' addresses have changed.
+    /// Notifies every session that the addresses of the cluster's members have changed.
     pub(crate) fn nodes_changed(&self) {
         self.notify_sessions(NODES);
     }
@@ -262,7 +264,7 @@ impl SharedServer {
 }
 
 impl SessionGuard {
-    /// Marks the session as one of another node.
+    /// Marks the session as belonging to another node.
     pub(crate) fn mark_as_node(&mut self) {
         self.is_of_node = true;
         self.shared.node_sessions.fetch_add(1, Ordering::AcqRel);

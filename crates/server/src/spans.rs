@@ -1,15 +1,16 @@
-//! Tracing spans of requests, calls and sessions (`dunlin serve --otlp-endpoint`).
+//! Creates the tracing spans of HTTP requests, gRPC calls and sessions (`dunlin serve --otlp-endpoint`).
 //!
-//! The spans are spans of the crate `tracing`, with this module's path as their target. Names follow OpenTelemetry's
-//! conventions for HTTP, RPC and networks; other names begin with `dunlin.`.
+//! The spans are those of the crate `tracing`, with this module's path as their target. The names of their fields
+//! follow OpenTelemetry's conventions for HTTP, RPC and networks. Other fields have names that begin with `dunlin.`.
 //!
 //! Invariants:
-//! - Requests, calls and sessions have spans; records have none.
-//! - If no program part subscribes to spans, none is created, and the bodies of responses are not wrapped.
+//! - Single records have no spans.
+//! - If no part of the program collects spans, no span is created, and the bodies of responses are not wrapped.
 //!
-//! All numbers are signed, because OpenTelemetry has no unsigned numbers and would show them as text.
+//! All numbers in fields are signed, because OpenTelemetry has no unsigned numbers, and unsigned ones would appear as
+//! text.
 //!
-//! OpenTelemetry itself is a dependency of the command line only (`crates/cli/src/telemetry.rs`).
+//! This crate does not depend on OpenTelemetry itself; only the command line does (`crates/cli/src/telemetry.rs`).
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -23,15 +24,15 @@ use tracing::{Span, info_span};
 
 use crate::protocol::Protocol;
 
-/// The target of every span of this module.
+/// The target of all spans that this module creates.
 pub const TARGET: &str = module_path!();
 
-/// A function that makes a span part of the trace that is stated in the headers of its request.
+/// A function that makes a span part of the trace that its request's headers name.
 type TraceContinuation = fn(&Span, &HeaderMap);
 
 static CONTINUE: OnceLock<TraceContinuation> = OnceLock::new();
 
-/// Sets the function by which a span continues the trace of its request. Only the first call has an effect, because a
+/// Sets the function that makes a span part of its request's trace. Only the first call has an effect, because a
 /// process has one tracing subscriber.
 pub fn set_trace_continuation(continuation: TraceContinuation) {
     let _ = CONTINUE.set(continuation);
@@ -44,7 +45,7 @@ fn continue_trace(span: Span, headers: &HeaderMap) -> Span {
     span
 }
 
-/// Creates the span of an HTTP request. `route` is the path with placeholders.
+/// Creates the span of an HTTP request. `route` is the request's path with placeholders instead of names.
 pub(crate) fn request_span<B>(
     request: &Request<B>,
     route: Option<&'static str>,
@@ -83,7 +84,7 @@ pub(crate) fn request_span<B>(
     continue_trace(span, request.headers())
 }
 
-/// The method's name in OpenTelemetry's conventions, in which unusual methods are `_OTHER`.
+/// The name of the method in OpenTelemetry's conventions, which name all unusual methods `_OTHER`.
 fn method_name(method: &Method) -> &'static str {
     const KNOWN_METHODS: [&str; 9] =
         ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -117,7 +118,7 @@ pub(crate) fn call_span<B>(request: &Request<B>, peer: Option<SocketAddr>) -> Sp
     continue_trace(span, request.headers())
 }
 
-/// Creates the span of a session of Dunlin's own protocol or of NATS.
+/// Creates the span of a session with Dunlin's own protocol or with NATS.
 pub(crate) fn session_span(protocol: Protocol, peer: Option<SocketAddr>, session: u64) -> Span {
     let span = info_span!(
         "session",
@@ -144,8 +145,8 @@ pub(crate) fn session_span(protocol: Protocol, peer: Option<SocketAddr>, session
     span
 }
 
-/// Records a session's end. The span counts as an error if the node ended the session for any reason other than its own
-/// shutdown.
+/// Records the end of a session in its span. The span is marked as an error if the node ended the session for another
+/// reason than the node's own stop.
 pub(crate) fn end_session(span: &Span, records: u64, why: Option<&str>) {
     span.record("dunlin.records.sent", records as i64);
     span.record("dunlin.session.end", why.unwrap_or("the client closed it"));
@@ -161,7 +162,7 @@ fn record_address(span: &Span, [address, port]: [&'static str; 2], peer: Option<
     }
 }
 
-/// Records the status of a response in its span.
+/// Records the status of an HTTP response in the request's span.
 pub(crate) fn record_response<B>(span: &Span, response: &Response<B>) {
     let status = response.status();
     span.record("http.response.status_code", i64::from(status.as_u16()));
@@ -171,8 +172,8 @@ pub(crate) fn record_response<B>(span: &Span, response: &Response<B>) {
     }
 }
 
-/// A response body whose span ends when the body is completely sent or dropped. The trailers have the status of a gRPC
-/// call.
+/// The body of a response, together with its span. The span ends when the body was sent completely or was dropped. For
+/// a gRPC call, the status in the trailers is recorded in the span.
 #[derive(Debug)]
 pub(crate) struct TracedBody<B> {
     body: B,
@@ -185,7 +186,7 @@ impl<B> TracedBody<B> {
         TracedBody { body, span, is_call: false }
     }
 
-    /// Wraps the body of a gRPC response. A call without messages has its status in the response's `headers` instead of
+    /// Wraps the body of a gRPC response. If a call has no response messages, its status is in `headers` instead of the
     /// trailers.
     pub(crate) fn for_call(body: B, span: Span, headers: &HeaderMap) -> TracedBody<B> {
         let mut traced = TracedBody { body, span, is_call: true };
@@ -201,7 +202,7 @@ impl<B> TracedBody<B> {
     }
 
     fn end_call(&mut self, status: i64) {
-        /// gRPC codes that count as the server's errors in OpenTelemetry's conventions.
+        /// The gRPC status codes that OpenTelemetry's conventions count as errors of the server.
         const ERRORS: [i64; 6] = [2, 4, 12, 13, 14, 15];
         self.is_call = false;
         self.span.record("rpc.grpc.status_code", status);
@@ -240,7 +241,7 @@ impl<B: Body + Unpin> Body for TracedBody<B> {
 
 impl<B> Drop for TracedBody<B> {
     fn drop(&mut self) {
-        /// The gRPC code of a call that the client cancelled.
+        /// The gRPC status code for a call that the client has cancelled.
         const CANCELLED: i64 = 1;
         if self.is_call {
             self.end_call(CANCELLED);

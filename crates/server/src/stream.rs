@@ -1,4 +1,4 @@
-//! Connections over TCP and Unix sockets, with and without TLS, and WebSockets over TCP.
+//! Connections to clients over TCP and Unix sockets, with or without TLS, and over WebSockets.
 
 mod framed;
 mod frames;
@@ -19,7 +19,7 @@ use crate::tls::ClientCertificate;
 pub(crate) use framed::WebSocketStream;
 pub(crate) use tls_stream::{TlsStream, explain};
 
-/// A connection before it reaches the thread that will serve it.
+/// A connection that was accepted, but is not attached to a thread yet.
 #[derive(Debug)]
 pub(crate) enum AcceptedSocket {
     Tcp(std::net::TcpStream),
@@ -37,18 +37,19 @@ impl AcceptedSocket {
     }
 }
 
-/// A connection to a client, of any of the supported kinds.
+/// A connection to a client, over one of the supported kinds of sockets.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// TCP with TLS, after the handshake.
+    /// A TCP connection with TLS, after the handshake.
     Tls(Box<TlsStream>),
-    /// A WebSocket over TCP or TLS, after its handshake.
+    /// A WebSocket over a TCP or TLS connection, after its handshake.
     Ws(Box<WebSocketStream>),
 }
 
-/// Evaluates one expression for plain sockets, and another one for TLS and WebSockets.
+/// Evaluates the first expression if the connection is a plain socket, and the second if it has a TLS or WebSocket
+/// layer.
 macro_rules! either {
     ($self:ident, $stream:ident => $call:expr, $layer:ident => $framed_call:expr) => {
         match $self {
@@ -61,7 +62,7 @@ macro_rules! either {
 }
 
 impl Stream {
-    /// Creates a connection. Must be called on the thread that will serve the connection.
+    /// Creates a connection from an accepted socket. Call this on the thread that will serve the connection.
     pub(crate) fn new(accepted: AcceptedSocket) -> io::Result<Stream> {
         Ok(match accepted {
             AcceptedSocket::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
@@ -69,7 +70,7 @@ impl Stream {
         })
     }
 
-    /// The TCP socket; `None` for other kinds of connections.
+    /// The TCP socket, also below TLS or a WebSocket; `None` over a Unix socket.
     pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match self {
             Stream::Tcp(stream) => Some(stream),
@@ -79,7 +80,7 @@ impl Stream {
         }
     }
 
-    /// The protocol that is shown for a session of Dunlin's own protocol over this connection.
+    /// The protocol that reports name for a session with Dunlin's own protocol over this connection.
     pub(crate) fn protocol(&self) -> Protocol {
         match self {
             Stream::Ws(_) => Protocol::Ws,
@@ -91,7 +92,7 @@ impl Stream {
         self.socket()?.local_addr().ok()
     }
 
-    /// The client's address, if the connection is over TCP.
+    /// The client's IP address; `None` over a Unix socket.
     pub(crate) fn peer_ip(&self) -> Option<IpAddr> {
         self.socket()?.peer_addr().ok().map(|address| address.ip())
     }
@@ -109,8 +110,8 @@ impl Stream {
         either!(self, stream => stream.poll_write_ready(cx), tls => tls.poll_writable(cx))
     }
 
-    /// Sends bytes that [`write`](Stream::write) has accepted but the socket has not. Only TLS and WebSockets keep such
-    /// bytes. The caller must flush after its last write.
+    /// Sends bytes that [`write`](Stream::write) has accepted, but that are still in a buffer of a TLS or WebSocket
+    /// layer. Call this after the last write.
     #[inline]
     pub(crate) fn poll_flush_buffered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -120,12 +121,13 @@ impl Stream {
         }
     }
 
-    /// Whether the socket has taken everything that was written.
+    /// Whether the socket has taken all bytes that were written.
     pub(crate) fn is_flushed(&self) -> bool {
         either!(self, _stream => true, tls => !tls.has_unsent())
     }
 
-    /// Reads the available bytes. If they do not fill `into`, the socket is empty until it is readable again.
+    /// Reads the bytes that are available. If they do not fill `into`, the next read waits until the socket is readable
+    /// again.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(self, stream => stream.try_read(into), tls => return tls.read(into))?;
         if 0 < read && read < into.len() {
@@ -134,7 +136,7 @@ impl Stream {
         Ok(read)
     }
 
-    /// Reads the available bytes with a system call, even if the socket is not known to be readable.
+    /// Tries to read with a system call, even if the socket is not known to be readable.
     pub(crate) fn read_now(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(
             self,
@@ -144,7 +146,8 @@ impl Stream {
         read.map(|(read, _)| read).map_err(io::Error::from)
     }
 
-    /// Writes the bytes that the kernel accepts. After a partial write, the socket is full until it is writable again.
+    /// Writes as many bytes as the kernel takes. If it does not take all, the next write waits until the socket is
+    /// writable again.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();
         let written = match slices {
@@ -157,13 +160,13 @@ impl Stream {
         Ok(written)
     }
 
-    /// Marks the socket as not ready, which saves the system call that would find this out.
+    /// Marks the socket as not ready. This saves a system call that would find no data or no room.
     fn clear_readiness(&self, interest: Interest) {
         let would_block = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = either!(self, stream => stream.try_io(interest, would_block), _tls => Ok(()));
     }
 
-    /// Shuts down the sending direction, after all bytes that were written.
+    /// Closes the sending direction, after all bytes that were written before.
     pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
         let ended = either!(
             self,

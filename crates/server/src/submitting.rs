@@ -1,6 +1,7 @@
-//! Submits tasks for the listeners that handle each request in its own async task.
+//! Submits tasks for those listeners that handle each request in its own async task.
 //!
-//! Tasks without a tenant belong to the user's tenant. With `auto_create`, an unknown tenant is created.
+//! If a request names no tenant, its tasks belong to the user's tenant. With `auto_create`, a tenant that does not
+//! exist is created.
 
 use dunlin::raft::CommandBatch;
 use dunlin::scheduler::{
@@ -10,16 +11,16 @@ use dunlin::scheduler::{
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused, TaskRule};
 
-/// The result of tasks that were submitted together.
+/// The result of a request to submit tasks.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// The tasks, in the order of the request.
+    /// The submitted tasks, in the order of the request.
     pub(crate) tasks: Vec<SubmittedTask>,
-    /// Pause before the client should submit more tasks, ms; above 0 only if many tasks wait.
+    /// How long the client should wait before it submits more tasks, ms. The time is above 0 only if many tasks wait.
     pub(crate) slow_down_ms: u32,
 }
 
-/// Submits the tasks to the cluster, all or none. Fails if the user may not submit one of them.
+/// Submits either all of the tasks or none. If the user may not submit one of them, none is submitted.
 pub(crate) async fn submit(
     node: &Node,
     rule: &TaskRule,
@@ -49,7 +50,7 @@ pub(crate) async fn submit(
     }
 }
 
-/// The refusal for a reply of the wrong kind.
+/// The refusal for a client if the cluster's reply does not fit the request.
 pub(crate) fn unexpected_reply() -> Refused {
     Refused::new(
         ErrorCode::Internal,

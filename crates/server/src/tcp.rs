@@ -1,4 +1,4 @@
-//! The listener of Dunlin's own protocol over TCP and Unix sockets. `session` serves one connection.
+//! The listener for Dunlin's own protocol over TCP and Unix sockets. The module `session` serves one connection.
 
 mod session;
 

@@ -14,7 +14,7 @@ use crate::figures::{ClusterFigures, FiguresRequest, OwnerFigures, TopicFigures}
 use crate::http::Surveys;
 use crate::shared::SharedServer;
 
-/// A topic's records per second and bytes per second.
+/// The rates of a topic: records per second, and bytes per second.
 type Rates = [u64; 2];
 
 pub(super) async fn build(shared: &Arc<SharedServer>) -> Value {

@@ -17,7 +17,7 @@ use super::{ROWS_SHOWN, lock};
 use crate::shared::SharedServer;
 use crate::workers::WorkersView;
 
-/// The tenants, queues and workers of all shards at one moment.
+/// The tenants, queues and workers of all task shards at one moment.
 struct TaskSurvey {
     tenants: Vec<TenantView>,
     queues: Vec<QueueView>,
@@ -127,8 +127,8 @@ fn jain(
     fairness(&tenants.iter().filter_map(busy_tenant).collect::<Vec<_>>())
 }
 
-/// Computes the fairness index from each tenant's received amount, demand and weight. `None` if fewer than two tenants
-/// are busy, or none has received anything.
+/// Computes the fairness index. `busy` has each tenant's received amount, demand and weight. `None` if fewer than two
+/// tenants are busy, or if none received anything.
 fn fairness(busy: &[(f64, f64, f64)]) -> Option<f64> {
     let of = |pick: fn(&(f64, f64, f64)) -> f64| busy.iter().map(pick).collect::<Vec<_>>();
     let (received, demand, weights) = (of(|one| one.0), of(|one| one.1), of(|one| one.2));

@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn ended_connection_accepts_no_more_requests() {
         let (_server, url) = server();
-        // The thread finds no address, and does not interfere.
+        // The lookup returns no address, so the link's own thread cannot connect.
         let link = NodeLink::start(2, || None);
         until("the thread waits for a request", || lock(&link.pause).is_waiting);
         let client = Client::connect(&url, ClientOptions::default()).unwrap();

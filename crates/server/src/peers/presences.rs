@@ -1,4 +1,4 @@
-//! Announces to topics' owners that publishers are connected to this node.
+//! Announces to the nodes that own topics when publishers of these topics are connected to this node.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use dunlin::topic::ProducerMark;
 use dunlin::wire::{NO_PRODUCER, PRESENT};
 use dunlin_client::{Client, Relay};
 
-/// Maximum delay until an owner is informed that the last publisher has left.
+/// Pause between two checks for publishers that have left. An owner learns of a leaving publisher at most this late.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The publisher presences that were announced over one connection.
+/// The presences of publishers that were announced over one connection.
 #[derive(Default)]
 pub(super) struct Presences {
     announced: Vec<(Arc<PublisherPresence>, Relay)>,
@@ -19,7 +19,7 @@ pub(super) struct Presences {
 }
 
 impl Presences {
-    /// Announces new presences, and withdraws those that have ended.
+    /// Announces the new presences, and withdraws those that are no longer needed.
     pub(super) fn advance(&mut self, client: &Client, new: Vec<Arc<PublisherPresence>>) {
         let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
         self.announced.extend(new.into_iter().map(|presence| {
@@ -32,7 +32,8 @@ impl Presences {
             return;
         }
         self.last_check = Some(Instant::now());
-        // Announces a refused presence again, because the owner may not know the topic yet.
+        // A refused presence is ended too. It is then announced again, because the owner may not have known the topic
+        // yet.
         let is_finished = |(presence, relay): &mut (Arc<PublisherPresence>, Relay)| {
             !presence.is_needed() || relay.is_refused()
         };
@@ -42,7 +43,7 @@ impl Presences {
         }
     }
 
-    /// Ends all presences, because the connection is lost.
+    /// Ends all presences, because the connection was lost.
     pub(super) fn end(self) {
         for (presence, relay) in self.announced {
             drop(relay);

@@ -1,4 +1,4 @@
-//! The output that a session still has to send.
+//! Holds the output that a session still has to send, and charges it to the memory budget.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge};
 
-/// Maximum number of unsent bytes that a session may hold without a memory charge: the rest of one batch of the usual
-/// size.
+/// A session may hold this many unsent bytes without a memory charge. This is enough for the rest of a batch of the
+/// usual size.
 pub(crate) const UNCHARGED_BYTES_MAX: usize = (16 << 10) + 64;
 
-/// A session's unsent output, except for records that are still in logs.
+/// The unsent output of a session. Records that are still in logs are not part of it.
 #[derive(Debug, Default)]
 pub(crate) struct OutboundBuffer {
-    /// Unsent parts of a message of which a part was sent. They are sent before anything else.
+    /// The unsent rest of a message whose beginning was already sent. It is sent before anything else.
     pub(crate) partial: VecDeque<UnsentPart>,
-    /// Complete messages. The first `control_sent` bytes were already sent.
+    /// Complete messages, one after another. The first `control_sent` bytes of them were already sent.
     pub(crate) control: Vec<u8>,
     pub(crate) control_sent: usize,
-    /// The charges for large messages in `control`.
+    /// The charges for those messages in `control` that are large.
     control_charges: Vec<MemoryCharge>,
     /// Whether the socket's send buffer is full.
     pub(crate) full: bool,
@@ -27,7 +27,7 @@ pub(crate) struct OutboundBuffer {
 #[derive(Debug)]
 pub(crate) enum UnsentPart {
     Copied(Vec<u8>),
-    /// A part of more than [`UNCHARGED_BYTES_MAX`] bytes, charged to the memory budget.
+    /// A part of more than [`UNCHARGED_BYTES_MAX`] bytes, which is charged to the memory budget.
     Charged {
         bytes: Vec<u8>,
         _charge: MemoryCharge,
@@ -43,7 +43,8 @@ impl UnsentPart {
         }
     }
 
-    /// Copies the bytes. More than [`UNCHARGED_BYTES_MAX`] bytes are charged to the memory budget.
+    /// Copies `bytes` into a part. If there are more than [`UNCHARGED_BYTES_MAX`] bytes, charges them to the memory
+    /// budget.
     pub(crate) fn copy(bytes: &[u8], budget: &Arc<MemoryBudget>) -> Result<UnsentPart, MemoryBudgetError> {
         if bytes.len() <= UNCHARGED_BYTES_MAX {
             return Ok(UnsentPart::Copied(bytes.to_vec()));
@@ -65,7 +66,7 @@ impl OutboundBuffer {
         &self.control[self.control_sent..]
     }
 
-    /// Holds the charge for a message in [`control`](OutboundBuffer::control) until all these messages are sent.
+    /// Keeps the charge for a message until all messages in [`control`](OutboundBuffer::control) are sent.
     pub(crate) fn hold_charge(&mut self, charge: Option<MemoryCharge>) {
         self.control_charges.extend(charge);
     }
@@ -74,7 +75,8 @@ impl OutboundBuffer {
         self.partial.is_empty() && self.control.is_empty()
     }
 
-    /// Removes the bytes that the socket took. Returns how many of them belong to records.
+    /// Removes the first `bytes` bytes of the output, which the socket has taken. Returns how many of the bytes exceed
+    /// this output, that is, belong to records.
     pub(crate) fn remove_sent(&mut self, mut bytes: usize) -> usize {
         while let Some(first) = self.partial.front_mut() {
             let len = first.bytes().len();
@@ -88,7 +90,7 @@ impl OutboundBuffer {
         let control = bytes.min(self.control().len());
         self.control_sent += control;
         if self.control_sent == self.control.len() {
-            // Frees the memory, because an idle session must hold none for output.
+            // Frees the memory, because an idle session must not hold memory for output.
             self.control = Vec::new();
             self.control_charges = Vec::new();
             self.control_sent = 0;

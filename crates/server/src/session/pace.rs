@@ -1,24 +1,24 @@
-//! Write pacing: a thread that is busy with small writes wakes its sessions together at intervals.
+//! Paces the writes of a thread: if many of its sessions write small amounts, they are woken together at intervals.
 //!
-//! Without pacing, each of a thousand sessions would wake for every few records, and small writes would take
-//! the processor time that clients need to read.
+//! Without pacing, each of a thousand sessions would wake for every few records. The many small writes would take the
+//! processor time that clients need to read.
 //!
-//! On a busy thread, a session that has just written does not wait on its log. The session *pauses* until the
-//! next interval ends. An interval is as long as the processor time of the last round. Writes thus take half of
-//! the thread's time. The pacing uses the thread's own processor time, because other programs must not make the
-//! interval longer.
+//! On a busy thread, a session that has just written does not wait for its log's next record. The session *pauses*
+//! until the present interval ends. Then all paused sessions are woken and write, which is called a round. The next
+//! interval is as long as the processor time of the last round, so that writes take half of the thread's time.
+//! Processor time of the thread is used, because other programs must not make the interval longer.
 //!
 //! Rejected alternatives were measured with 1,000 subscribers at 1,000 records a second, while other programs ran. The
 //! chosen design has a p99 latency of 17 ms. Intervals of twice the last round's wall-clock time give 20 ms. Fixed
-//! intervals of 3 to 5 ms are as good for 1,000 subscribers, but too short for more. Shorter intervals, and late TCP
-//! acknowledgements (`TCP_QUICKACK` off), change nothing.
+//! intervals of 3 to 5 ms are as good for 1,000 subscribers, but too short for more. Shorter intervals change nothing,
+//! and neither do late TCP acknowledgements (`TCP_QUICKACK` off).
 //!
 //! Invariants:
 //! - A paused session is woken at the end of the interval.
-//! - A session that finds no record after a pause waits on its log again. An infrequent record is therefore sent at
-//!   once.
+//! - If a session finds no record after a pause, it waits for its log's next record again. In a log with few records, a
+//!   record is therefore sent at once.
 //!
-//! Limits: the intervals below; at most all sessions of the thread are paused.
+//! Limits: [`PAUSE_MIN`] and [`PAUSE_MAX`]; all sessions of the thread may be paused at the same time.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -29,37 +29,36 @@ use tokio::time::Instant;
 
 use super::scratch;
 
-/// Number of sessions from which a thread counts as busy: if this many sessions have written within [`BUSY_FOR`], or
-/// this many are paused.
+/// A thread counts as busy if this many of its sessions have written within [`BUSY_FOR`], or if this many are paused.
 const BUSY_SESSIONS: usize = 100;
 const BUSY_FOR: Duration = Duration::from_millis(2);
-/// Shortest interval between two wake-ups of the paused sessions.
+/// Shortest interval after which the paused sessions are woken.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Longest interval between two wake-ups of the paused sessions.
+/// Longest interval after which the paused sessions are woken.
 const PAUSE_MAX: Duration = Duration::from_millis(8);
 
-/// A thread's count of sessions that write, and its paused sessions.
+/// The pacing state of a thread: how many of its sessions write, and which are paused.
 #[derive(Debug)]
 pub(crate) struct WritePacer {
-    /// Number of sessions that have written in the current counting period, which began at `since` and has the number
-    /// `period`.
+    /// Number of sessions that have written in the present counting period. This period began at `since`, and its
+    /// number is `period`.
     writers: usize,
     since: Instant,
     period: u64,
     busy: bool,
     intervals: u64,
     paused: Vec<Waker>,
-    /// The waker of the pacing task, which is woken when a session pauses.
+    /// The waker of the task that wakes paused sessions. The task itself is woken when the first session pauses.
     idle: Option<Waker>,
 }
 
-/// The channels of a session that are paused.
+/// Those channels of one session that are paused. A channel sends the records of one log.
 #[derive(Debug, Default)]
 pub(crate) struct PausedChannels {
     channels: Vec<u32>,
-    /// Number of the last counting period in which this session was counted.
+    /// Number of the last counting period in which this session was counted as a writer.
     counted_in: u64,
-    /// Value of `WritePacer::intervals` when the session asked to be woken; `None` if it has not asked.
+    /// The number of intervals that had ended when the session asked to be woken; `None` if the session has not asked.
     since: Option<u64>,
 }
 
@@ -96,8 +95,8 @@ impl WritePacer {
 }
 
 impl PausedChannels {
-    /// Counts a session that has written records, at most once per counting period, because one busy session does not
-    /// make a thread busy.
+    /// Counts a session that has written records. Counts it once in a counting period, because a single session that
+    /// writes often does not make the thread busy.
     pub(crate) fn count_write(&mut self, pace: &mut WritePacer) {
         if self.counted_in == pace.period {
             return;
@@ -112,17 +111,17 @@ impl PausedChannels {
         }
     }
 
-    /// Pauses a channel that has sent all its records.
+    /// Pauses a channel that has sent all records of its log.
     pub(crate) fn add(&mut self, channel: u32) {
         self.channels.push(channel);
     }
 
-    /// The paused channels. Their logs do not notify the session of new records.
+    /// The paused channels. While a channel is paused, its log does not notify the session of new records.
     pub(crate) fn channels(&self) -> &[u32] {
         &self.channels
     }
 
-    /// Registers the session to be woken at the end of the interval, if any of its channels is paused.
+    /// If any channel is paused, registers the session to be woken at the end of the present interval.
     pub(crate) fn request_wakeup(&mut self, pace: &mut WritePacer, waker: &Waker) {
         if self.since.is_none() && !self.channels.is_empty() {
             self.since = Some(pace.intervals);
@@ -131,7 +130,7 @@ impl PausedChannels {
         }
     }
 
-    /// Takes the channels whose pause has ended.
+    /// Removes and returns the channels whose pause has ended.
     pub(crate) fn take_ended(&mut self, pace: &WritePacer) -> impl Iterator<Item = u32> {
         let has_ended = self.since.is_some_and(|since| since != pace.intervals);
         if has_ended {
@@ -142,7 +141,7 @@ impl PausedChannels {
     }
 }
 
-/// Wakes the paused sessions of this thread at intervals. Never returns.
+/// Wakes the paused sessions of this thread at the end of each interval. Never returns.
 pub(crate) async fn wake_paused() {
     let mut pause = PAUSE_MIN;
     loop {
@@ -150,13 +149,13 @@ pub(crate) async fn wake_paused() {
         tokio::time::sleep(pause).await;
         let before = thread_cpu_time();
         scratch::with(|scratch| scratch.pace.wake_paused()).into_iter().for_each(Waker::wake);
-        // Lets all woken sessions run first.
+        // All woken sessions run before this task continues, so that their processor time is measured.
         tokio::task::yield_now().await;
         pause = thread_cpu_time().saturating_sub(before).clamp(PAUSE_MIN, PAUSE_MAX);
     }
 }
 
-/// The processor time that the thread has used.
+/// The processor time that the current thread has used.
 fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither value is negative.
@@ -177,7 +176,7 @@ mod tests {
         let mut session = PausedChannels::default();
         (0..10_000).for_each(|_| session.count_write(&mut pace));
         assert!(!pace.is_busy());
-        // Makes all writes count as recent, so that the test does not depend on their times.
+        // With a future `since`, all writes count as recent, however slowly the test runs.
         pace.since = Instant::now() + Duration::from_secs(3_600);
         let mut sessions: Vec<PausedChannels> =
             (0..BUSY_SESSIONS).map(|_| PausedChannels::default()).collect();

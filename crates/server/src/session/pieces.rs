@@ -1,4 +1,5 @@
-//! The pieces of one write. Small pieces are copied into one buffer; larger ones are borrowed from their own buffers.
+//! Collects the pieces of one write to a socket. Small pieces are copied into one buffer. Larger pieces are not copied,
+//! but borrowed.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -9,12 +10,12 @@ use dunlin::topic::{MemoryBudget, MemoryBudgetError};
 
 use super::outbound::{OutboundBuffer, UnsentPart};
 
-/// Maximum number of pieces of one write.
+/// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;
-/// Maximum size of one write, bytes; the last piece may exceed it.
+/// No piece is added after a write has reached this many bytes. The last piece may exceed the number.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
-/// Size from which a piece is borrowed instead of copied, bytes. An additional piece costs about as much as copying
-/// this many bytes.
+/// Pieces of this size and more are borrowed instead of copied, bytes. Copying this many bytes costs about as much as
+/// writing one more piece.
 pub(crate) const BORROWED_BYTES_MIN: usize = 1 << 10;
 
 pub(crate) struct Pieces<'a, 's> {
@@ -36,7 +37,7 @@ impl Piece<'_> {
 }
 
 impl<'a, 's> Pieces<'a, 's> {
-    /// Starts a write with the pending output other than records.
+    /// Starts a write that begins with the session's pending output other than records.
     pub(crate) fn new(copied: &'s mut Vec<u8>, outbound: &'a OutboundBuffer) -> Pieces<'a, 's> {
         copied.clear();
         let mut pieces = Pieces { copied, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
@@ -51,12 +52,12 @@ impl<'a, 's> Pieces<'a, 's> {
         self.bytes
     }
 
-    /// Whether the write has room for a message of up to three pieces.
+    /// Whether the write has room for a message that consists of up to three pieces.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes < WRITE_BYTES_MAX && self.count + 3 <= PIECES_MAX
     }
 
-    /// Adds bytes that stay borrowed until the write.
+    /// Adds bytes to the write. Large bytes are not copied, and stay borrowed until they are written.
     pub(crate) fn put(&mut self, bytes: &'a [u8]) {
         if bytes.len() < BORROWED_BYTES_MIN {
             self.put_copy(bytes)
@@ -65,7 +66,8 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Like [`put`](Pieces::put), but for reference-counted bytes. Their unsent rest is kept without a copy.
+    /// Like [`put`](Pieces::put), but for reference-counted bytes. If they are not completely sent, their rest is kept
+    /// without a copy.
     pub(crate) fn put_shared(&mut self, bytes: &'a Bytes) {
         if bytes.len() < BORROWED_BYTES_MIN {
             self.put_copy(bytes)
@@ -78,7 +80,7 @@ impl<'a, 's> Pieces<'a, 's> {
         self.append_with(|out| out.extend_from_slice(bytes));
     }
 
-    /// Adds the bytes that `append` writes to the buffer.
+    /// Adds to the write the bytes that `append` appends to the buffer of copied pieces.
     #[inline]
     pub(crate) fn append_with(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         let start = self.copied.len();
@@ -95,7 +97,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// The last `back` bytes that were copied; the caller may change them.
+    /// The last `back` bytes in the buffer of copied pieces, for changes by the caller.
     pub(crate) fn last_copied(&mut self, back: usize) -> &mut [u8] {
         let from = self.copied.len() - back;
         &mut self.copied[from..]
@@ -123,7 +125,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Returns this range of the write's bytes in a form that can be kept and sent later.
+    /// Returns the bytes in this range of the write, in a form that the session can keep and send later.
     pub(crate) fn unsent_parts(
         &self,
         range: Range<usize>,

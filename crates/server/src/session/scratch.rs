@@ -1,4 +1,4 @@
-//! Buffers and write pacing that all sessions of a thread share.
+//! The buffers and the write pacing that all sessions of a thread share.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use super::pace::WritePacer;
 use crate::nats::NatsScratch;
 use crate::tcp::WriteScratch;
 
-/// Maximum number of bytes that are read at once.
+/// Maximum number of bytes that one read takes from a socket.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]

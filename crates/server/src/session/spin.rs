@@ -1,17 +1,17 @@
-//! Busy polling: on threads that never park, a session tries to read from its socket instead of waiting for
-//! readiness.
+//! Busy polling: on a thread that never sleeps, a session tries again and again to read from its socket, instead of
+//! waiting until the socket is readable.
 //!
-//! An attempt to read costs less than waiting, but it costs a system call each time. A session without traffic
-//! therefore waits for readiness, as on other threads.
+//! One attempt costs less than waiting, but each attempt is a system call. A session without traffic therefore stops
+//! trying after a while, and waits as on other threads.
 
-/// Number of consecutive failed attempts after which a session waits for readiness. This many attempts take some tens
+/// After this many failed attempts in a row, a session waits until its socket is readable. The attempts take some tens
 /// of milliseconds.
 const FAILURES_MAX: u32 = 100_000;
 
-/// Number of rounds that a session runs before other sessions of the thread run.
+/// Number of rounds that a session runs before other sessions of its thread run.
 const ROUNDS_PER_POLL: usize = 8;
 
-/// Whether a session may poll its socket, and the number of consecutive failed attempts.
+/// Whether a session polls its socket, and how many of its attempts have failed in a row.
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed: bool,
@@ -27,8 +27,8 @@ impl Spin {
         self.allowed && self.failures < FAILURES_MAX
     }
 
-    /// Number of rounds that the session runs before other sessions. A polling session runs one, because its next round
-    /// comes soon.
+    /// Number of rounds that the session runs before other sessions run. A session that polls its socket runs one
+    /// round, because its next round comes soon.
     pub(crate) fn rounds_per_poll(&self) -> usize {
         if self.is_on() { 1 } else { ROUNDS_PER_POLL }
     }
@@ -37,8 +37,10 @@ impl Spin {
         self.failures = 0;
     }
 
-    /// Counts a failed attempt. Returns whether to try again. When polling ends, the session makes one more attempt,
-    /// which waits for readiness: a polling session has not registered to be woken when its socket is readable.
+    /// Counts a failed attempt to read. Returns whether the session must try again.
+    ///
+    /// When polling ends, the session must try once more: while it polled, it was not registered to be woken when its
+    /// socket is readable. The last attempt registers it.
     pub(crate) fn record_failure(&mut self) -> bool {
         let was_on = self.is_on();
         self.failures = self.failures.saturating_add(1);

@@ -1,4 +1,4 @@
-//! The timer of a session. A session has only one.
+//! Defines the timer of a session. Each session has exactly one timer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// The timer with which a session waits until a time.
+/// A timer that wakes its session at a set time.
 #[derive(Debug)]
 pub(crate) struct Timer(Pin<Box<Sleep>>);
 
@@ -19,7 +19,7 @@ impl Timer {
         self.0.as_mut().reset(Instant::now() + Duration::from_millis(ms.into()));
     }
 
-    /// Whether the set time has passed. Returns true once for each time that is set.
+    /// Whether the set time has come. The caller then sets the next time.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         match self.0.as_mut().poll(cx) {
             Poll::Ready(()) => true,

@@ -1,12 +1,12 @@
-//! A WebSocket, either as a stream of bytes or as text messages. As a stream, it sends and receives binary messages
-//! whose boundaries mean nothing.
+//! A WebSocket connection, which is used either as a stream of bytes or for text messages. A stream of bytes consists
+//! of binary messages; their boundaries have no meaning.
 //!
-//! A frame's header is written together with the borrowed payload; only bytes that the socket does not take
-//! are copied.
+//! A frame's header and its payload are written together, without copying the payload. Only bytes that the socket does
+//! not take are copied.
 //!
-//! Limits: a frame of the stream of bytes has at most [`FRAME_BYTES_MAX`], which limits the buffered output of a client
-//! that does not read. As text messages, the WebSocket buffers the texts that the caller has
-//! [put](WebSocketStream::put_text). Only the last ping without a pong is kept.
+//! Limits: in a stream of bytes, a frame has at most [`FRAME_BYTES_MAX`] bytes. This limits how much is buffered for a
+//! client that does not read. For text messages, all texts that the caller has [put](WebSocketStream::put_text) are
+//! buffered. Of the pings that await a pong, only the last is kept.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
@@ -18,40 +18,40 @@ use super::Stream;
 use super::frames::{ControlFrames, DecodedFrames, FrameDecoder, head_of};
 use crate::tls::ClientCertificate;
 
-/// Maximum number of payload bytes of one frame.
+/// Maximum number of payload bytes in one frame.
 const FRAME_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of pieces of one frame, including its header.
+/// Maximum number of pieces in which one frame is written, including its header.
 const PIECES_MAX: usize = 66;
-/// Maximum number of reads from the socket without payload. After these reads, the other sessions of the thread run,
-/// even if a client sends pings or empty frames faster than they are decoded.
+/// After this many reads without payload, other sessions of the thread run. A client that sends pings or empty frames
+/// without a pause therefore cannot block them.
 const READS_MAX: usize = 4;
-/// The status of a close frame that reports no error.
+/// The status in a close frame that reports no error.
 const NORMAL_CLOSURE: u16 = 1_000;
 
-/// A connection to a client over a WebSocket, after its handshake.
+/// A connection to a client over a WebSocket, after the WebSocket handshake.
 #[derive(Debug)]
 pub(crate) struct WebSocketStream {
     inner: Stream,
     frames: FrameDecoder,
-    /// Bytes that were read before the connection became a WebSocket, and that belong to its first frames.
+    /// Bytes of the first frames that were already read during the handshake.
     leftover: Vec<u8>,
     /// Encoded frames that the socket has not taken yet.
     unsent: Vec<u8>,
-    /// The payload of the last ping that has no pong yet. The pong is sent after the unsent bytes.
+    /// The payload of the last ping, while its pong is not sent yet. The pong follows after the unsent bytes.
     ping: Option<Vec<u8>>,
     close_sent: bool,
     close_received: bool,
 }
 
 impl WebSocketStream {
-    /// Makes a stream of bytes over the connection, after the handshake. `leftover` has the bytes of the stream that
-    /// were already read.
+    /// Creates a stream of bytes from a connection whose WebSocket handshake is complete. `leftover` contains bytes
+    /// after the handshake that were already read.
     pub(crate) fn binary(inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Binary, inner, leftover)
     }
 
-    /// Makes a WebSocket for text messages over the connection, after the handshake. `leftover` has the bytes of
-    /// messages that were already read.
+    /// Creates a WebSocket for text messages from a connection whose handshake is complete. `leftover` contains bytes
+    /// after the handshake that were already read.
     pub(crate) fn text(inner: Stream, leftover: Vec<u8>) -> WebSocketStream {
         WebSocketStream::of(Data::Text, inner, leftover)
     }
@@ -87,7 +87,7 @@ impl WebSocketStream {
         self.inner.poll_readable(cx)
     }
 
-    /// Returns `Ready` when all output is sent and the socket may take more.
+    /// Returns `Ready` when all output is sent and the socket can take more.
     pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.inner.poll_writable(cx))?;
@@ -105,7 +105,7 @@ impl WebSocketStream {
         self.inner.poll_flush_buffered(cx)
     }
 
-    /// Sends unsent frames, and then the pong. Returns whether the socket has taken all of them.
+    /// Sends the unsent frames and then the pong, if one is due. Returns whether the socket has taken everything.
     fn flush(&mut self) -> io::Result<bool> {
         loop {
             if self.unsent.is_empty() {
@@ -130,7 +130,7 @@ impl WebSocketStream {
 
     fn queue_close(&mut self, status: u16) {
         if !std::mem::replace(&mut self.close_sent, true) {
-            // No frame may follow the close frame.
+            // A pong must not follow the close frame.
             self.ping = None;
             self.put_control(Control::Close, &status.to_be_bytes());
         }
@@ -144,8 +144,8 @@ impl WebSocketStream {
         self.read_with(into, Stream::read_now)
     }
 
-    /// Calls `receive` until payload bytes arrive or the socket is empty. Returns `WouldBlock` after [`READS_MAX`]
-    /// calls, with the socket still readable.
+    /// Calls `receive` repeatedly, until payload has arrived or the socket is empty. After [`READS_MAX`] calls without
+    /// payload, returns `WouldBlock`, although the socket may still be readable.
     fn read_with(
         &mut self,
         into: &mut [u8],
@@ -183,8 +183,8 @@ impl WebSocketStream {
         Ok(count)
     }
 
-    /// Passes the bytes of a text to `take`, through `buffer`. Returns `Ready(true)` when the text is complete, and
-    /// `Ready(false)` when the client will send no more.
+    /// Reads bytes of one text message through `buffer` and passes them to `take`. Returns `Ready(true)` when the
+    /// message is complete, and `Ready(false)` when the client will send no more messages.
     pub(crate) fn poll_text(
         &mut self,
         cx: &mut Context<'_>,
@@ -209,7 +209,7 @@ impl WebSocketStream {
         Poll::Ready(Ok(false))
     }
 
-    /// Queues a text; it is sent when the connection is [flushed](WebSocketStream::poll_flush_buffered).
+    /// Queues a text message. A [flush](WebSocketStream::poll_flush_buffered) of the connection sends it.
     pub(crate) fn put_text(&mut self, text: &str) {
         if !self.close_sent {
             head_of(OpCode::Data(Data::Text), text.len(), &mut self.unsent);
@@ -217,12 +217,12 @@ impl WebSocketStream {
         }
     }
 
-    /// Queues the close frame, with a status of RFC 6455.
+    /// Queues the close frame with a status code of RFC 6455.
     pub(crate) fn put_close(&mut self, status: u16) {
         self.queue_close(status);
     }
 
-    /// Decodes bytes from the socket in place, and moves their payload to the beginning of the buffer.
+    /// Decodes frames in place: their payload is moved to the beginning of `bytes`.
     fn decode(&mut self, bytes: &mut [u8]) -> io::Result<DecodedFrames> {
         let mut control_frames = ControlFrames::default();
         let payload = self.frames.decode(bytes, &mut control_frames);
@@ -237,13 +237,14 @@ impl WebSocketStream {
             self.ping = control_frames.ping;
         }
         if !self.unsent.is_empty() || self.ping.is_some() {
-            // If the socket does not take all of these bytes, the rest is sent before the next frame.
+            // Bytes that the socket does not take now are sent before the next frame.
             self.flush()?;
         }
         Ok(payload?)
     }
 
-    /// Writes the bytes that the socket takes. If a frame is sent only in part, its rest is kept and counts as written.
+    /// Writes as much as the socket takes, and returns the number of bytes. If the last frame is sent only in part, its
+    /// rest is kept here, and all its bytes count as written.
     pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.flush()? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -275,7 +276,7 @@ impl WebSocketStream {
         }
     }
 
-    /// Sends a frame. Returns whether the socket took all of it; otherwise keeps the rest.
+    /// Sends one frame. Returns whether the socket has taken all of it. If not, the rest is kept in `unsent`.
     fn send(&mut self, frame: &FramePieces<'_>) -> io::Result<bool> {
         let mut head = Vec::with_capacity(10);
         head_of(OpCode::Data(Data::Binary), frame.bytes, &mut head);
@@ -294,7 +295,7 @@ impl WebSocketStream {
         Ok(self.unsent.is_empty())
     }
 
-    /// Shuts down the sending direction. Call this when all output is sent.
+    /// Sends a close frame, and closes the sending direction. Call this after all output is sent.
     pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
         self.queue_close(NORMAL_CLOSURE);
         self.flush()?;
@@ -302,7 +303,7 @@ impl WebSocketStream {
     }
 }
 
-/// The header and payload of one frame, in pieces.
+/// The payload of one frame, in pieces.
 struct FramePieces<'a> {
     pieces: [&'a [u8]; PIECES_MAX - 1],
     count: usize,
@@ -318,7 +319,7 @@ impl<'a> FramePieces<'a> {
         self.bytes < FRAME_BYTES_MAX && self.count < self.pieces.len()
     }
 
-    /// Adds bytes to the frame. Returns the bytes that do not fit.
+    /// Adds as many of the bytes to the frame as fit. Returns the others.
     fn add(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let (now, later) = bytes.split_at(bytes.len().min(FRAME_BYTES_MAX - self.bytes));
         self.pieces[self.count] = now;
@@ -340,7 +341,7 @@ mod tests {
 
     use super::*;
 
-    /// A ping without payload, with a mask of zeros.
+    /// A ping without payload. Its mask is zero.
     const PING: [u8; 6] = [0x89, 0x80, 0, 0, 0, 0];
 
     #[tokio::test]
@@ -348,7 +349,7 @@ mod tests {
         let (node_end, client_end) = UnixStream::pair().unwrap();
         let mut node = WebSocketStream::binary(Stream::Unix(node_end), Vec::new());
         poll_fn(|cx| node.poll_writable(cx)).await.unwrap();
-        // Fills the socket's send buffer.
+        // Fills the socket's send buffer, so that no pong can be sent.
         let filling = [0; FRAME_BYTES_MAX];
         while node.write(&[IoSlice::new(&filling)]).is_ok() {}
         let unsent = node.unsent.len();
@@ -359,7 +360,7 @@ mod tests {
             poll_fn(|cx| node.poll_readable(cx)).await.unwrap();
             assert_eq!(node.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         }
-        // At most one pong was queued, and at most one ping waits for its pong.
+        // At most one pong was queued for sending, and at most one ping is waiting for its pong.
         assert!(node.unsent.len() <= unsent + PING.len(), "{} of {unsent}", node.unsent.len());
         assert!(node.ping.is_some());
     }
@@ -371,7 +372,7 @@ mod tests {
         let frames = [&PING.repeat(64)[..], &[0x82, 0x81, 0, 0, 0, 0, b'x']].concat();
         client_end.writable().await.unwrap();
         assert_eq!(client_end.try_write(&frames).unwrap(), frames.len());
-        // Each read from the socket gets exactly one ping.
+        // The buffer has the size of one ping, so that each read gets exactly one.
         let mut buffer = [0; PING.len()];
         let mut pauses = 0;
         let read = loop {

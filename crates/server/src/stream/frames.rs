@@ -1,72 +1,74 @@
-//! Decodes WebSocket frames (RFC 6455) in place. Binary messages form one stream of bytes; the end of each text
-//! message is reported.
+//! Decodes WebSocket frames (RFC 6455) in place. Binary messages are decoded into one stream of bytes. For text
+//! messages, the decoder reports where each ends.
 //!
-//! Limits: for an incomplete frame, only the header is kept; for a control frame, also its payload of at most 125
-//! bytes.
+//! Limits: of an incomplete frame, the decoder keeps only the header. Of an incomplete control frame, it also keeps the
+//! payload, which has at most 125 bytes.
 
 use std::io::{self, Cursor};
 
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-/// Maximum length of a frame's header, bytes: with a 64-bit length and a mask.
+/// Largest header of a frame, bytes. It has a 64-bit length and a mask.
 const HEAD_BYTES_MAX: usize = 14;
-/// Maximum payload of a control frame, bytes.
+/// Largest payload of a control frame, bytes.
 const CONTROL_BYTES_MAX: u64 = 125;
 
-/// The error when the client sent invalid frames.
+/// The way in which a client's frames are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WebSocketError {
-    /// The frames violate the protocol; close status 1002.
+    /// The frames violate the protocol. The close frame has status 1002.
     Rules(&'static str),
-    /// The client sent a text message instead of a binary one, or the reverse; close status 1003.
+    /// The client sent a text message where binary messages are expected, or the reverse. The close frame has status
+    /// 1003.
     Kind,
-    /// A text message is not UTF-8; close status 1007.
+    /// A close frame's reason is not UTF-8. The close frame has status 1007.
     Text,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DecodedFrames {
-    /// Number of payload bytes, which are at the beginning of the buffer.
+    /// Number of decoded payload bytes. They are at the beginning of the buffer.
     pub(super) payload: usize,
-    /// Number of bytes that were decoded: all bytes, unless a text or the connection ended earlier.
+    /// Number of bytes that were decoded. Decoding stops at the end of the buffer, of a text message, or of a close
+    /// frame.
     pub(super) read: usize,
-    /// Whether a text ends with this payload.
+    /// Whether a text message ends after this payload.
     pub(super) ends_text: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlFrames {
-    /// The payload of the last ping, which must be sent back.
+    /// The payload of the last ping, which the pong must contain.
     pub(super) ping: Option<Vec<u8>>,
     pub(super) close: bool,
 }
 
-/// Decodes frames that arrive in pieces.
+/// Decodes frames that may arrive in arbitrary pieces.
 #[derive(Debug)]
 pub(super) struct FrameDecoder {
-    /// The kind of messages that are accepted: binary or text.
+    /// The kind of messages that the decoder accepts: binary or text.
     kind: Data,
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: usize,
     open_frame: Option<OpenFrame>,
-    /// Whether the message continues in the next frame.
+    /// Whether the present message continues in another frame.
     is_fragment: bool,
     control: Vec<u8>,
 }
 
-/// A frame whose payload is being read.
+/// A frame whose header was decoded, but whose payload is not complete yet.
 #[derive(Debug, Clone, Copy)]
 struct OpenFrame {
     left: u64,
     mask: [u8; 4],
-    /// Number of payload bytes read so far. It selects the next byte of the mask.
+    /// Number of payload bytes that were decoded. It determines which byte of the mask is used next.
     at: usize,
     control: Option<Control>,
 }
 
 impl FrameDecoder {
-    /// Creates a decoder for binary messages or for texts.
+    /// Creates a decoder that accepts either binary or text messages.
     pub(super) fn of(kind: Data) -> FrameDecoder {
         FrameDecoder {
             kind,
@@ -78,8 +80,7 @@ impl FrameDecoder {
         }
     }
 
-    /// Decodes frames, and moves their payload to the beginning of `bytes`. Reads no bytes after a close
-    /// frame.
+    /// Decodes frames, and moves their payload to the beginning of `bytes`. Bytes after a close frame are ignored.
     pub(super) fn decode(
         &mut self,
         bytes: &mut [u8],
@@ -133,7 +134,7 @@ impl FrameDecoder {
         Ok(())
     }
 
-    /// Reads the part of a frame's header that is available. Returns the number of bytes that belong to the header.
+    /// Decodes a frame's header as far as its bytes have arrived. Returns how many of `bytes` belong to the header.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<usize, WebSocketError> {
         let before = self.head_bytes;
         let more = bytes.len().min(HEAD_BYTES_MAX - before);
@@ -187,8 +188,8 @@ impl FrameDecoder {
     }
 }
 
-/// Checks the payload of a close frame (RFC 6455, section 7.4). It must be empty, or an allowed status followed by a
-/// reason in UTF-8.
+/// Checks the payload of a close frame (RFC 6455, section 7.4): either it is empty, or it consists of a permitted
+/// status and a reason in UTF-8.
 fn check_close(payload: &[u8]) -> Result<(), WebSocketError> {
     let Some((status, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() {
@@ -204,7 +205,7 @@ fn check_close(payload: &[u8]) -> Result<(), WebSocketError> {
     str::from_utf8(reason).map(drop).map_err(|_| WebSocketError::Text)
 }
 
-/// Removes the mask from bytes. The first of them is payload byte `at` of the frame.
+/// Removes the mask from a part of a frame's payload. The first byte of the part is byte `at` of the payload.
 fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
     let mut rotated = mask;
     rotated.rotate_left(at % 4);
@@ -217,7 +218,7 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
     words.into_remainder().iter_mut().zip(rotated).for_each(|(byte, key)| *byte ^= key);
 }
 
-/// Appends the header of a frame that the node sends.
+/// Appends the header of a frame from the node, which has no mask.
 pub(super) fn head_of(kind: OpCode, length: usize, out: &mut Vec<u8>) {
     let head = FrameHeader { is_final: true, opcode: kind, mask: None, ..FrameHeader::default() };
     // Writing to a `Vec` cannot fail.
@@ -267,7 +268,7 @@ mod tests {
         frame
     }
 
-    /// Decodes the bytes in pieces of size `piece`.
+    /// Decodes the bytes in pieces of `piece` bytes.
     fn decode(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, ControlFrames), WebSocketError> {
         let (mut frames, mut control_frames, mut out) =
             (FrameDecoder::of(Data::Binary), ControlFrames::default(), Vec::new());

@@ -1,6 +1,6 @@
-//! TCP with TLS, after the handshake.
+//! A TCP connection with TLS, after the handshake.
 //!
-//! Limits: those of [`TlsCodec`]; the read buffer is shared by the sessions of a thread.
+//! Limits: those of [`TlsCodec`]. The sessions of a thread share one buffer for reading.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -13,27 +13,27 @@ use tokio::net::TcpStream;
 
 use crate::tls::ClientCertificate;
 
-/// Maximum number of bytes that are read from a socket at once.
+/// Maximum number of bytes that one read takes from a socket.
 const READ_BYTES: usize = 64 << 10;
 
-/// Maximum number of reads from the socket without payload. After these reads, the other sessions of the thread run,
-/// even if a peer sends empty TLS records faster than they are decrypted.
+/// After this many reads without payload, other sessions of the thread run. A peer that sends empty TLS records without
+/// a pause therefore cannot block them.
 const READS_MAX: usize = 4;
 
 thread_local! {
     static INCOMING: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// A connection to a client over TLS, after its handshake.
+/// A connection with TLS to a client or another node.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     socket: TcpStream,
     codec: TlsCodec,
-    /// Bytes that the caller put back; the next read returns them first.
+    /// Bytes that were read and then put back. The next read returns them first.
     returned: Vec<u8>,
 }
 
-/// A TLS connection that is detached from its thread, so that it can move to another one.
+/// A TLS connection that is detached from its thread, so that it can be moved to another thread.
 #[derive(Debug)]
 pub(crate) struct DetachedTlsStream {
     socket: std::net::TcpStream,
@@ -42,7 +42,7 @@ pub(crate) struct DetachedTlsStream {
 }
 
 impl DetachedTlsStream {
-    /// Attaches the connection to the current thread, which must serve it from now on.
+    /// Attaches the connection to the current thread. Only this thread may then serve the connection.
     pub(crate) fn attach(self) -> io::Result<TlsStream> {
         let socket = TcpStream::from_std(self.socket)?;
         Ok(TlsStream { socket, codec: self.codec, returned: self.returned })
@@ -63,17 +63,17 @@ impl TlsStream {
         ClientCertificate::read(self.codec.peer_certificate()?)
     }
 
-    /// The protocol that both sides agreed on (ALPN); `None` if they agreed on none.
+    /// The protocol on which both sides agreed by ALPN; `None` if they agreed on none.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.codec.protocol()
     }
 
-    /// Detaches the connection from its thread, so that it can move to another one.
+    /// Detaches the connection from its thread, so that it can be moved to another thread.
     pub(crate) fn detach(self) -> io::Result<DetachedTlsStream> {
         Ok(DetachedTlsStream { socket: self.socket.into_std()?, codec: self.codec, returned: self.returned })
     }
 
-    /// Whether the handshake is complete, and its last message was sent.
+    /// Whether the handshake is complete and all its messages were sent.
     pub(crate) fn is_established(&self) -> bool {
         !self.codec.is_handshaking() && !self.codec.has_unsent()
     }
@@ -82,7 +82,7 @@ impl TlsStream {
         self.codec.has_unsent()
     }
 
-    /// Undoes the read of these bytes: the next read returns them again.
+    /// Puts bytes back that were read. The next read returns them again.
     pub(crate) fn unread(&mut self, bytes: &[u8]) {
         self.returned.splice(..0, bytes.iter().copied());
     }
@@ -94,12 +94,12 @@ impl TlsStream {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Returns `Ready` when the socket is readable.
+    /// Returns `Ready` when the socket is readable, even if the bytes are no complete TLS record.
     pub(crate) fn poll_socket_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Returns `Ready` when all output is sent and the socket may take more.
+    /// Returns `Ready` when all output is sent and the socket can take more.
     pub(crate) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.flush()? {
             ready!(self.socket.poll_write_ready(cx))?;
@@ -130,8 +130,8 @@ impl TlsStream {
         })
     }
 
-    /// Calls `receive` until payload bytes arrive or the socket is empty. Returns `WouldBlock` after [`READS_MAX`]
-    /// calls, with the socket still readable.
+    /// Calls `receive` repeatedly, until payload has arrived or the socket is empty. After [`READS_MAX`] calls without
+    /// payload, returns `WouldBlock`, although the socket may still be readable.
     fn read_with(
         &mut self,
         into: &mut [u8],
@@ -169,8 +169,8 @@ impl TlsStream {
                 into[at..at + payload.len()].copy_from_slice(payload);
                 at += payload.len();
             });
-            // Sends output that the received bytes caused, such as a handshake message or an alert. Output that the
-            // socket does not take is sent before the next write, which also reports a broken socket.
+            // Received bytes may cause output, such as a handshake message or an alert. If the socket does not take
+            // this output now, the next write sends it first, or reports that the socket is broken.
             let flushed = self.flush();
             let read = read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if read > 0 {
@@ -193,7 +193,7 @@ impl TlsStream {
         self.codec.write(slices, |slices| socket.try_write_vectored(slices))
     }
 
-    /// Shuts down the sending direction. Must be called when all output is sent.
+    /// Closes the sending direction. Call this after all output is sent.
     pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
         self.codec.end();
         self.flush()?;
@@ -201,7 +201,7 @@ impl TlsStream {
     }
 }
 
-/// The reason why a TLS handshake failed, for the log.
+/// Describes for the log why a TLS handshake failed.
 pub(crate) fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the client closed the connection".to_owned(),

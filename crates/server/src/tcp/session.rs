@@ -1,15 +1,16 @@
-//! One connection: an async task that reads messages, handles them, and writes what is due.
+//! Serves one connection with Dunlin's own protocol: an async task that reads messages, handles them, and writes
+//! responses and records.
 //!
-//! Whenever the task is woken, it alternately reads and writes until neither makes progress. Then it sleeps until the
-//! socket, a log, the timer or the server wakes it.
+//! When the task is woken, it reads and writes in turn until neither makes progress. Then it sleeps until the socket, a
+//! log, the timer or the server wakes it.
 //!
 //! Invariants:
-//! - Between two polls, a session holds no segment of a log. If the socket takes only a part of a batch, the session
+//! - While a session sleeps, it holds no segment of a log. If the socket takes only a part of a batch, the session
 //!   copies the rest and moves the cursor past the batch.
-//! - All sessions of a thread share a read buffer and a write buffer. A session itself owns its incomplete message, its
-//!   output other than records, and the rest of one batch.
-//! - Unsent output other than records is at most [`CONTROL_BYTES_MAX`] and one message. When there is more, the session
-//!   stops reading from the client.
+//! - All sessions of a thread share a read buffer and a write buffer. A session's own buffers hold only an incomplete
+//!   message, output other than records, and the rest of one batch.
+//! - Unsent output other than records has at most [`CONTROL_BYTES_MAX`] bytes and one more message. Above
+//!   [`CONTROL_BYTES_MAX`], the session stops reading from the client.
 //!
 //! Limits: those of [`ServerLimits`](crate::ServerLimits).
 
@@ -68,16 +69,17 @@ use stored::{PendingAcks, STORED};
 use subscription::{Channel, PendingChannel, ResumePositions, Subscription};
 use tasks::{TASK_RESULT, TaskRequests};
 
-/// Maximum number of sessions to which a woken session passes on the notification of new records. With 16, the last of
-/// 1,000 subscribers is notified in three steps. With 2, ten steps are necessary, and each may wait until its thread is
-/// free.
+/// When a session is woken by new records, it notifies at most this many other sessions. With 16, three steps suffice
+/// to notify 1,000 subscribers. With 2, ten steps would be necessary, and each step may have to wait until its thread
+/// is free.
 const PASSED_WAKES_MAX: usize = 16;
-/// Maximum number of bytes of unsent output other than records. Above it, the session stops reading from the client.
+/// Above this many bytes of unsent output other than records, the session stops reading from the client.
 const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 pub(crate) struct Session {
     shared: Arc<SharedServer>,
-    /// While the session holds a reference to this value, a stopping server waits for the session's responses.
+    /// The session's reference to the server's `pending_responses`. A stopping server waits until no session holds such
+    /// a reference.
     _answering: Arc<()>,
     stream: Stream,
     waiter: Arc<Waiter>,
@@ -87,65 +89,65 @@ pub(crate) struct Session {
     inbox: Inbox,
     timer: Timer,
     spin: Spin,
-    /// The start of an incomplete message, or messages that wait for room in a topic.
+    /// The beginning of an incomplete message, or messages that wait until a topic has room.
     unread: Vec<u8>,
-    /// Memory that is charged for `unread`.
+    /// The memory charge for `unread`.
     unread_charge: MemoryCharge,
-    /// Number of bytes that must be in `unread` before the next message can be parsed.
+    /// Number of bytes that `unread` must have before the next message can be decoded.
     unread_needs: usize,
-    /// Number of bytes of a refused message that are still to be skipped.
+    /// Number of bytes of a refused message that must still be skipped.
     skip_bytes: usize,
-    /// Number of bytes of waiting messages that were already searched for credit messages. Credit takes effect ahead of
-    /// the waiting messages.
+    /// Number of bytes in `unread` that were already searched for credit messages. A credit message takes effect before
+    /// the messages that wait in front of it.
     scanned_bytes: usize,
     outbound: OutboundBuffer,
     publishing: SessionPublishers,
-    /// The preparation for which the first message in `unread` waits, and its result.
+    /// The preparation that the first message in `unread` needs before it can be handled; `prepared` has the result.
     preparation: Option<Preparation>,
     prepared: Option<PreparationResult>,
-    /// Figures from other nodes, for the next list or description of topics.
+    /// Figures from the other nodes, for the next request to list or describe topics.
     figures: Arc<Mutex<ClusterFigures>>,
     pending_acks: PendingAcks,
     control_requests: ControlRequests,
     task_requests: TaskRequests,
     subscriptions: HashMap<u32, Subscription>,
-    /// Subscriptions for which logs of new topics have arrived.
+    /// The subscriptions to which logs of new topics were added.
     new_logs: Arc<NewLogArrivals>,
-    /// Positions at which subscriptions that have not started yet resume.
+    /// For each subscription that has not started yet, the positions from which it resumes.
     resuming: HashMap<u32, ResumePositions>,
     resuming_positions: usize,
-    /// State options of subscriptions that have not started yet.
+    /// For each subscription that has not started yet, its options for following a state.
     following: HashMap<u32, Follow>,
-    /// Subscriptions that have logs which were not announced to the client yet.
+    /// Subscriptions with logs that were not announced to the client yet.
     announcing: VecDeque<u32>,
-    /// Channels whose start position another node still has to return.
+    /// Channels that wait for another node to return their start position.
     opening: Vec<PendingChannel>,
-    /// Whether the client's permissions have changed since the channels in `opening` were requested.
+    /// Whether the permissions of the client have changed since the channels in `opening` were requested.
     opening_is_stale: bool,
     channels: HashMap<u32, Box<Channel>>,
     channel_last: u32,
-    /// Memberships in groups, by subscription number.
+    /// Memberships in groups, by the number of the subscription.
     members: HashMap<u32, GroupMembership>,
-    /// For each token of the waiter, the membership to which it belongs.
+    /// For each token of the waiter that belongs to a membership, the number of this membership.
     member_tokens: HashMap<u32, u32>,
-    /// Queue of the memberships that may have something to send.
+    /// Numbers of the memberships that may have something to send, in order.
     member_queue: VecDeque<u32>,
-    /// Queue of the channels that may have something to send.
+    /// Numbers of the channels that may have something to send, in order.
     channel_queue: VecDeque<u32>,
-    /// Whether the channels or members have skipped as many records as they may before the other sessions of the thread
-    /// run.
+    /// Whether the session has skipped so many records that other sessions of the thread must run first.
     is_skip_budget_spent: bool,
-    /// Channels that are paused until the thread's next write interval.
+    /// Channels that are paused until the thread's present write interval ends.
     paused_channels: PausedChannels,
-    /// Channels on which something was sent since the last heartbeat.
+    /// Channels over which something was sent since the last heartbeat.
     touched: Vec<u32>,
     session_trace: SessionTrace,
-    /// The node with the permissions of the client's user.
+    /// A handle of the node that has the permissions of the client's user.
     node: Node,
     login_state: LoginState,
-    /// Whether the client is another node of the cluster. Its messages are meant for this node and are not forwarded.
+    /// Whether the client is another node of the cluster. Its messages are meant for this node, so they are not
+    /// forwarded again.
     from_node: bool,
-    /// The entry of this connection among the connections of the same node; `None` for other clients.
+    /// If the client is another node, the registration of this connection as that node's newest.
     node_connection: Option<NodeConnection>,
     _guard: Option<SessionGuard>,
 }
@@ -159,7 +161,7 @@ enum Phase {
 }
 
 impl Session {
-    /// Starts a session. At the node's limit of connections, the session refuses the client.
+    /// Starts a session. If the server admits no further session, this session only refuses the client.
     pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream) -> Session {
         let (id, waiter) = (shared.node.next_session(), Waiter::new());
         let guard = shared.admit(id, &waiter);
@@ -171,13 +173,13 @@ impl Session {
         session
     }
 
-    /// Starts a session of another node of the cluster, which has all permissions.
+    /// Starts a session for another node of the cluster. This node has all permissions.
     pub(crate) fn begin_for_node(shared: Arc<SharedServer>, stream: Stream) -> Session {
         let mut session = Session::begin(shared, stream);
         session.login_state = LoginState::Node;
         session._guard.iter_mut().for_each(SessionGuard::mark_as_node);
-        // A stopping server waits only for responses to clients. This session therefore gets a reference that the
-        // server does not count.
+        // A stopping server waits only for responses to clients, not to other nodes. This session therefore holds a
+        // reference to another value.
         session._answering = Arc::default();
         session
     }
@@ -244,7 +246,7 @@ impl Session {
         }
     }
 
-    /// Reads and writes alternately. Returns `Pending` while the session sleeps or lets other sessions run.
+    /// Reads and writes in turn. Returns `Pending` when the session has nothing to do, or when other sessions must run.
     fn poll_rounds(
         &mut self,
         cx: &mut Context<'_>,
@@ -253,7 +255,7 @@ impl Session {
         for _ in 0..self.spin.rounds_per_poll() {
             self.handle_notifications();
             self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
-            // A response that is ready is sent before the next read.
+            // Responses that are ready are sent before the next read.
             let wrote_first = if self.channel_queue.is_empty() {
                 RoundProgress::None
             } else {
@@ -274,8 +276,8 @@ impl Session {
                 return Ok(Poll::Pending);
             }
         }
-        // Also runs while a client keeps the session busy, so that the client stops neither the timer nor the paused
-        // channels.
+        // This also runs while the client keeps the session busy. Otherwise, a busy client could delay the timer and
+        // the paused channels.
         if self.timer.poll_due(cx) {
             self.on_timer();
         }
@@ -284,7 +286,7 @@ impl Session {
         Ok(Poll::Pending)
     }
 
-    /// Handles notifications of the session's waiter: channels that may have records, and other events.
+    /// Handles the notifications that the session's waiter has received, from channels, memberships and the server.
     fn handle_notifications(&mut self) {
         let (mut has_new_logs, mut room, mut stop, mut stored, mut users) =
             (false, false, false, false, false);
@@ -294,10 +296,10 @@ impl Session {
             NewLogs::TOKEN => has_new_logs = true,
             STOP => stop = true,
             STORED => stored = true,
-            // Nothing to do here: the results are sent when there is room.
+            // Nothing is done here: the results are sent when the output has room.
             CONTROL_RESULT | TASK_RESULT => {}
             USERS => users = true,
-            // Nothing to do here: the handling of HELLO polls for the login's result.
+            // Nothing is done here: the handling of HELLO fetches the result of the login.
             LOGIN => {}
             NODES => {}
             number => {
@@ -326,7 +328,7 @@ impl Session {
         }
     }
 
-    /// Registers the task to be woken. Returns whether the session has no work until then.
+    /// Prepares to sleep until the task is woken. Returns false if there is more to do first.
     fn sleep(&mut self, cx: &mut Context<'_>) -> bool {
         if self.timer.poll_due(cx) {
             self.on_timer();

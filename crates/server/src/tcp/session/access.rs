@@ -1,5 +1,5 @@
-//! Handles the client's login, and checks the client's subscriptions and publishers again after the users file has
-//! changed.
+//! Handles a client's login. After the users file has changed, also checks the client's subscriptions, publishers,
+//! memberships and workers again.
 
 use std::sync::Arc;
 
@@ -12,32 +12,33 @@ use super::{Phase, Session};
 use crate::access::{Credentials, Login, MeteredCommand, PendingLogin, pause};
 use crate::shared::LOGIN;
 
-/// The progress of the login of a connection that uses Dunlin's own protocol.
+/// The state of the login on a connection with Dunlin's own protocol.
 #[derive(Debug, Default)]
 pub(super) enum LoginState {
-    /// The client has sent no credentials, or the node requires none.
+    /// The client has not sent credentials yet, or the node requires none.
     #[default]
     NoCredentials,
     Checking(PendingLogin),
     LoggedIn(Arc<Login>),
-    /// The client is another node of the cluster, and has shown its certificate.
+    /// The client is another node of the cluster, which has shown its certificate.
     Node,
 }
 
-/// Prefix of the names of clients that are nodes. A client that merely has such a name is a client like any other.
+/// Prefix of the names under which nodes connect. The prefix alone gives a client no rights.
 pub(crate) const NODE_CLIENT: &str = "$node";
-/// The tenant of clients on a node without users.
+/// The only tenant of a node that has no users file.
 const TENANT: &str = "default";
 
 impl Session {
-    /// Handles HELLO. While the credentials are being checked, HELLO stays unread and is handled again later.
+    /// Handles HELLO. While the credentials are checked, HELLO stays in `unread`, and is handled again when the result
+    /// is known.
     pub(super) fn hello(&mut self, hello: Hello<'_>) -> HandleOutcome {
         self.session_trace.set_client_name(hello.client);
-        // Nodes that share topics without a cluster have no certificates, and are identified only by their names.
+        // Nodes that share topics without a cluster have no certificates, and are known only by their names.
         let is_node = matches!(self.login_state, LoginState::Node)
             || self.shared.cluster.get().is_none() && self.node.ownership().is_some();
-        // The records of a node are not checked again. In a cluster, a name alone therefore does not make a client a
-        // node.
+        // Records from a node are not checked again. In a cluster, a client therefore needs a certificate, not only a
+        // node's name.
         self.from_node = is_node && hello.client.starts_with(NODE_CLIENT);
         if self.from_node {
             self.node_connection = Some(self.shared.node_connections.register(hello.client, self.id));
@@ -74,7 +75,7 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// Charges the connection's memory to the client's tenant from now on, and sends WELCOME.
+    /// Completes a login: from now on, the connection's memory is charged to the client's tenant. Sends WELCOME.
     fn complete_login(&mut self) {
         self.unread_charge = MemoryCharge::none(self.node.connection_budget());
         self.inbox = Inbox::new(self.node.clone(), self.id);
@@ -99,8 +100,8 @@ impl Session {
         }
     }
 
-    /// The producer id under which topics store the records of this client's producer `id`. Users with the same `id`
-    /// get different producer ids.
+    /// Returns the producer id that topics store for this client's producer `id`. Different users get different stored
+    /// ids for the same `id`.
     pub(super) fn producer(&self, id: u64) -> u64 {
         match &self.login_state {
             LoginState::LoggedIn(login) if id != NO_PRODUCER => login.account().producer(id),
@@ -108,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Pauses reading from a client that has exceeded its publish rate.
+    /// Pauses reading from the client, which has exceeded its publish rate.
     pub(super) fn slow_down(&mut self, refused: &Refused) {
         if let Some(pause) = pause(refused)
             && !self.publishing.is_held
@@ -118,8 +119,8 @@ impl Session {
         }
     }
 
-    /// Ends the subscriptions for which the user has lost the permission, and sends the reasons to the client. Called
-    /// after a change of the users file.
+    /// Ends what the user may no longer use, such as subscriptions, and sends the reasons to the client. Call this
+    /// after the users file has changed.
     pub(super) fn on_users_changed(&mut self) {
         let LoginState::LoggedIn(login) = &self.login_state else { return };
         if self.is_closing() {
@@ -186,7 +187,8 @@ impl Session {
         }
     }
 
-    /// Whether the client may publish to only a part of the topic's subjects, so that each record must be checked.
+    /// Whether the client may publish to some of the topic's subjects only. The subject of each record must then be
+    /// checked.
     pub(super) fn checks_each_record(&self, owned: &Pattern) -> bool {
         self.node.may(Action::Publish, owned) != Ok(AccessExtent::All)
     }

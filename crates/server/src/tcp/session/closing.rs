@@ -1,7 +1,7 @@
-//! Closes a connection. Pending output is sent first, and the client has time to read it.
+//! Closes a connection. Its pending output is sent first, and the client gets time to read it.
 //!
-//! Invariant: GOODBYE is sent after the responses to all accepted commands and queries, and no message is accepted
-//! after it. A client that receives GOODBYE knows that its other requests were not executed.
+//! Invariant: GOODBYE is sent only after the responses to all accepted commands and queries, and no message is accepted
+//! after it. A client that has received GOODBYE therefore knows that requests without a response were not executed.
 
 use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, MessageList, Preamble};
@@ -10,28 +10,28 @@ use crate::departures::describe_refusal;
 use crate::tcp::session::access::LoginState;
 use crate::tcp::session::{ConnectionLost, Phase, Session};
 
-/// How long a client has to read pending output, ms.
+/// How long a client may take to read the pending output, ms.
 const CLOSE_TIMEOUT_MS: u32 = 1_000;
-/// Maximum time that a session waits until every request has its response, ms. No command takes longer.
+/// Longest time for which a closing session waits until all its requests have responses, ms. No command takes longer.
 const RESPONSES_MS_MAX: u32 = 7_000;
-/// Time after which clients should reconnect when the node stops, ms.
+/// The time after which clients should reconnect to a node that stops, ms. GOODBYE states it.
 const RECONNECT_AFTER_MS: u32 = 100;
 
-/// The progress of closing a connection that uses Dunlin's own protocol.
+/// The state of a closing connection with Dunlin's own protocol.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
-    /// Whether GOODBYE must still be sent, once all accepted requests have their responses.
+    /// Whether GOODBYE must still be sent. It is sent when all accepted requests have their responses.
     goodbye_pending: bool,
-    /// How long the session has waited for responses, ms.
+    /// How long the session has already waited for responses, ms.
     waited_ms: u32,
-    /// Whether the session has shut down its sending direction.
+    /// Whether the session has already closed its sending direction.
     has_shut_down: bool,
-    /// Whether the time to close is over, or the client has disconnected.
+    /// Whether the session may end now, because its time to close is over or the client has disconnected.
     pub(super) is_over: bool,
 }
 
 impl Session {
-    /// Sends an error to the client, and begins to close.
+    /// Sends an error to the client, and begins to close the connection.
     pub(super) fn fail(&mut self, refused: &Refused) {
         let message = match self.phase {
             Phase::Preamble | Phase::Hello => FromNode::Refused(refused.as_wire()),
@@ -46,13 +46,13 @@ impl Session {
         self.begin_closing();
     }
 
-    /// The largest lag of the client in any log, in records; 0 if the client reads no log.
+    /// Returns the lag of the log in which the client is most behind, in records; 0 if the client reads no log.
     fn lag_max(&self) -> u64 {
         self.channels.values().map(|channel| channel.cursor.lag()).max().unwrap_or(0)
     }
 
-    /// Whether the session must close. Connections of other nodes stay open until this node's clients have
-    /// disconnected, so that those nodes receive the clients' last records.
+    /// Whether the session must close because the node stops. Connections of other nodes close after those of clients,
+    /// so that the other nodes still receive the clients' last records.
     pub(super) fn must_close(&self) -> bool {
         match self.login_state {
             LoginState::Node => self.shared.is_stopping_nodes(),
@@ -85,8 +85,8 @@ impl Session {
         }
     }
 
-    /// Closes the session after its grace period. If responses are still pending, the session waits for them, because
-    /// the client would otherwise not know the outcomes of its commands.
+    /// Handles the end of the time to close. Ends the session, unless responses are pending: without them, the client
+    /// would not know the outcomes of its commands.
     pub(super) fn on_close_timeout(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.goodbye_pending || closing.waited_ms >= RESPONSES_MS_MAX;
@@ -94,18 +94,18 @@ impl Session {
             let wait_ms = self.shared.limits.heartbeat_ms.clamp(1, CLOSE_TIMEOUT_MS);
             closing.waited_ms += wait_ms;
             self.timer.set_ms(wait_ms);
-            // Sends a heartbeat, because the client would otherwise take the node for dead.
+            // Without a heartbeat, the client would assume that the node is dead.
             self.outbound.push(FromNode::Heartbeat(Heartbeat { channels: MessageList::new(&[]) }));
         }
     }
 
-    /// Refuses the client because the node has reached its limit of connections.
+    /// Refuses the client because the server does not admit its session.
     pub(super) fn refuse_connection(&mut self) {
         self.send_preamble(Preamble::OURS);
         self.fail(&self.shared.admission_refusal());
     }
 
-    /// Stops handling messages and sending records, and only sends pending output.
+    /// Stops handling messages and sending records. From now on, only pending output is sent.
     pub(super) fn begin_closing(&mut self) {
         if self.is_closing() {
             return;
@@ -118,8 +118,8 @@ impl Session {
         self.timer.set_ms(CLOSE_TIMEOUT_MS);
     }
 
-    /// Whether the connection may be dropped. The session first waits until the client has closed its side: closing a
-    /// socket that has unread bytes would discard output that is still being sent.
+    /// Whether the connection may be dropped. The session first waits until the client has closed its side: if a socket
+    /// with unread bytes is closed, the system discards output that is in transit.
     pub(super) fn may_close(&mut self) -> Result<bool, ConnectionLost> {
         self.send_goodbye_if_due();
         let Phase::Closing(closing) = &mut self.phase else { return Ok(false) };
