@@ -1,10 +1,11 @@
-//! TLS for the listeners: the files, and the handshake with clients.
+//! TLS for the listeners: reads the certificates, and does the handshakes with clients.
 //!
-//! TLS 1.2 and 1.3 by rustls with ring. `files` reads the certificates and keys, `handshake` accepts a connection,
-//! `permits` limits the handshakes, and `identity` reads the names in a client's certificate. When the files
-//! are read again, open connections continue unchanged, and new ones use the new files.
+//! TLS 1.2 and 1.3 are provided by rustls with ring. The module `files` reads certificates and keys, `handshake` does
+//! the handshake of a connection, `permits` limits the number of handshakes, and `identity` reads the names in a
+//! client's certificate. After the files were read again, new connections use the new files, and open connections
+//! continue unchanged.
 //!
-//! Unix sockets have no TLS: the permissions of their directory decide which users may connect.
+//! Unix sockets have no TLS. The permissions of their directory decide which users of the machine may connect.
 
 mod files;
 mod handshake;
@@ -19,15 +20,17 @@ pub(crate) use handshake::{TlsConnection, accept_tls, poll_handshake};
 pub(crate) use identity::ClientCertificate;
 pub(crate) use permits::HandshakePermits;
 
-/// The paths of a node's TLS files, all PEM.
+/// Paths of the files with a node's certificates and key. All files are in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The node's certificate chain.
+    /// Path of the file with the node's certificate chain.
     pub cert: PathBuf,
-    /// The key of the node's certificate, as a PEM file.
+    /// Path of the file with the private key of the node's certificate.
     pub key: PathBuf,
-    /// Authorities of client certificates. If set, every client must have a certificate that one of them signed.
+    /// Path of the file with the authorities that issue client certificates. If set, every client must show a
+    /// certificate from one of them.
     pub client_ca: Option<PathBuf>,
-    /// Whether NATS connections begin with TLS instead of `INFO`. Clients then need the option `tls_first`.
+    /// Whether a NATS connection begins with the TLS handshake, before the server's `INFO`. Clients then need the
+    /// option `tls_first`.
     pub nats_first: bool,
 }

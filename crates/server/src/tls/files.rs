@@ -1,6 +1,6 @@
-//! The node's certificate and key, and the authorities of its clients.
+//! Reads the node's certificate and key, and the authorities that issue client certificates.
 //!
-//! If the files become invalid, their last valid content remains in use.
+//! If the files become invalid while the node runs, their last valid content remains in use.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,55 +19,55 @@ use crate::protocol::Protocol;
 use crate::reload::Reload;
 use crate::whole_file::read_file;
 
-/// Remaining validity of a certificate below which the log has a warning.
+/// If a certificate is valid for less than this time, the log contains a warning.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3_600);
-/// The permission bits for users who are neither the key file's owner nor in its group.
+/// Permission bits for users other than the file's owner and group.
 const OTHER_USERS: u32 = 0o007;
 
-/// The reason why a node's TLS files cannot be used.
+/// The reason why the node's TLS files cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsFilesError {
-    /// A file cannot be read.
+    /// A file could not be read.
     #[error("cannot read {what} {}: {error}", path.display())]
     Read {
-        /// The file's purpose.
+        /// The purpose of the file, such as `certificate`.
         what: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system call.
         error: std::io::Error,
     },
-    /// A file has invalid content.
+    /// The content of a file is invalid.
     #[error("cannot use {what} {}: {why}", path.display())]
     Content {
-        /// The file's purpose.
+        /// The purpose of the file, such as `certificate`.
         what: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The fault.
+        /// Description of the fault.
         why: String,
     },
-    /// The key does not match the certificate, or cannot be used.
+    /// The key cannot be used, or does not match the certificate.
     #[error("cannot use the certificate {} with the key {}: {why}", cert.display(), key.display())]
     Pair {
-        /// The certificate's file.
+        /// The path of the certificate's file.
         cert: PathBuf,
-        /// The key's file.
+        /// The path of the key's file.
         key: PathBuf,
-        /// The fault.
+        /// Description of the fault.
         why: String,
     },
 }
 
-/// The node's certificate, its key and the authorities of its clients, and the files from which they are read.
+/// The TLS configuration that is read from the node's certificate, its key and the clients' authorities.
 #[derive(Debug)]
 pub(crate) struct TlsIdentity {
     files: TlsConfig,
     current: RwLock<TlsConfigs>,
 }
 
-/// The TLS configuration of new connections, by protocol.
+/// The TLS configurations for new connections, one for each protocol.
 #[derive(Debug)]
 struct TlsConfigs {
     dunlin: Arc<ServerConfig>,
@@ -92,7 +92,7 @@ impl TlsIdentity {
         })
     }
 
-    /// Whether clients must have a certificate.
+    /// Whether every client must show a certificate.
     pub(crate) fn requires_client_certificates(&self) -> bool {
         self.files.client_ca.is_some()
     }
@@ -150,7 +150,7 @@ impl TlsConfigs {
         };
         Ok(TlsConfigs {
             dunlin: with_alpn(&[tls::PROTOCOL]),
-            // NATS clients send no ALPN.
+            // NATS clients select no protocol by ALPN.
             nats: with_alpn(&[]),
             http: with_alpn(&[b"http/1.1"]),
             grpc: with_alpn(&[b"h2"]),
@@ -176,7 +176,7 @@ fn warn_if_world_readable(key: &Path) {
     }
 }
 
-/// Logs a warning if a certificate is not valid at present, or will soon expire.
+/// Logs a warning if a certificate is not valid now, or expires soon.
 fn warn_if_not_valid(path: &Path, certificate: &CertificateDer<'_>) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return };
     let validity = parsed.validity();

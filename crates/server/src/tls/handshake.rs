@@ -1,8 +1,8 @@
-//! The TLS handshake of a new connection.
+//! Does the TLS handshake of a new connection.
 //!
-//! Limits: `handshake_ms_max` for the whole handshake, during which the connection counts as a session (`sessions_max`)
-//! and needs the memory of [`TlsCodec`]. At most `handshakes_max` handshakes run at a time, and at most half of them
-//! for clients of one address. Any other client that has sent its first byte waits, within the same time limit.
+//! Limits: `handshake_ms_max` for the whole handshake. During the handshake, the connection already counts as a session
+//! (`sessions_max`), and needs the memory of [`TlsCodec`]. At most `handshakes_max` handshakes run at the same time,
+//! and at most half of them with clients of one address. Other clients wait within the same time limit.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,23 +26,25 @@ use crate::protocol::Protocol;
 use crate::shared::SharedServer;
 use crate::stream::{Stream, TlsStream, explain};
 
-/// The first byte of a TLS handshake message.
+/// The first byte of every TLS handshake.
 const HANDSHAKE: u8 = 0x16;
-/// A fatal TLS alert `internal_error`. No alert means "connection limit reached"; this one is the closest.
+/// A fatal TLS alert with the code `internal_error`. TLS has no alert for a reached limit of connections, and this one
+/// comes closest.
 const CONNECTION_LIMIT_ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
-/// How long a refused client has to read the refusal.
+/// How long a refused client may take to read the refusal.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of a refused client that are read and discarded.
+/// Number of bytes from a refused client that are read and discarded before the connection is closed.
 const DISCARDED_BYTES_MAX: usize = 256 << 10;
 
-/// A connection that completed the handshake.
+/// A connection whose TLS handshake is complete.
 pub(crate) struct TlsConnection {
     pub(crate) stream: Stream,
-    /// The session's number, if the client has already received it in INFO.
+    /// The number of the session, if the client has already received it in INFO.
     pub(crate) announced_id: Option<u64>,
 }
 
-/// Does the TLS handshake with a client. Returns `None` if it fails; the client then receives the reason if possible.
+/// Does the TLS handshake with a client. If it fails, returns `None`, after an attempt to inform the client of the
+/// reason.
 pub(crate) async fn accept_tls(
     shared: &Arc<SharedServer>,
     identity: &TlsIdentity,
@@ -52,7 +54,7 @@ pub(crate) async fn accept_tls(
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
     let sends_info = protocol == Protocol::Nats && !identity.nats_first();
     let guard = shared.admit(session, &waiter);
-    // A node that is still starting does the handshake, so that it can refuse the client in the client's protocol.
+    // A starting node also does the handshake, so that it can then refuse the client in the client's own protocol.
     if guard.is_none() && !shared.is_opening() {
         refuse_over_limit(shared, sends_info.then_some(session), &mut socket).await;
         return None;
@@ -107,7 +109,7 @@ pub(crate) async fn accept_tls(
 
 enum HandshakeOutcome {
     Tls(Box<TlsStream>, io::Result<()>),
-    /// A connection of a client that does not use TLS.
+    /// The connection of a client that does not begin with a TLS handshake.
     Plain(TcpStream),
 }
 
@@ -119,7 +121,7 @@ async fn first_byte(socket: &TcpStream) -> io::Result<u8> {
     }
 }
 
-/// Continues the handshake, for either side of the connection.
+/// Continues the handshake of a connection, as the accepting or the connecting side.
 pub(crate) fn poll_handshake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut buffer = [0; 1 << 10];
     while !tls.is_established() {
@@ -129,7 +131,7 @@ pub(crate) fn poll_handshake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<
         }
         match tls.read(&mut buffer) {
             Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-            // The peer's first data arrived together with the end of the handshake.
+            // The last bytes of the handshake arrived together with the peer's first data, which must be kept.
             Ok(read) => tls.unread(&buffer[..read]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if tls.is_established() {
@@ -143,15 +145,15 @@ pub(crate) fn poll_handshake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<
     Poll::Ready(Ok(()))
 }
 
-/// Waits, so that the client can read the alert that was sent.
+/// Sends the alert, and waits until the client can have read it.
 async fn close_after_alert(mut tls: Box<TlsStream>) -> io::Result<()> {
     poll_fn(|cx| tls.poll_writable(cx)).await?;
     tls.shutdown_write()?;
     drain(tls.socket()).await
 }
 
-/// Reads and discards the client's data until the client has closed its side. Closing a socket that has unread bytes
-/// would discard output that is still being sent.
+/// Reads and discards the client's data until the client has closed its side. If a socket with unread bytes is closed,
+/// the system discards output that is in transit.
 async fn drain(socket: &TcpStream) -> io::Result<()> {
     let mut buffer = [0; 4 << 10];
     let mut discarded = 0;
@@ -167,7 +169,7 @@ async fn drain(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the future's output, or `None` if the server stops first.
+/// Waits for the output of the future. Returns `None` if the server stops first.
 async fn until_stopped<T>(
     shared: &SharedServer,
     waiter: &Waiter,
@@ -186,8 +188,8 @@ async fn until_stopped<T>(
     .await
 }
 
-/// Refuses a client because the limit of sessions is reached. A client that expects plain text (it has the session's
-/// number `announced_id`) receives text; any other client receives a TLS alert.
+/// Refuses a client because there are too many sessions. If the client has received INFO (it has the session number
+/// `announced_id`) it expects plain text, and gets text. Other clients get a TLS alert.
 async fn refuse_over_limit(shared: &SharedServer, announced_id: Option<u64>, socket: &mut TcpStream) {
     let mut out = Vec::new();
     match announced_id {
@@ -200,7 +202,7 @@ async fn refuse_over_limit(shared: &SharedServer, announced_id: Option<u64>, soc
     send_and_close(socket, &out).await;
 }
 
-/// Refuses a client in its own protocol, without TLS.
+/// Refuses a client that does not use TLS, in the client's own protocol.
 async fn refuse_without_tls(protocol: Protocol, socket: &mut TcpStream, refused: &Refused) {
     let out = match protocol {
         Protocol::Tcp => {
@@ -216,7 +218,7 @@ async fn refuse_without_tls(protocol: Protocol, socket: &mut TcpStream, refused:
 }
 
 async fn send_and_close(socket: &mut TcpStream, out: &[u8]) {
-    // Limits the wait for a client that does not read the refusal.
+    // The time limit is needed for a client that does not read the refusal.
     let _ = timeout(CLOSE_TIMEOUT, async {
         socket.write_all(out).await?;
         socket.shutdown().await?;

@@ -1,15 +1,17 @@
-//! Handles requests for keys, leases and locks. Requests are collected while the read buffer is handled, and then
-//! proposed to the cluster together. Results are sent when they arrive.
+//! Handles a client's requests for keys, leases and locks. The session collects requests while it handles the bytes of
+//! one read, and then proposes the collected commands to the cluster together. Results are sent when they arrive.
 //!
 //! Invariants:
-//! - One read of the socket causes one proposal and one notification of its result, however many commands were read.
-//! - A query is evaluated when there is room for its result, so that results take no memory while they wait.
-//! - The results of transactions wait until there is room. A large result is charged to the memory budget until it is
-//!   sent. If the budget has no room for it, the client is informed that the outcome is unknown.
+//! - However many commands one read contains, they cause one proposal and one notification of the results.
+//! - A query is evaluated only when the output has room for its result. Waiting results of queries therefore take no
+//!   memory.
+//! - Results of transactions wait until the output has room. A large result is charged to the memory budget until it is
+//!   sent. If the budget has no room for it, the client receives an error which says that the result was lost.
 //!
-//! Limits: at most [`REQUESTS_MAX`] requests of a session may be without a response, with at most [`REQUEST_BYTES_MAX`]
-//! bytes together. Further requests are refused. Their bytes above
-//! [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX) are charged to the memory budget.
+//! Limits: a session may have at most [`REQUESTS_MAX`] requests without a response, of at most [`REQUEST_BYTES_MAX`]
+//! bytes together. Further requests are refused. Above
+//! [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX), their bytes are charged to the memory
+//! budget.
 
 use std::sync::Arc;
 
@@ -26,14 +28,14 @@ use super::pending::{OutcomeQueue, PendingRequest, RequestOutcome, lock, push_ou
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::{charge_if_large, result_dropped};
 
-/// Token with which results notify the session's waiter.
+/// Token of the notification that results have arrived.
 pub(super) const CONTROL_RESULT: u32 = u32::MAX - 6;
 
-/// Maximum number of requests of one session that have no response yet.
+/// Maximum number of requests in one session that have no response yet.
 const REQUESTS_MAX: usize = 4_096;
-/// Maximum size of the requests that have no response yet, bytes.
+/// Maximum total size of a session's requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
-/// Size up to which a result is never charged, bytes. Only transactions that read keys have larger results.
+/// Results up to this size are never charged, bytes. Larger results come only from transactions that read keys.
 const SMALL_RESULT_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Default)]
@@ -44,15 +46,15 @@ pub(super) struct ControlRequests {
     outcomes: OutcomeQueue<ResponseContent>,
     pending_count: usize,
     pending_bytes: usize,
-    /// Handles with which requests that wait for locks are cancelled.
+    /// Handles to cancel the requests that wait for locks.
     lock_waits: Vec<AbortHandle>,
 }
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The encoded [`ControlOutcome`] of a command, and its charge if it is large.
+    /// The encoded [`ControlOutcome`] of a command. If it is large, also its memory charge.
     CommandOutcome(Bytes, Option<MemoryCharge>),
-    /// A query, which can be evaluated from now on.
+    /// A query that can be evaluated as soon as the output has room.
     Query(Bytes),
 }
 
@@ -65,7 +67,7 @@ impl RequestOutcome<ResponseContent> {
     }
 }
 
-/// Adds the outcomes of commands to the queue, and charges large ones to the memory budget.
+/// Adds the outcomes of commands to the queue. Charges large outcomes to the memory budget.
 fn push_command_outcomes(
     outcomes: &OutcomeQueue<ResponseContent>,
     waiter: &Arc<Waiter>,
@@ -149,7 +151,8 @@ impl Session {
         Ok(())
     }
 
-    /// Moves a topic if the client may create and delete it. This node chooses the new epoch.
+    /// Accepts a request to move a topic, if the client may create and delete this topic. This node chooses the topic's
+    /// new epoch.
     fn accept_move(&mut self, request: PendingRequest, topic: &[u8], to: u64) -> Result<(), Refused> {
         let name = std::str::from_utf8(topic).map_err(|error| protocol(error.to_string()))?;
         let command = self.node.command_to_move(name, to).map_err(|error| Refused::from(&error))?;
@@ -187,8 +190,8 @@ impl Session {
         self.node.control().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 
-    /// Proposes the collected commands to the cluster. Starts a wait until this node has applied all acknowledged
-    /// commands; then the collected queries can be evaluated.
+    /// Proposes the collected commands to the cluster. If there are collected queries, also waits in the background
+    /// until this node has applied all acknowledged commands. Then the queries can be evaluated.
     pub(super) fn propose_control_requests(&mut self) {
         if self.control_requests.command_requests.is_empty() && self.control_requests.queries.is_empty() {
             return;
@@ -228,7 +231,7 @@ impl Session {
         }
     }
 
-    /// Sends results as far as there is room in the output.
+    /// Sends the results that are ready, while the output has room.
     pub(super) fn send_control_results(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
             let Some(RequestOutcome(request, content)) = lock(&self.control_requests.outcomes).pop_front()
@@ -251,7 +254,7 @@ impl Session {
     }
 
     fn send_command_result(&mut self, request: u32, bytes: &[u8]) -> Result<(), Refused> {
-        // Decodes the result only if it is a refusal. Other results are sent unchanged.
+        // Only a refusal is decoded, in order to send it as an error. All other results are sent without decoding them.
         if matches!(bytes, [_, REFUSED, ..])
             && let Ok(ControlOutcome::Refused { refusal }) = ControlOutcome::decode(bytes)
         {
@@ -280,7 +283,7 @@ impl Session {
 }
 
 impl ControlRequests {
-    /// Whether all requests have their results, apart from those that wait for locks.
+    /// Whether all requests have responses, not counting requests that wait for locks.
     pub(super) fn all_responded(&self) -> bool {
         self.pending_count == self.lock_waits.iter().filter(|wait| !wait.is_finished()).count()
     }
@@ -292,5 +295,5 @@ impl Drop for ControlRequests {
     }
 }
 
-/// The second byte of an encoded [`ControlOutcome`] that is a refusal.
+/// The second byte of each encoded [`ControlOutcome`] that is a refusal.
 const REFUSED: u8 = 2;

@@ -1,7 +1,8 @@
-//! Writes records to the client. Decides which channels may write, and how much, and moves the channels' cursors.
+//! Writes records to the client: selects the channels that may write, decides how much each may write, and moves their
+//! cursors. A channel sends the records of one log.
 //!
-//! Channels with records take turns, and each gets an equal share of a write. After a record larger than its share, a
-//! channel skips turns (deficit round robin).
+//! Channels with records take turns, with an equal share of each write. If a channel sent a record larger than its
+//! share, it skips turns until that is compensated (deficit round robin).
 
 use std::io;
 use std::task::{Context, Poll};
@@ -16,11 +17,11 @@ use super::translate::position_to_wire;
 use super::{CONTROL_BYTES_MAX, ConnectionLost, RoundProgress, Session};
 use crate::session::pieces::WRITE_BYTES_MAX;
 
-/// Maximum number of channels that share a write.
+/// Maximum number of channels whose records are in one write.
 const WRITE_CHANNELS_MAX: usize = 16;
 
 impl Session {
-    /// Does one write if there is anything to send.
+    /// Writes once, if there is anything to send.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -35,8 +36,8 @@ impl Session {
             self.select_channels(&mut scratch.selected, pace);
             if self.outbound.is_empty() && scratch.selected.is_empty() {
                 let flushed = self.poll_flush_buffered(cx)?;
-                // If the budget for skipped records is spent, the queue still has channels to read. The session must
-                // then not sleep.
+                // If the session has skipped as many records as it may, the queue still has channels to read from, so
+                // the session must not sleep.
                 return Ok(if self.is_skip_budget_spent { RoundProgress::Some } else { flushed });
             }
             if self.write(scratch)? {
@@ -57,7 +58,7 @@ impl Session {
         }
     }
 
-    /// Flushes bytes that were written to the stream but that the socket has not taken.
+    /// Flushes bytes that were written to the stream, but that the socket has not taken yet.
     #[inline]
     fn poll_flush_buffered(&mut self, cx: &mut Context<'_>) -> Result<RoundProgress, ConnectionLost> {
         match self.stream.poll_flush_buffered(cx) {
@@ -66,7 +67,8 @@ impl Session {
         }
     }
 
-    /// Picks channels with records from the head of the queue. Sends the notices that are found during this search.
+    /// Selects channels that have records, beginning at the head of the queue. If a channel has a notice before its
+    /// records, adds the notice to the output.
     fn select_channels(&mut self, selected: &mut Vec<u32>, pace: &WritePacer) {
         selected.clear();
         if self.is_closing() || !self.announcing.is_empty() {
@@ -83,7 +85,8 @@ impl Session {
             let Some(number) = self.channel_queue.pop_front() else { break };
             if self.prepare_channel(number, pace, &mut skips)
                 && let Some(channel) = self.channels.get_mut(&number)
-                // A channel that received credit or is resynchronized may be in the queue twice.
+                // A channel may be in the queue twice, after it received credit or was resynchronized. It is selected
+                // once.
                 && !std::mem::replace(&mut channel.is_selected, true)
             {
                 selected.push(number);
@@ -92,14 +95,14 @@ impl Session {
         self.is_skip_budget_spent |= skips.is_spent();
     }
 
-    /// Whether the channel has records to send. If `false`, the channel waits for records, for credit or for the
-    /// client's consumption, is queued again after it has skipped many records, is paused, or has ended.
+    /// Returns whether the channel has records to send. If not, the channel may wait for something, such as records or
+    /// credit; it may be paused or have ended; or it was queued again after it skipped many records.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
             let Some(subscription) = self.subscriptions.get_mut(&channel.subscription) else { return false };
             if subscription.announced_logs.is_some() {
-                // Other logs of the subscription are still being opened. Records are sent only after all logs were
+                // Some logs of the subscription are not announced yet. Records are sent only after all logs were
                 // announced.
                 subscription.starved.push(number);
                 return false;
@@ -137,8 +140,8 @@ impl Session {
                     }
                 }
                 ReadOutcome::Notice(Notice::Snapshot(snapshot)) => {
-                    // The whole state counts against the credit at once, so that no other message is sent for which the
-                    // client has no room.
+                    // All bytes of the state count against the credit now. Otherwise, other messages could be sent for
+                    // which the client then has no room.
                     subscription.sent += channel.begin_sending(snapshot);
                     return true;
                 }
@@ -148,8 +151,8 @@ impl Session {
                     if !matches!(notice, Notice::Checksum(_) | Notice::Publishers(_)) {
                         channel.mark_all_reported();
                         channel.touch(number, &mut self.touched);
-                        // A notice is not a record, so a conflated channel does not wait until the client has consumed
-                        // it.
+                        // With conflation, a channel waits until the client has consumed what was sent. The client does
+                        // not consume notices, so the channel need not wait after one.
                         channel.in_flight = None;
                     }
                     match &notice {
@@ -176,21 +179,21 @@ impl Session {
         }
     }
 
-    /// Lets the client know the channel's position, if the channel has skipped records since the last position that the
-    /// client knows.
+    /// If the channel has skipped records, informs the client of the channel's new position, now or with the next
+    /// heartbeat.
     fn report_skipped(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let has_lost = channel.skip_lost();
         if channel.cursor.is_registered() {
             self.advance_channel(number);
         } else if has_lost || !channel.is_all_reported() {
-            // The next heartbeat has the channel's position. A subscriber that lost the last record notices the loss by
-            // this position.
+            // The next heartbeat contains the channel's position. If the last records were lost, the subscriber notices
+            // this by the position.
             channel.touch(number, &mut self.touched);
         }
     }
 
-    /// Does one write. Returns whether the socket took any bytes.
+    /// Writes the output and the selected channels' records once. Returns whether the socket has taken any bytes.
     fn write(&mut self, scratch: &mut WriteScratch) -> Result<bool, ConnectionLost> {
         let WriteScratch { copied, selected, moves } = scratch;
         let mut plan = WritePlan::new(copied, moves, &self.outbound);
@@ -205,7 +208,8 @@ impl Session {
             }
             let credit = subscription.granted.saturating_sub(subscription.sent);
             let sent = match &channel.sending {
-                // A started state is sent to its end, whatever the credit is: its bytes were counted at the start.
+                // When a state has been started, all of it is sent regardless of the credit, because all its bytes were
+                // counted at the start.
                 Some(sending) => plan.add_state(number, sending, share - debt),
                 None => {
                     let sent =
@@ -226,7 +230,7 @@ impl Session {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
             Err(_) => return Err(ConnectionLost),
         };
-        // If there is no memory for the rest of a record of which a part was sent, the connection must end.
+        // The connection must end if there is no memory for the unsent rest of a record.
         let cut = plan.unsent_rest(sent, self.node.connection_budget()).map_err(|_| ConnectionLost)?;
         let record_bytes = self.outbound.remove_sent(sent);
         debug_assert!(record_bytes <= sent);
@@ -235,8 +239,8 @@ impl Session {
         Ok(sent > 0)
     }
 
-    /// Moves the cursors of the channels past the records that were sent. A record of which a part was sent counts as
-    /// sent, because the session keeps the rest. Gives back the credit of the messages of which nothing was sent.
+    /// Moves the channels' cursors past the records that were sent. A record that was sent in part counts as sent,
+    /// because the session keeps its rest. For messages that were not sent at all, the credit is given back.
     fn advance_cursors(&mut self, selected: &[u32], moves: &[super::plan::CursorMove], sent: usize) {
         for moved in moves {
             let Some(channel) = self.channels.get_mut(&moved.channel) else { continue };
@@ -259,7 +263,7 @@ impl Session {
                     let in_flight = channel.in_flight;
                     channel.mark_all_reported();
                     if message_bytes == 0 {
-                        // The records are withheld for tests, so the client will not consume them.
+                        // These records are withheld on purpose, for tests. The client will not consume them.
                         channel.in_flight = in_flight;
                     }
                 } else {
@@ -280,7 +284,7 @@ impl Session {
         }
     }
 
-    /// Sends the positions of the channels on which records were sent since the last heartbeat.
+    /// Sends the new positions of channels that have skipped records, as a preparation of the next heartbeat.
     pub(super) fn advance_touched(&mut self) {
         for (&number, channel) in &mut self.channels {
             if channel.cursor.skip_unwanted() {
@@ -295,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Sends the channel's position if the channel has skipped records since the last position that the client knows.
+    /// Sends the channel's position, unless the client already knows it.
     fn advance_channel(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.sending.is_none() && !channel.is_all_reported() {
@@ -342,7 +346,7 @@ fn notice_to_wire(channel: u32, notice: &Notice) -> Option<FromNode<'static>> {
             last_append_ns: publishers.last_append_ns,
         }),
         Notice::Deleted { last, .. } => FromNode::Deleted(Deleted { channel, last: position_to_wire(*last) }),
-        // Notices that have no message in this version of the protocol are not sent.
+        // Other notices have no message in this version of the protocol, and are not sent.
         _ => return None,
     })
 }

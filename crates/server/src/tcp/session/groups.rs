@@ -1,5 +1,5 @@
-//! Memberships in groups. While a client has credit, records are copied into the output, a limited number at a time. In
-//! work groups, the client must also have requested records.
+//! Handles memberships in groups. While a client has credit, records are copied into the output, some at a time. For a
+//! work group, the client must also have requested records.
 
 mod member;
 mod writer;
@@ -31,8 +31,8 @@ impl Session {
         if self.is_in_use(number) {
             return self.fail(&protocol(format!("subscription {number} is already in use")));
         }
-        // A membership does not use RESUME and FOLLOW. Their contents must not apply to a later subscription with this
-        // number.
+        // RESUME and FOLLOW do not apply to memberships. If the client has sent them for this number, they must not
+        // apply to a later subscription.
         self.take_resume_and_follow(number);
         let joined = match self.prepared.take() {
             Some(Err(refused)) => Err(refused),
@@ -52,8 +52,8 @@ impl Session {
         let charge = charge_subscriptions(&self.node, 1, texts).map_err(|error| Refused::from(&error))?;
         let token = self.channel_last + 1;
         let mut group_member = self.open_membership(join, token)?;
-        // Another node needs to know which epoch's records this group delivers. If the topic is moving, the logs may be
-        // in the next owner's epoch already.
+        // Another node must know to which epoch the delivered records belong. While the topic moves to another owner,
+        // the logs may already be in the next owner's epoch.
         let owner_epoch = match &mut group_member {
             GroupMember::Share(share) if self.from_node => share.owner_epoch(),
             _ => None,
@@ -62,7 +62,8 @@ impl Session {
         for log in group_member.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
-            // A member has no position of its own in a log, so the announcement has an epoch and sequence number 0.
+            // A member has no position of its own in a log. The announced position has the epoch, and 0 as the sequence
+            // number.
             let after = Position { epoch: owner_epoch.unwrap_or_else(|| log.last().epoch), seq: 0 };
             self.outbound.push(FromNode::Log(wire::Log {
                 subscription: join.subscription,
@@ -107,9 +108,10 @@ impl Session {
         Ok(group_member)
     }
 
-    /// Joins a share group for a client of another node. The topic is not created, because the other node already knows
-    /// it. If `join.start` states a position, the group has already received the records of the position's epoch, and
-    /// the member starts after that epoch.
+    /// Joins a share group for a client of another node. Does not create the topic, because it must exist already.
+    ///
+    /// If `join.start` states a position, the group has already received the records of that position's epoch. The
+    /// member then starts after this epoch.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
@@ -156,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Leaves all groups, so that other members receive the unconsumed records.
+    /// Leaves all groups. Records that were not consumed go to other members.
     pub(super) fn leave_groups(&mut self) {
         self.member_queue.clear();
         self.member_tokens.clear();
@@ -164,8 +166,8 @@ impl Session {
         members.into_values().for_each(|member| member.group_member.leave(&self.node));
     }
 
-    /// Drops all memberships after the connection was lost. Records that the members received but did not consume are
-    /// lost.
+    /// Drops all memberships, because the connection was lost. Records that their members received but did not consume
+    /// are lost.
     pub(super) fn drop_members(&mut self) {
         for member in std::mem::take(&mut self.members).into_values() {
             let (topic, group) =
@@ -175,8 +177,8 @@ impl Session {
         }
     }
 
-    /// Raises the credit of a membership. A member of a share group also uses the CREDIT message to report the records
-    /// that it has consumed.
+    /// Raises the credit of a membership. In a share group, the same message reports which records the client has
+    /// consumed.
     pub(super) fn member_credit(&mut self, credit: &Credit<'_>) {
         let number = credit.subscription;
         let Some(member) = self.members.get_mut(&number) else { return };
@@ -216,8 +218,8 @@ impl Session {
         });
     }
 
-    /// Settles claims. `settle` is called for each claim; it returns the claim's token, and whether the token was
-    /// valid.
+    /// Settles claims, that is, acknowledges, returns or renews them. Calls `settle` with each item of `tokens`;
+    /// `settle` returns the claim's token and whether it was still valid.
     fn settle_claims<T>(
         &mut self,
         request: u32,
@@ -244,7 +246,7 @@ impl Session {
         self.member_queue.push_back(subscription);
     }
 
-    /// Delivers records to each queued member, one after another.
+    /// Delivers records to each member in the queue.
     pub(super) fn deliver_to_members(&mut self) {
         for _ in 0..self.member_queue.len() {
             if self.outbound.control.len() > CONTROL_BYTES_MAX {
@@ -268,7 +270,7 @@ impl Session {
         }
     }
 
-    /// Queues all members, because a claim or a delay may have ended.
+    /// Queues all members, because the time of a claim or of a delay may have ended.
     pub(super) fn queue_all_members(&mut self) {
         self.member_queue.extend(self.members.keys());
     }
@@ -312,8 +314,8 @@ fn start_from_wire(start: StartAt) -> Start {
         StartAt::Latest => Start::Latest,
         StartAt::After(position) => Start::After(position_from_wire(position)),
         StartAt::Time(ns) => Start::Time(ns),
-        // A member that resumes continues at the position of the group. If the group does not exist, a new group starts
-        // at the earliest record.
+        // A member that resumes continues at the group's position. A group that does not exist yet starts at the
+        // earliest record.
         StartAt::Earliest | StartAt::Resume => Start::Earliest,
     }
 }

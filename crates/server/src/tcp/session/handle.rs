@@ -1,4 +1,4 @@
-//! Handles each kind of message that a client sends.
+//! Handles each message that a client sends, according to its kind.
 
 use dunlin::wire::{FromClient, FromNode};
 

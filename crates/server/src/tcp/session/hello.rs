@@ -1,4 +1,4 @@
-//! The handshake of a session: HELLO and WELCOME.
+//! Does the handshake of a session: receives HELLO and sends WELCOME.
 
 use dunlin::Refused;
 use dunlin::wire::{

@@ -1,4 +1,4 @@
-//! Writes outgoing messages.
+//! Adds messages to a session's output.
 
 use dunlin::Refused;
 use dunlin::wire::{ErrorCode, FromNode};
@@ -11,7 +11,7 @@ impl OutboundBuffer {
     }
 }
 
-/// The refusal of a client that violated the protocol.
+/// Creates the refusal for a client that has violated the protocol.
 pub(crate) fn protocol(text: impl Into<String>) -> Refused {
     Refused::new(ErrorCode::Protocol, text)
 }

@@ -1,4 +1,5 @@
-//! Requests for keys or tasks that have no response yet, and the queue of their outcomes.
+//! Defines requests for keys or tasks that have no response yet, and a queue of outcomes from which their responses are
+//! sent.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +13,14 @@ use crate::charging::charge_if_large;
 pub(super) struct PendingRequest {
     pub(super) number: u32,
     pub(super) bytes: usize,
-    /// The charge for the request's memory. It is held until the request has its response or, if the session ends
-    /// earlier, until the cluster has handled the request.
+    /// The charge for the memory of the request. It is held until the response is sent. If the session ends earlier, it
+    /// is held until the cluster has handled the request.
     _charge: Option<MemoryCharge>,
 }
 
 impl PendingRequest {
-    /// Makes a pending request of `bytes` bytes. Charges it to the memory budget, unless it and the other pending
-    /// requests, which have `pending_bytes` bytes, are small together.
+    /// Creates a pending request of `bytes` bytes. The request is charged to the memory budget, unless it is small
+    /// together with the other pending requests, which have `pending_bytes` bytes.
     pub(super) fn new(
         number: u32,
         bytes: usize,
@@ -31,7 +32,7 @@ impl PendingRequest {
     }
 }
 
-/// A request, and the content of its response or the refusal.
+/// A request together with its outcome: the content of the response, or a refusal.
 #[derive(Debug)]
 pub(super) struct RequestOutcome<C>(pub(super) PendingRequest, pub(super) Result<C, Refused>);
 
@@ -41,7 +42,7 @@ pub(super) fn lock<C>(outcomes: &OutcomeQueue<C>) -> MutexGuard<'_, VecDeque<Req
     outcomes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds outcomes to the queue, and notifies the session with this token.
+/// Adds outcomes to the queue, and notifies the session's waiter with this token.
 pub(super) fn push_outcomes<C>(
     outcomes: &OutcomeQueue<C>,
     waiter: &Waiter,

@@ -1,7 +1,7 @@
-//! The content of one write, and which of its bytes belong to which channel. The channels' cursors move by the bytes
-//! that were sent.
+//! Plans one write: which bytes it contains, and which bytes belong to which channel. After the write, the channels'
+//! cursors move according to the number of bytes that were sent.
 //!
-//! Small pieces are copied together; larger ones are borrowed from their segments.
+//! Small pieces are copied into one buffer. Larger pieces are not copied, but borrowed from the logs' segments.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -18,31 +18,32 @@ use super::translate::position_to_wire;
 use crate::session::outbound::UnsentPart;
 use crate::session::pieces::Pieces;
 
-/// Maximum number of bytes of one batch; a larger record is sent alone.
+/// Maximum size of a batch, bytes. A larger record gets a batch of its own.
 pub(super) const BATCH_BYTES_MAX: usize = 16 << 10;
-/// How one message, or a number of skipped records, moves a channel's cursor.
+/// How a channel's cursor moves when one message was sent, or when records are skipped.
 #[derive(Debug, Clone)]
 pub(super) struct CursorMove {
     pub(super) channel: u32,
     pub(super) records: u32,
     pub(super) advance_bytes: u32,
-    /// Range of the message's bytes in the write; empty for skipped records.
+    /// The message's range of bytes within the write; empty for skipped records.
     pub(super) bytes: Range<usize>,
-    /// Whether the next message to the client continues after these records: `true` if they are in the write, or if a
-    /// test drops them on purpose; `false` for filtered and expired records, and for a part of a state.
+    /// Whether the client's next message of this channel refers to these records as its predecessors. `true` for
+    /// records in the write, and for records that a test withholds on purpose. `false` for filtered and expired
+    /// records, and for parts of a state.
     pub(super) is_reported: bool,
-    /// Number of bytes of the state that the message contains; `None` if the message contains records.
+    /// If the message is a part of a state, the number of the state's bytes in it; otherwise `None`.
     pub(super) state: Option<usize>,
 }
 
-/// Buffers for writing that all sessions of a thread share.
+/// Buffers for planning a write. All sessions of a thread share them.
 #[derive(Debug, Default)]
 pub(crate) struct WriteScratch {
-    /// Bytes that are not borrowed from a segment: batch headers, and small spans of records.
+    /// Bytes that are copied instead of borrowed: headers of batches, and small runs of records.
     pub(super) copied: Vec<u8>,
-    /// The channels whose records are in the next write.
+    /// The channels that were selected for the next write.
     pub(super) selected: Vec<u32>,
-    /// For each message of the next write, how it moves its channel's cursor.
+    /// The moves of the channels' cursors, one for each message in the next write.
     pub(super) moves: Vec<CursorMove>,
 }
 
@@ -52,7 +53,7 @@ pub(super) struct WritePlan<'a, 's> {
 }
 
 impl<'a, 's> WritePlan<'a, 's> {
-    /// Starts a write with the pending output other than records.
+    /// Starts a write that begins with the session's pending output other than records.
     pub(super) fn new(
         copied: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
@@ -66,8 +67,8 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.bytes()
     }
 
-    /// Adds batches of the channel, at most `share` bytes and at most the `credit`. Returns the number of bytes that
-    /// were added.
+    /// Adds batches of a channel's records to the write, until they reach `share` bytes or `credit` bytes. Returns the
+    /// number of added bytes.
     pub(super) fn add_batches(
         &mut self,
         channel: u32,
@@ -115,7 +116,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.bytes() - began
     }
 
-    /// Adds parts of a state, at most `share` bytes. Returns the number of bytes that were added.
+    /// Adds parts of a state to the write, until they reach `share` bytes. Returns the number of added bytes.
     pub(super) fn add_state(&mut self, channel: u32, sending: &'a SnapshotTransfer, share: usize) -> usize {
         let began = self.bytes();
         let Snapshot { position, checksum, bytes: whole, .. } = &sending.snapshot;
@@ -151,7 +152,7 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.bytes() - began
     }
 
-    /// Adds one record whose payload is stored separately.
+    /// Adds a record whose payload is stored apart from its frame.
     fn put_by_ref(&mut self, frame_head: &[u8], payload: &'a Bytes, head: impl Fn(u32) -> BatchHeader) {
         let len = frame_head.len() + payload.len();
         self.pieces.put_copy(&batch_head(&head(padded(len) as u32)));
@@ -165,8 +166,8 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.write(write)
     }
 
-    /// The unsent rest of a message of which the socket took only a part. `sent` is the number of bytes of the write
-    /// that were sent.
+    /// After a write of which the socket has taken `sent` bytes: returns the rest of the message that was cut there;
+    /// empty if no message was cut.
     pub(super) fn unsent_rest(
         &self,
         sent: usize,

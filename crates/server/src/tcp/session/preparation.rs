@@ -1,5 +1,5 @@
-//! Prepares messages that need the cluster or a disk before they can be handled. Another thread of the node does this
-//! work, and the session stops reading until the work is done. Then the session handles the message.
+//! Prepares messages that need the cluster or a disk before they can be handled. Another thread does this work. The
+//! session reads nothing until the work is done, and then handles the message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,12 +12,12 @@ use super::Session;
 use super::groups::work_options;
 use super::topics::{HAS_SUBSCRIBER, PENDING_DEAD_LETTERS, subscriber_or_refusal};
 
-/// The work that must be done before a message can be handled.
+/// The work that must be done before a message is handled.
 pub(super) type Preparation = Pin<Box<dyn Future<Output = PreparationResult> + Send>>;
 
 pub(super) type PreparationResult = Result<(), Refused>;
 
-/// Whether a message waits for preparation, and whether the preparation is done.
+/// The state of the preparation for which the session's next message waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PreparationStatus {
     None,
@@ -37,7 +37,7 @@ impl Session {
         }
     }
 
-    /// Starts the work that the message needs, if it needs any. Returns whether the message must wait.
+    /// If the message needs preparation, starts it. Returns whether the message must wait.
     pub(super) fn begin_preparation(&mut self, message: &FromClient<'_>) -> bool {
         let is_complete = matches!(
             message,

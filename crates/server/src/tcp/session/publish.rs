@@ -1,7 +1,7 @@
-//! Appends published batches. Each batch is checked once, and its bytes are appended unchanged.
+//! Appends the batches that a client publishes. Each batch is checked once, and its bytes are appended unchanged.
 //!
-//! If a reliable topic is full, the session stops reading until there is room or the topic's wait time is over.
-//! The pause slows down only this client.
+//! If a reliable topic is full, the session reads nothing until the topic has room, or until the topic's wait time is
+//! over. This affects only this client.
 
 mod open;
 
@@ -27,30 +27,30 @@ use super::stored::PendingAck;
 use super::translate::{acknowledged_to_wire, position_from_wire, position_to_wire};
 use crate::node_connections::NodeConnection;
 
-/// The text of the refusal of a batch that arrives over an older connection of a node.
+/// The reason for refusing a batch that arrives over a replaced connection of another node.
 const REPLACED: &str = "the node has a newer connection";
 
-/// The publishers of a session, and their batches that wait for room or for an acknowledgement.
+/// The publishers of a session, and the batches that wait for room or for their acknowledgements.
 #[derive(Debug, Default)]
 pub(super) struct SessionPublishers {
     by_number: HashMap<u32, Publisher>,
-    /// The topic that the next OPEN_PUBLISHER expects, as EXPECT_TOPIC stated it.
+    /// The topic that the next OPEN_PUBLISHER message expects to find. The message EXPECT_TOPIC stated it.
     expected: Option<ExpectedTopic>,
-    /// Batches that were appended but not acknowledged yet.
+    /// Acknowledgements that are due, but not sent yet.
     due_acks: Vec<Published>,
     pub(super) blocked: Option<BlockedPublish>,
-    /// Whether the user exceeds a publish rate. The session reads nothing until the timer fires.
+    /// Whether reading is paused because the client exceeded its publish rate. The session's timer ends the pause.
     pub(super) is_held: bool,
 }
 
 #[derive(Debug)]
 enum Publisher {
     Open(Box<OpenedPublisher>),
-    /// The publisher was refused. Batches with its number are dropped.
+    /// The publisher was refused. Further batches with its number are ignored.
     Refused,
 }
 
-/// A topic to which a session's publisher publishes.
+/// The topic that was found for a new publisher, with the patterns and permissions that apply.
 struct PublisherTarget {
     topic: Arc<Topic>,
     pattern: Option<Pattern>,
@@ -58,7 +58,7 @@ struct PublisherTarget {
     checks_each_record: bool,
 }
 
-/// A publish that waits for room in a reliable topic. Its times are readings of the monotonic clock.
+/// A batch that waits for room in a reliable topic. Its times are those of the monotonic clock.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
     began_ns: u64,
@@ -67,16 +67,16 @@ pub(super) struct BlockedPublish {
 }
 
 impl SessionPublishers {
-    /// Stores that a topic has room again.
+    /// Records that a topic has room again, so that the waiting batch is tried again.
     pub(super) fn on_room(&mut self) {
         if let Some(blocked) = &mut self.blocked {
             blocked.retry = true;
         }
     }
 
-    /// Checks the permissions of open publishers again. `check` receives the requested pattern and the topic's pattern,
-    /// and returns whether each record must be checked. Publishers that have lost all permissions are refused and
-    /// returned.
+    /// Checks the permissions of open publishers again. Calls `check` with the pattern that the client requested and
+    /// the topic's pattern; `check` returns whether each record must be checked. Refuses the publishers for which
+    /// `check` fails, and returns them.
     pub(super) fn recheck(
         &mut self,
         check: impl Fn(&Pattern, &Pattern) -> Result<bool, Refused>,
@@ -95,7 +95,7 @@ impl SessionPublishers {
         refused
     }
 
-    /// Whether to try the append again. Returns true once for each notification.
+    /// Whether the waiting batch must be tried again. Returns true only once for each notification of room.
     pub(super) fn take_retry(&mut self) -> bool {
         self.blocked.as_mut().is_some_and(|blocked| std::mem::take(&mut blocked.retry))
     }
@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// The policy if the publisher's topic does not exist.
+    /// What to do if the topic of this publisher does not exist: create it, or refuse the publisher.
     pub(super) fn missing_topic_policy(&self, publisher: u32) -> MissingTopicPolicy {
         let expected = self.publishing.expected.as_ref().filter(|expected| expected.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);
@@ -284,8 +284,8 @@ impl Session {
             self.refuse_publish(header, &refused);
             return HandleOutcome::Handled;
         }
-        // Each attempt reads the clock only once. With two readings, `append` could evict no subscriber because the
-        // wait time is not over, and `wait_for_room` could then refuse the batch because the wait time is over.
+        // Both steps below use the same reading of the clock. With two readings, `append` could find that the wait time
+        // is not over yet and evict no subscriber, while `wait_for_room` already refuses the batch.
         let steady_ns = self.publishing.blocked.is_some().then(steady_ns);
         match self.append(open, publish, batch, steady_ns) {
             Ok(receipt) => {
@@ -298,7 +298,8 @@ impl Session {
                 let refused = Refused::from(&error);
                 self.refuse_publish(header, &refused);
                 if self.node_connection.as_ref().is_some_and(NodeConnection::is_replaced) {
-                    // If the other node still uses this connection, it connects again.
+                    // Another connection of the same node has replaced this one. If the node still uses this
+                    // connection, it must connect again.
                     self.fail(&refused);
                 }
             }
@@ -306,8 +307,9 @@ impl Session {
         HandleOutcome::Handled
     }
 
-    /// Appends a batch. If the topic is full, adds the session to the topic's list of waiters and tries once more,
-    /// because room may have become free in between. `steady_ns` is the monotonic time if the batch has waited.
+    /// Appends a batch. If the topic is full, registers the session for a notification of room, and tries once more,
+    /// because room may have become free in between. `steady_ns` is the monotonic time if the batch has waited;
+    /// otherwise `None`.
     fn append(
         &self,
         open: &OpenedPublisher,
@@ -349,8 +351,8 @@ impl Session {
     fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {
         self.publishing.blocked = None;
         let is_quiet = publish.flags & FLAG_QUIET != 0;
-        // A quiet batch gets no acknowledgement. If another node owns the topic, the session still waits for that
-        // node's result, because a refusal must be sent to the client.
+        // A quiet batch gets no acknowledgement. But if another node owns the topic, the session waits for that node's
+        // result, because the client must learn of a refusal.
         if is_quiet && receipt.acknowledged != AckLevel::ByOwner {
             return;
         }
@@ -383,7 +385,7 @@ impl Session {
         }
     }
 
-    /// Sends the acknowledgements that have become due since the last call.
+    /// Sends all acknowledgements that are due.
     pub(super) fn acknowledge(&mut self) {
         for published in self.publishing.due_acks.drain(..) {
             self.outbound.push(FromNode::Published(published));
@@ -422,13 +424,14 @@ impl Session {
         }
     }
 
-    /// Refuses a PUBLISH of an open publisher before it has arrived completely. Returns `false` for any other message.
+    /// If the incomplete message is a PUBLISH, refuses its batch and returns `true`. Returns `false` for other
+    /// messages.
     pub(super) fn refuse_unfinished(&mut self, message: &[u8], refused: &Refused) -> bool {
         let header = PublishHeader::parse_incomplete(message);
         let header = header.filter(|h| self.publishing.by_number.contains_key(&h.publisher));
         let Some(header) = header else { return false };
         if let Some(Publisher::Open(_)) = self.publishing.by_number.get(&header.publisher) {
-            // Earlier batches are acknowledged before the refusal.
+            // The acknowledgements of earlier batches are sent before this refusal.
             self.acknowledge();
             self.refuse_publish(&header, refused);
         }
@@ -439,7 +442,7 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher) {
             let is_retried = match open.producer {
                 NO_PRODUCER => self.from_node && refused.code == ErrorCode::OwnerAway,
-                // A duplicate whose number the node has forgotten was already appended once, so the next batch does not
+                // A batch with a forgotten number is a duplicate: it was appended before, so later batches do not
                 // depend on it.
                 _ => refused.code != ErrorCode::DuplicateForgotten,
             };
@@ -447,8 +450,8 @@ impl Session {
                 open.record_refusal(header, self.from_node && refused.code == ErrorCode::OwnerAway);
             }
             if open.producer == NO_PRODUCER {
-                // The publisher's batches have no numbers, so the node cannot tell which were sent before the client
-                // received the refusal.
+                // The batches of this publisher have no numbers. The node therefore cannot distinguish batches that
+                // were sent before the client received this refusal from later ones.
                 open.discard_lost_state(header);
             }
         }

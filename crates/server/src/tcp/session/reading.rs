@@ -1,8 +1,8 @@
 //! Reads messages from the socket.
 //!
-//! Messages are parsed in the thread's read buffer. The session copies only the bytes of an incomplete message. A
-//! message larger than the buffer is collected in a buffer of the session. The copied bytes are charged to the login
-//! share before the login, and to the client's tenant afterwards.
+//! Messages are decoded in the thread's read buffer. The session copies only an incomplete message; a message larger
+//! than the buffer is collected in memory of the session. The copied bytes are charged to the login share before the
+//! login, and to the client's tenant afterwards.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -16,16 +16,16 @@ use super::scratch::{READ_BYTES, Scratch};
 use super::{CONTROL_BYTES_MAX, ConnectionLost, Phase, RoundProgress, Session};
 use crate::charging::UNCHARGED_UNREAD_BYTES_MAX;
 
-/// The outcome of handling a message: it was handled, or must be handled again later.
+/// The result of an attempt to handle a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandleOutcome {
     Handled,
-    /// The message cannot be handled yet, and must be handled again later.
+    /// The message cannot be handled yet. It stays in `unread`, and is handled again later.
     Blocked,
 }
 
 impl Session {
-    /// Reads once, and handles the messages that arrived.
+    /// Reads once from the socket, and handles the messages that have arrived.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,8 +72,8 @@ impl Session {
         match read {
             Ok(0) => self.on_client_eof(),
             Ok(_) => Ok(RoundProgress::Some),
-            // The last read emptied the socket. The next round polls for readiness, so that the session is woken when
-            // bytes arrive.
+            // The socket is empty. The next round polls it for readiness, so that the session is woken when bytes
+            // arrive.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(RoundProgress::Some)
             }
@@ -83,15 +83,15 @@ impl Session {
         }
     }
 
-    /// Whether to read on while a publish waits for room. If the client has a registered subscription, its credit
-    /// messages can make room. The session reads ahead until it has `in_flight_bytes_max` unread bytes.
+    /// Whether the session reads although a batch waits for room. If the client has a registered subscription, its
+    /// credit messages may make room. Reading ahead ends at `in_flight_bytes_max` unread bytes.
     fn may_read_ahead(&self) -> bool {
         self.unread.len() < self.shared.limits.in_flight_bytes_max as usize
             && self.subscriptions.values().any(|subscription| subscription.options.registered)
     }
 
-    /// Reads on while a publish waits for room, but handles only credit messages. All other messages are handled later,
-    /// in order.
+    /// Reads while a batch waits for room. Only credit messages take effect now; all messages are handled later in
+    /// order.
     fn read_ahead(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let read = self.stream.read(&mut scratch.read)?;
         self.unread.extend_from_slice(&scratch.read[..read]);
@@ -105,7 +105,7 @@ impl Session {
         while let Ok(DecodeOutcome::Message(message, taken)) =
             self.decoder.next_from_client(&unread[self.scanned_bytes..])
         {
-            // The total credit never decreases, so applying the same message again later is harmless.
+            // The credit message is handled a second time later. This does no harm, because it states the total credit.
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
             }
@@ -129,7 +129,7 @@ impl Session {
         Ok(read)
     }
 
-    /// Skips the remaining bytes of a message that was refused before it had arrived completely.
+    /// Reads and discards the rest of a message that was refused before it had arrived completely.
     fn skip(&mut self, scratch: &mut Scratch) -> io::Result<usize> {
         let room = &mut scratch.read[..self.skip_bytes.min(READ_BYTES)];
         let read = if self.spin.is_on() { self.stream.read_now(room) } else { self.stream.read(room) }?;
@@ -137,11 +137,12 @@ impl Session {
         Ok(read)
     }
 
-    /// Reads more of one large message. The buffer grows with the bytes that arrive, not with the announced length. If
-    /// there is no memory, the publisher is refused, and the connection continues after the message.
+    /// Reads more of a message that is larger than the read buffer. The memory grows with the bytes that arrive, not
+    /// with the announced size. If the memory budget has no room, the batch is refused, and the session continues after
+    /// this message.
     fn read_large(&mut self) -> io::Result<usize> {
         let before = self.unread.len();
-        // Reads enough bytes first to identify the message's publisher.
+        // The first read must contain enough bytes to identify the publisher, in case the message is refused.
         let step = if before < RUN_HEAD_BYTES { RUN_HEAD_BYTES } else { before.max(READ_BYTES) };
         let more = step.min(self.unread_needs - before);
         if before >= RUN_HEAD_BYTES
@@ -171,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Handles all complete messages, and keeps the rest.
+    /// Handles all messages that are complete, and keeps the remaining bytes in `unread`.
     fn handle_all(&mut self, bytes: &[u8]) {
         let mut at = 0;
         (self.unread_needs, self.scanned_bytes) = (0, 0);
@@ -197,8 +198,8 @@ impl Session {
         }
     }
 
-    /// Charges the bytes in `unread`, unless they are few. If the share has no room for them, the node refuses an
-    /// incomplete message, or the login that the bytes wait for. Messages that wait for something else are not refused.
+    /// Charges the bytes in `unread`, unless there are only a few. If the memory budget has no room, refuses the
+    /// incomplete message or the login to which they belong. Complete messages that wait for anything else are kept.
     fn charge_unread(&mut self) {
         if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
             return self.unread_charge.release();
@@ -216,7 +217,7 @@ impl Session {
         }
         match self.decoder.next_from_client(bytes) {
             Ok(DecodeOutcome::Message(message, taken)) => DecodeOutcome::Message(self.handle(message), taken),
-            // Before HELLO, the session collects no message with records, which may be large.
+            // Messages with records may be large. Before HELLO, the session does not collect such a message.
             Ok(DecodeOutcome::Need(needs))
                 if matches!(self.phase, Phase::Hello)
                     && needs > self.shared.limits.control_bytes_max as usize =>
@@ -232,8 +233,8 @@ impl Session {
         }
     }
 
-    /// Ends the session after the client has closed its side. Its earlier messages were handled. A client that still
-    /// waits for responses sends LEAVE instead.
+    /// Ends the session, because the client has closed its side. All complete messages from the client were handled. To
+    /// receive outstanding responses, a client must send LEAVE instead of closing.
     fn on_client_eof(&mut self) -> Result<RoundProgress, ConnectionLost> {
         match &mut self.phase {
             Phase::Closing(closing) => {

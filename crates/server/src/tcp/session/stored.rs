@@ -1,7 +1,8 @@
-//! Holds acknowledgements until the disk or another owner confirms the records. The session continues during this time.
+//! Holds acknowledgements back until the disk, or the other node that owns the topic, has confirmed the records. The
+//! session handles other messages meanwhile.
 //!
-//! Invariant: the acknowledgements of a publisher for a partition are sent in order, and none is sent before its level
-//! is reached. If the disk fails, the remaining batches are refused.
+//! Invariants: for each publisher and partition, acknowledgements are sent in order, and each only after its level is
+//! reached. If the disk fails, the batches without an acknowledgement are refused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,14 +14,15 @@ use dunlin::wire::{FromNode, PublishHeader, Published};
 use super::Session;
 use super::translate::{acknowledged_to_wire, position_to_wire};
 
-/// Token with which progress of the disk notifies the session's waiter.
+/// Token of the notification that batches were stored or have failed.
 pub(super) const STORED: u32 = u32::MAX - 2;
 
-/// Batches that were appended but not acknowledged yet, by publisher and partition.
+/// Queues of batches that were appended but are not acknowledged yet. There is a queue for each publisher and
+/// partition.
 #[derive(Debug, Default)]
 pub(super) struct PendingAcks(Vec<AckQueue>);
 
-/// The unacknowledged batches of one publisher to one partition.
+/// The batches of one publisher to one partition that are not acknowledged yet.
 #[derive(Debug)]
 struct AckQueue {
     publisher: u32,
@@ -28,31 +30,30 @@ struct AckQueue {
     pending: VecDeque<PendingAck>,
 }
 
-/// The response to a batch, which is sent when the batch is stored.
+/// A batch that was appended, with the acknowledgement that is sent when the batch is stored.
 #[derive(Debug)]
 pub(super) struct PendingAck {
     pub(super) header: PublishHeader,
     pub(super) published: Published,
     pub(super) at: Position,
     pub(super) level: AckLevel,
-    /// Whether the client wants only refusals, and no acknowledgement.
+    /// Whether the client wants to be informed only if the batch is refused.
     pub(super) is_quiet: bool,
-    /// The state that the publisher knows, if the topic keeps a state.
+    /// If the topic keeps a state, the state that the publisher knows.
     pub(super) claim: Option<Arc<StateClaim>>,
 }
 
-/// The acknowledgements and refusals that can be sent.
+/// The acknowledgements and refusals of one queue that are due.
 #[derive(Debug, Default)]
 struct AckOutcome {
     stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
-    /// Whether more acknowledgements or refusals may already be due.
+    /// Whether the queue may already have another acknowledgement or refusal.
     more: bool,
 }
 
 impl PendingAck {
-    /// The acknowledgement with the position and the level from the receipt of the topic's owner, which is another
-    /// node.
+    /// Returns the acknowledgement, with the position and the level that the topic's owner reported in its receipt.
     fn with_receipt(self, receipt: &Receipt) -> Published {
         Published {
             position: position_to_wire(receipt.position),
@@ -77,15 +78,15 @@ impl PendingAcks {
         }
     }
 
-    /// Removes the waiter from all logs when the session ends.
+    /// Removes the session's waiter from the logs. Call this when the session ends.
     pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
         self.0.iter().for_each(|queue| queue.log.remove_ack_waiter(waiter));
     }
 }
 
 impl AckQueue {
-    /// Takes the batches that were stored or have failed. The waiter is notified when any of the other batches is
-    /// stored or fails.
+    /// Removes and returns the batches at the head of the queue that were stored or have failed. The waiter is notified
+    /// when the next batch is stored or fails.
     fn take_due(&mut self, waiter: &Arc<Waiter>) -> AckOutcome {
         let mut outcome = AckOutcome::default();
         while let Some(first) = self.pending.front() {
@@ -102,7 +103,7 @@ impl AckQueue {
                 }
                 AckProgress::Waiting => break,
                 AckProgress::Failed(error) if first.level == AckLevel::ByOwner => {
-                    // Every forwarded batch has a result of its own, so the results of later batches arrive later.
+                    // The owner returns a result for each forwarded batch. Only this batch has failed so far.
                     let lost = self.pending.pop_front().map(|ack| ack.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
                     outcome.more = true;
@@ -123,8 +124,8 @@ impl Session {
         while self.acknowledge_due() {}
     }
 
-    /// Sends the acknowledgements and refusals that are due, at most one refusal for each publisher and partition.
-    /// Returns whether more may already be due.
+    /// Sends the acknowledgements and refusals that are due; for each publisher and partition, at most one refusal.
+    /// Returns whether more may be due now.
     fn acknowledge_due(&mut self) -> bool {
         if self.pending_acks.is_empty() {
             return false;
@@ -134,8 +135,8 @@ impl Session {
         self.pending_acks.0.retain(|queue| !queue.pending.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
         for AckOutcome { stored, refused, .. } in outcomes {
-            // The last acknowledgement also covers the earlier batches, so it is the only one that a client receives. A
-            // node receives each acknowledgement, because it forwards batches of many publishers.
+            // An acknowledgement also covers all earlier batches, so a client receives only the last one. A node
+            // receives every acknowledgement, because its batches come from many publishers.
             let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
             stored[all..].iter().for_each(|published| self.outbound.push(FromNode::Published(*published)));
             if let Some((refused, lost)) = refused {

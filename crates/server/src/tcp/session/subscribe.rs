@@ -1,4 +1,4 @@
-//! Creates the channels of a subscription.
+//! Starts subscriptions, and creates a channel for each log that a subscription reads.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -48,8 +48,8 @@ impl Session {
         }
     }
 
-    /// Removes and returns the contents of RESUME and FOLLOW for a subscription that starts or ends, so that they do
-    /// not apply to a later subscription with this number.
+    /// Removes and returns what RESUME and FOLLOW stated for this subscription number. Call this when a subscription
+    /// starts or ends, so that a later subscription with the same number does not use it.
     pub(super) fn take_resume_and_follow(
         &mut self,
         number: u32,
@@ -123,17 +123,17 @@ impl Session {
         })
     }
 
-    /// The policy if a subscription's topic does not exist.
+    /// What to do if no topic matches a subscription: create one, or refuse the subscription.
     pub(super) fn unknown_topic_policy(&self, start: Start, resumes: bool) -> MissingTopicPolicy {
         if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, resumes) }
     }
 
-    /// Whether a subscription or a membership already has this number.
+    /// Whether this number is already used by a subscription or a membership.
     pub(super) fn is_in_use(&self, number: u32) -> bool {
         self.subscriptions.contains_key(&number) || self.members.contains_key(&number)
     }
 
-    /// Checks that the session may have one more subscription.
+    /// Checks that the session does not exceed its number of subscriptions and memberships.
     pub(super) fn check_subscriptions(&self) -> Result<(), Refused> {
         let subscriptions_max = self.shared.limits.subscriptions_max;
         match self.subscriptions.len() + self.members.len() {
@@ -142,7 +142,8 @@ impl Session {
         }
     }
 
-    /// Queues the subscriptions for which matching topics were created after the subscription started.
+    /// Queues each subscription for which a matching topic was created after its start, so that the new logs are
+    /// announced.
     pub(super) fn queue_new_logs(&mut self) {
         for number in self.new_logs.take() {
             let Some(subscription) = self.subscriptions.get_mut(&number) else { continue };
@@ -155,7 +156,7 @@ impl Session {
         }
     }
 
-    /// Announces logs and opens channels for them, as long as the client reads its messages.
+    /// Announces logs to the client and opens their channels, while the output has room.
     pub(super) fn announce(&mut self, cx: &mut Context<'_>) {
         self.poll_opening(cx);
         while self.outbound.control.len() < CONTROL_BYTES_MAX {
@@ -170,7 +171,7 @@ impl Session {
                     self.announce_log(number, log, filter);
                     self.poll_opening_from(before, cx);
                 }
-                // When the last pending channel is open, the subscription is queued again.
+                // This subscription still waits for a channel. It is queued again when the last channel is open.
                 None if self.opening.iter().any(|opening| opening.subscription == number) => {
                     self.announcing.pop_front();
                 }
@@ -189,7 +190,8 @@ impl Session {
     fn announce_log(&mut self, number: u32, log: Arc<Log>, filter: Option<Filter>) {
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return };
         let start = subscription.start_of(&log);
-        // A resumed subscription treats a log without a position as a new log.
+        // A resumed subscription may have no position for a log. Such a log was created in the meantime, and counts as
+        // new.
         let is_late = subscription.announced_logs.is_none() || subscription.resumed.is_some();
         let late = is_late.then(|| subscription.options.for_new_log(&log).0);
         let options = late.as_ref().unwrap_or(&subscription.options);
@@ -209,12 +211,12 @@ impl Session {
         self.end_subscription(number, &refused);
     }
 
-    /// Opens the channels whose start positions have been found.
+    /// Opens those pending channels whose start position is known now.
     fn poll_opening(&mut self, cx: &mut Context<'_>) {
         self.poll_opening_from(0, cx);
     }
 
-    /// Like [`poll_opening`](Session::poll_opening), but leaves out the first `at` channels, which were already polled.
+    /// Like [`poll_opening`](Session::poll_opening), but skips the first `at` pending channels.
     fn poll_opening_from(&mut self, mut at: usize, cx: &mut Context<'_>) {
         while let Some(opening) = self.opening.get_mut(at) {
             let Poll::Ready(cursor) = Pin::new(&mut opening.cursor).poll(cx) else {
@@ -299,7 +301,7 @@ impl Session {
         }
     }
 
-    /// Stores the state options for the next SUBSCRIBE with this number.
+    /// Keeps the options for following a state, for the next SUBSCRIBE with this number.
     pub(super) fn follow(&mut self, follow: Follow) {
         let subscriptions_max = self.shared.limits.subscriptions_max;
         let is_new = !self.following.contains_key(&follow.subscription);
@@ -309,10 +311,10 @@ impl Session {
         self.following.insert(follow.subscription, follow);
     }
 
-    /// Continues to read a log from another position. The log gets a new channel, so that the client does not mistake
-    /// messages that are already on their way for later ones.
+    /// Lets the client read a log from another position. The log gets a new channel number, so that the client can
+    /// distinguish the new messages from old ones that are still in transit.
     pub(super) fn resync(&mut self, resync: Resync) {
-        // The channel may have ended since the client sent this message.
+        // The channel may have ended while the client's message was in transit.
         let Some(mut channel) = self.channels.remove(&resync.channel) else { return };
         let after = position_from_wire(resync.after);
         let target = if resync.state { topic::Resync::State } else { topic::Resync::After(after) };
@@ -370,8 +372,8 @@ impl Session {
         self.outbound.push(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
     }
 
-    /// Ends a channel whose log will have no more records. The subscription ends with its last log, unless topics that
-    /// are created later may match.
+    /// Ends a channel, because its log will have no more records. The subscription ends with its last channel, unless
+    /// topics that match it may still be created.
     pub(super) fn end_channel(&mut self, number: u32) {
         let Some(mut channel) = self.channels.remove(&number) else { return };
         channel.cursor.leave(&self.waiter, number);
@@ -390,14 +392,15 @@ impl Session {
 }
 
 impl Subscription {
-    /// The start position in a log whose channel is about to be opened.
+    /// The position from which the subscription starts to read this log.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         let newcomer = self.options.for_new_log(log).1;
         match &mut self.resumed {
             Some(resumed) => match resumed.positions.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),
-                // A resumed follower that has no state of this log needs the whole state.
+                // The resumed subscription follows a state, but has no position in this log, so it must receive the
+                // whole state.
                 None if self.options.follows_state() && log.is_stateful() => Start::Snapshot,
                 None => Start::Earliest,
             },

@@ -1,4 +1,4 @@
-//! A session's subscriptions, and the logs that they read.
+//! Defines a session's subscriptions, and the channels over which they send the records of logs.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,18 +21,18 @@ pub(super) struct Subscription {
     pub(super) pattern: Pattern,
     pub(super) options: SubscribeOptions,
     pub(super) channels: Vec<u32>,
-    /// Total number of bytes for which the client has granted credit.
+    /// Total credit that the client has granted so far, bytes.
     pub(super) granted: u64,
     pub(super) sent: u64,
-    /// Channels that have records but wait for credit.
+    /// Channels that have something to send, but must wait for credit.
     pub(super) starved: Vec<u32>,
-    /// Receives the logs of topics that are created later and match the subscription.
+    /// Receives the logs of matching topics that are created after the subscription started.
     pub(super) newcomers: Option<Arc<NewLogs>>,
-    /// Logs that were not announced and have no channel yet.
+    /// Logs that were not announced to the client yet, and therefore have no channel.
     pub(super) unannounced: VecDeque<(Arc<Log>, Option<Filter>)>,
-    /// The client's positions at the end of its last connection, if the subscription is resumed.
+    /// If the subscription resumes, the positions that the client had reached on its previous connection.
     pub(super) resumed: Option<ResumePositions>,
-    /// Number of logs announced so far; `None` once all existing logs were announced.
+    /// Number of logs that were announced so far; `None` after all logs that existed at the start were announced.
     pub(super) announced_logs: Option<u32>,
     pub(super) _charge: MemoryCharge,
 }
@@ -44,7 +44,7 @@ pub(super) struct PendingChannel {
     pub(super) charge: MemoryCharge,
 }
 
-/// Positions by topic and partition, with the memory that is charged for them.
+/// The positions from which a subscription resumes, by topic and partition, with their memory charge.
 #[derive(Debug)]
 pub(super) struct ResumePositions {
     pub(super) positions: HashMap<(String, u16), Position>,
@@ -52,7 +52,8 @@ pub(super) struct ResumePositions {
     bytes: usize,
 }
 
-/// Approximate memory that a position takes, bytes: an entry of a half-full table, and the allocation of its text.
+/// Approximate memory for one position, bytes: an entry of a hash table that is half full, and the allocation of its
+/// text.
 const POSITION_BYTES: usize = 128;
 
 impl ResumePositions {
@@ -73,33 +74,34 @@ impl ResumePositions {
     }
 }
 
-/// A channel of a subscription: what the subscription has read and sent from one log.
+/// A channel, which sends the records of one log to a subscription.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) subscription: u32,
     pub(super) cursor: Cursor,
-    /// The client's position when it has read everything that was sent.
+    /// The position that the client has after it has received everything that was sent.
     pub(super) reported: Position,
-    /// Progress of the channel, shown to operators.
+    /// The progress of the channel, which reports show to operators.
     pub(super) progress: Arc<SubscriberProgress>,
-    /// Bytes that were sent in addition to the channel's share. The channel skips writes until they are compensated.
+    /// Number of bytes by which the channel has exceeded its share of writes. It sends nothing until its unused shares
+    /// have compensated them.
     pub(super) debt: Cell<usize>,
-    /// Whether the socket did not take all of the channel's part of the last write.
+    /// Whether the socket did not take all bytes of the channel in the last write.
     pub(super) stopped: bool,
-    /// Whether records of the channel are in the write that is being built.
+    /// Whether the channel is selected for the write that is being planned.
     pub(super) is_selected: bool,
-    /// Whether the channel has sent a record since it last ran out of records.
+    /// Whether the channel has sent records since it last had none left.
     pub(super) sent: bool,
-    /// Whether the next heartbeat has the channel's position.
+    /// Whether the next heartbeat contains the channel's position.
     pub(super) touched: bool,
-    /// The state that is being sent, if one is.
+    /// The state that is being sent; `None` if no state is being sent.
     pub(super) sending: Option<SnapshotTransfer>,
-    /// With conflation: the position up to which records were sent that the client has not consumed yet.
+    /// With conflation, the last position that was sent, until the client has consumed everything up to it.
     pub(super) in_flight: Option<Position>,
     pub(super) _charge: MemoryCharge,
 }
 
-/// A state that is being sent, and the number of its bytes that were sent.
+/// A state that is being sent, and how many of its bytes were already sent.
 #[derive(Debug)]
 pub(super) struct SnapshotTransfer {
     pub(super) snapshot: Snapshot,
@@ -107,7 +109,7 @@ pub(super) struct SnapshotTransfer {
 }
 
 impl SnapshotTransfer {
-    /// Number of bytes of the messages that are still to be sent.
+    /// Total size of the messages that still have to be sent for this state, bytes.
     pub(super) fn message_bytes(&self) -> u64 {
         let rest = self.snapshot.bytes.len() - self.offset;
         let parts = rest.div_ceil(BATCH_BYTES_MAX).max(1);
@@ -122,25 +124,25 @@ impl Subscription {
 }
 
 impl Channel {
-    /// The position of the last record that was sent or skipped.
+    /// The position of the last record that was sent to the client or skipped.
     pub(super) fn read_through(&self) -> Position {
         self.cursor.read_through()
     }
 
-    /// Stores that the client knows the channel's position.
+    /// Records that the client knows the channel's present position.
     pub(super) fn mark_all_reported(&mut self) {
         self.reported = self.read_through();
         self.progress.set_position(self.reported);
         self.in_flight = self.cursor.is_conflated().then_some(self.reported);
     }
 
-    /// Starts to send a state. Returns the number of bytes of all its messages.
+    /// Starts to send a state. Returns the total size of its messages, bytes.
     pub(super) fn begin_sending(&mut self, snapshot: Snapshot) -> u64 {
         self.sending.insert(SnapshotTransfer { snapshot, offset: 0 }).message_bytes()
     }
 
-    /// Treats records that are dropped on purpose (for tests) as sent, without a notice to the client. Returns whether
-    /// there were any.
+    /// For tests that withhold records: counts the withheld records as sent, without informing the client. Returns
+    /// whether there were any.
     pub(super) fn skip_lost(&mut self) -> bool {
         let read_seq = self.cursor.prev_seq();
         let has_lost = self.reported.epoch == self.cursor.next().epoch && read_seq > self.reported.seq;
@@ -150,7 +152,7 @@ impl Channel {
         has_lost
     }
 
-    /// Counts more bytes of the state as sent.
+    /// Counts `bytes` more bytes of the state as sent.
     pub(super) fn record_sent_state(&mut self, bytes: usize) {
         let Some(sending) = &mut self.sending else { return };
         sending.offset += bytes;
@@ -160,7 +162,7 @@ impl Channel {
         }
     }
 
-    /// Whether the client knows the channel's position.
+    /// Whether the client knows the channel's present position.
     pub(super) fn is_all_reported(&self) -> bool {
         self.read_through() == self.reported
     }

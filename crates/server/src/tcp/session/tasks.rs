@@ -1,14 +1,15 @@
-//! Handles requests for tasks and workers. Requests are collected while the read buffer is handled, and then proposed
-//! to the cluster together. Results, and orders for the client's workers, are sent when they arrive.
+//! Handles a client's requests for tasks and workers. The session collects requests while it handles the bytes of one
+//! read, and then proposes the collected commands to the cluster together. Results are sent when they arrive. Orders
+//! are sent too: they tell the client's workers which tasks to run.
 //!
 //! Invariants:
-//! - One read of the socket causes one proposal and one notification of its result, however many commands were read.
-//! - A worker's number is sent before its first order.
-//! - Results and orders are encoded when there is room, so that they do not take memory twice.
+//! - However many commands one read contains, they cause one proposal and one notification of the results.
+//! - The client receives a worker's number before the worker's first order.
+//! - Results and orders are encoded only when the output has room, so that they do not take memory twice.
 //!
-//! Limits: at most [`REQUESTS_MAX`] requests of a session may be without a response, with at most [`REQUEST_BYTES_MAX`]
-//! bytes together. A session has at most [`WORKERS_MAX`] workers. Further requests and workers are refused. The
-//! requests' bytes above [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX) are charged to
+//! Limits: a session may have at most [`REQUESTS_MAX`] requests without a response, of at most [`REQUEST_BYTES_MAX`]
+//! bytes together, and at most [`WORKERS_MAX`] workers. Further requests and workers are refused. Above
+//! [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX), the requests' bytes are charged to
 //! the memory budget.
 
 mod rechecking;
@@ -31,19 +32,19 @@ use super::pending::{OutcomeQueue, PendingRequest, RequestOutcome, lock, push_ou
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_if_large;
 
-/// Token with which results and orders notify the session's waiter.
+/// Token of the notification that results or orders have arrived.
 pub(super) const TASK_RESULT: u32 = u32::MAX - 8;
 
-/// Maximum number of requests of one session that have no response yet.
+/// Maximum number of requests in one session that have no response yet.
 const REQUESTS_MAX: usize = 4_096;
-/// Maximum size of the requests that have no response yet, bytes.
+/// Maximum total size of a session's requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
 const WORKERS_MAX: usize = 4_096;
-/// Maximum number of tenants of which a session remembers that they exist.
+/// Maximum number of tenants that a session remembers as existing.
 const KNOWN_TENANTS_MAX: usize = 10_000;
-/// Maximum number of a request's first commands whose refusals name the value that was refused.
+/// For this many commands of a request, a refusal states the value that was too large. For later commands, it does not.
 const DETAILED_COMMANDS_MAX: usize = 64;
-/// Maximum number of bytes of orders in one message; a larger order is sent alone.
+/// Maximum size of a message with orders, bytes. The last order may exceed it.
 const ORDERS_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Default)]
@@ -54,56 +55,56 @@ pub(super) struct TaskRequests {
     outcomes: OutcomeQueue<ResponseContent>,
     pending_count: usize,
     pending_bytes: usize,
-    /// Tenants of which the session knows that they exist.
+    /// Tenants that the session knows to exist.
     known_tenants: HashSet<Vec<u8>>,
     order_queue: Option<Arc<WorkerOrderQueue>>,
     scheduler: Weak<Tasks>,
-    /// Whether a worker's heartbeat is among the collected commands.
+    /// Whether the collected commands contain a heartbeat of a worker.
     has_heartbeats: bool,
-    /// Number of workers that are being attached and are not in the order queue yet.
+    /// Number of workers that are being attached, but are not in the order queue yet.
     joining: Arc<AtomicUsize>,
     attached: HashMap<u64, AttachedWorker>,
-    /// Workers that have lost their permission. They receive no more orders.
+    /// Workers whose user has lost the permission for them. They receive no more orders.
     revoked: HashSet<u64>,
-    /// Handles of the requests that are attaching a worker.
+    /// Handles to cancel the requests that are attaching a worker.
     attaching: Vec<AbortHandle>,
 }
 
 #[derive(Debug)]
 struct AttachedWorker {
-    /// The request that attached the worker.
+    /// Number of the request that attached the worker.
     request: u32,
-    /// The tenants whose tasks the worker runs; empty means all tenants.
+    /// The worker runs only tasks of these tenants. If the list is empty, it runs tasks of all tenants.
     tenants: Vec<Vec<u8>>,
 }
 
-/// The commands of one request within a proposal.
+/// One request, and the origins of its commands in a proposal.
 #[derive(Debug)]
 struct BatchedRequest {
     request: PendingRequest,
     commands: Vec<CommandOrigin>,
 }
 
-/// The origin of one command in a proposal.
+/// Where a command in a proposal comes from.
 #[derive(Debug)]
 enum CommandOrigin {
-    /// The client sent the command, with these values that the cluster may refuse.
+    /// The client sent the command. The value contains the command's numbers that a refusal may have to state.
     Client(Option<Box<ExcessValues>>),
-    /// The session added the command.
+    /// The session itself added the command.
     Session,
 }
 
-/// The bytes of a [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome), and the values of its command that the
-/// cluster may refuse.
+/// An encoded [`TaskCommandOutcome`](dunlin::scheduler::TaskCommandOutcome), and the numbers of its command that a
+/// refusal may have to state.
 type CommandResult = (Bytes, Option<Box<ExcessValues>>);
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// The result of each command.
+    /// The results of a request's commands, in order.
     CommandOutcome(Vec<CommandResult>),
-    /// A query, which can be evaluated from now on.
+    /// A query that can be evaluated as soon as the output has room.
     Query(Bytes),
-    /// The worker is attached; it runs tasks of these tenants, or of all tenants if there are none.
+    /// A worker was attached. It runs only tasks of these tenants; if there are none, it runs tasks of all tenants.
     Attached(AttachResponse, Vec<Vec<u8>>),
 }
 
@@ -147,7 +148,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes all commands of a request, or refuses the request and takes none.
+    /// Accepts either all commands of a request or, if it fails, none of them.
     fn accept_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let (mut accepted, mut commands) = (CommandBatch::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
@@ -211,7 +212,7 @@ impl Session {
         Ok(())
     }
 
-    /// If the tenant is not known to exist and `auto_create` is set, adds a command that creates it.
+    /// With `auto_create`, adds a command that creates the tenant, unless the tenant is known to exist.
     fn create_unknown_tenant(
         &self,
         tenant: &[u8],
@@ -271,8 +272,8 @@ impl Session {
         self.node.tasks().map(Arc::clone).map_err(|error| Refused::from(&error))
     }
 
-    /// Proposes the collected commands to the cluster. Starts a wait until this node has applied all acknowledged
-    /// commands; then the collected queries can be evaluated.
+    /// Proposes the collected commands to the cluster. If there are collected queries, also waits in the background
+    /// until this node has applied all acknowledged commands. Then the queries can be evaluated.
     pub(super) fn propose_task_requests(&mut self) {
         if self.task_requests.command_batches.is_empty() && self.task_requests.queries.is_empty() {
             return;
@@ -302,7 +303,7 @@ impl Session {
                 let results = tasks.propose_decoded(commands).await;
                 push_outcomes(&outcomes, &waiter, TASK_RESULT, outcomes_of(command_batches, results));
                 if let Some(order_queue) = renewed {
-                    // If this fails, the workers' leases end at their usual time.
+                    // If this fails, the leases of the workers simply end at their usual time.
                     let _ = tasks.refresh_leases(&order_queue).await;
                 }
             });
@@ -319,7 +320,7 @@ impl Session {
         }
     }
 
-    /// Sends results, and then orders, as far as there is room.
+    /// Sends the results that are ready, and then orders, while the output has room.
     pub(super) fn send_task_results(&mut self) {
         while self.outbound.control.len() <= CONTROL_BYTES_MAX {
             let Some(RequestOutcome(request, content)) = lock(&self.task_requests.outcomes).pop_front()
@@ -342,7 +343,7 @@ impl Session {
                     let mut out = Vec::new();
                     attached.encode(&mut out);
                     self.send_task_result(request.number, &out);
-                    // The users file may have changed while the worker was being attached.
+                    // The user's permissions may have changed while the worker was being attached.
                     self.recheck_workers();
                     Ok(())
                 }
@@ -398,12 +399,12 @@ impl Session {
 }
 
 impl TaskRequests {
-    /// Whether all requests have their results.
+    /// Whether all requests have responses.
     pub(super) fn all_responded(&self) -> bool {
         self.pending_count == 0
     }
 
-    /// Forgets workers that have ended, once there are more workers than a session may have.
+    /// If the session remembers too many workers, forgets those that have ended.
     fn forget_ended_workers(&mut self) {
         if self.attached.len() > WORKERS_MAX
             && let Some(order_queue) = &self.order_queue
@@ -412,7 +413,7 @@ impl TaskRequests {
         }
     }
 
-    /// Whether these workers belong to this connection, and run tasks only of tenants that the user may work for.
+    /// Whether all these workers belong to this connection, and serve only tenants that the user may work for.
     fn owns_workers(&self, workers: &[u64], rule: &TaskRule) -> bool {
         workers
             .iter()
@@ -428,13 +429,13 @@ impl Drop for TaskRequests {
             return;
         };
         if let (Some(tasks), Ok(runtime)) = (self.scheduler.upgrade(), Handle::try_current()) {
-            // If this fails, the workers' leases end at their usual time.
+            // If this fails, the leases of the workers simply end at their usual time.
             runtime.spawn(async move { tasks.connection_ended(&order_queue).await });
         }
     }
 }
 
-/// Sets the user's tenant in a command that names no tenant. Returns whether it named none.
+/// If the command names no tenant, sets the user's tenant and returns `true`.
 fn set_default_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool {
     match command {
         TaskCommand::Submit { tenant, .. }
@@ -452,7 +453,7 @@ fn set_default_tenant<'a>(command: &mut TaskCommand<'a>, own: &'a [u8]) -> bool 
     }
 }
 
-/// Sets the user's tenant in a query that names no tenant. Otherwise the query would cover all tenants.
+/// If the query names no tenant, sets the user's tenant. Otherwise, the result would cover all tenants.
 fn limit_query_to_tenant<'a>(query: &mut TaskQuery<'a>, own: &'a [u8]) {
     match query {
         TaskQuery::List { filter, .. } if filter.tenant.is_empty() => filter.tenant = own,
@@ -469,7 +470,8 @@ fn outcomes_of(
         Ok(results) => {
             let mut results = results.into_iter();
             let outcome_of = |BatchedRequest { request, commands }: BatchedRequest| {
-                // A command without a result gets empty bytes, so that the order of the results is kept.
+                // If the cluster returned too few results, the missing ones are empty, so that the order remains
+                // correct.
                 let mut next = || results.next().unwrap_or_default();
                 let own = commands.into_iter().map(|origin| (origin, next()));
                 let own = own.filter_map(|(origin, result)| match origin {

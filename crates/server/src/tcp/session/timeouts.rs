@@ -1,5 +1,5 @@
-//! The session's timer. It limits how long the session waits for the handshake, room in a topic, and the end of a
-//! closing connection, and it triggers heartbeats.
+//! Handles the session's timer. The timer limits how long the session waits for the handshake, for room in a topic, and
+//! for the end of a closing connection. It also triggers heartbeats.
 
 use dunlin::wire::{ChannelPosition, FromNode, Heartbeat, MessageList};
 
@@ -7,7 +7,7 @@ use super::subscription::Channel;
 use super::{Phase, Session};
 use crate::tcp::session::translate::position_to_wire;
 
-/// Maximum number of channels in one heartbeat.
+/// Maximum number of channels whose positions are in one heartbeat.
 const HEARTBEAT_CHANNELS_MAX: usize = 1_024;
 
 impl Session {
@@ -15,7 +15,7 @@ impl Session {
         match &mut self.phase {
             Phase::Preamble | Phase::Hello => self.on_handshake_timeout(),
             Phase::Open => {
-                // Retries the publish, even when its wait time has ended.
+                // Tries the waiting batch again. If its wait time is over, the batch is then refused.
                 self.publishing.on_room();
                 self.publishing.is_held = false;
                 self.queue_all_members();
@@ -26,11 +26,11 @@ impl Session {
         }
     }
 
-    /// Sends a heartbeat with the positions of channels on which something was sent, so that the client notices the
-    /// loss of the last records.
+    /// Sends a heartbeat. It contains the positions of channels over which something was sent, so that a client notices
+    /// if the last records were lost.
     ///
-    /// A heartbeat is sent at each interval, because clients give up a node after two missing heartbeats. A client that
-    /// reads nothing receives no heartbeat.
+    /// A heartbeat is due at every interval, because a client gives up a node after two missing heartbeats. A client
+    /// that does not read its output gets no heartbeat.
     fn heartbeat(&mut self) {
         if !self.outbound.is_empty() {
             return;
@@ -41,8 +41,8 @@ impl Session {
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
-            // This follower of a state has not received the checksum for its position yet. The checksum can be sent only
-            // after all records, so the channel is served now, and again at the next heartbeat.
+            // This channel follows a state, and has not sent the checksum for its position yet. The checksum is sent
+            // only after all records. The channel is therefore served now, and is part of the next heartbeat too.
             if channel.cursor.has_pending_checksum() && channel.sending.is_none() {
                 unfinished.push(number);
                 if channel.in_flight.is_none() {
@@ -64,7 +64,7 @@ impl Session {
 }
 
 impl Channel {
-    /// Adds the channel to the next heartbeat.
+    /// Marks the channel, so that the next heartbeat contains its position.
     pub(super) fn touch(&mut self, number: u32, touched: &mut Vec<u32>) {
         if !std::mem::replace(&mut self.touched, true) {
             touched.push(number);

@@ -1,4 +1,4 @@
-//! Handles requests to create, delete, list and describe topics.
+//! Handles a client's requests to create, delete, list and describe topics.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -23,17 +23,17 @@ use crate::figures::{
 };
 use crate::peers::interest::{self, INTEREST};
 
-/// Prefix of a subject in the topic field of DESCRIBE_SETTINGS. With this prefix, the client asks whether the subject
+/// If the topic name in DESCRIBE_SETTINGS has this prefix, a subject follows. The client then asks whether the subject
 /// has subscribers.
 pub(super) const HAS_SUBSCRIBER: &str = "$DUNLIN.heard.";
-/// Prefix of a topic's name in the topic field of DESCRIBE_SETTINGS. With this prefix, the client asks which groups of
-/// the topic have dead letters that are not stored.
+/// If the topic name in DESCRIBE_SETTINGS has this prefix, a topic's name follows. The client then asks which groups of
+/// this topic have dead letters that are not stored yet.
 pub(super) const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
 
-/// Name of the setting with a durable topic's acknowledgement level.
+/// Name of the setting that makes a topic durable, with its acknowledgement level as the value.
 const DURABLE: &str = "durable";
 const DURABLE_MEMORY: &str = "durable.memory_bytes";
-/// Name of the setting that makes subscribers lose records, for tests.
+/// Name of the setting that withholds some records from subscribers, for tests.
 const TEST_LOSS_EVERY: &str = "test_loss_every";
 
 impl Session {
@@ -93,12 +93,12 @@ impl Session {
         self.outbound.push(FromNode::Settings(settings));
     }
 
-    /// Reports to a requester whether its subject has a subscriber, before the node creates anything for the
+    /// Responds whether the subject of a client's request has a subscriber. The client asks this before it sends the
     /// request.
     fn send_subscriber_query_result(&mut self, request: u32, subject: &str) {
         let result = match self.prepared.take() {
             Some(result) => result,
-            // The result is available without waiting.
+            // The query was not prepared, so its result is available now.
             None => self
                 .query_subscribers(subject)
                 .and_then(|mut query| subscriber_or_refusal(subject, query.try_take().unwrap_or(Ok(true)))),
@@ -112,7 +112,8 @@ impl Session {
         }
     }
 
-    /// Whether the cluster has a subscriber to the subject. Fails if the client may not publish to the subject.
+    /// Queries whether any node of the cluster has a subscriber to the subject. Fails if the client may not publish to
+    /// the subject.
     pub(super) fn query_subscribers(&self, subject: &str) -> Result<TopicFuture<bool>, Refused> {
         let parsed = Subject::parse(subject);
         let subject = parsed.map_err(|error| Refused::new(ErrorCode::Subject, error.to_string()))?;
@@ -120,7 +121,7 @@ impl Session {
         Ok(self.node.has_subscriber_async(&Pattern::from(subject)))
     }
 
-    /// Responds to another node's query whether this node has subscribers.
+    /// Responds to another node that asks whether this node has subscribers.
     fn describe_interest(&mut self, request: u32, pattern: &str) {
         let is_node = matches!(self.login_state, LoginState::Node) || self.shared.access.is_none();
         let pattern = match Pattern::parse(pattern) {
@@ -142,8 +143,8 @@ impl Session {
         self.outbound.push(FromNode::Settings(Settings { request, settings: MessageList::new(&lines) }));
     }
 
-    /// Reports each group of a topic that has unstored dead letters: their number, and the error with which one of them
-    /// was refused.
+    /// Responds with the groups of a topic whose dead letters could not all be stored. For each group, the response has
+    /// their number and the error with which one of them was refused.
     fn describe_dead_letters(&mut self, request: u32, topic: &str) {
         let Some(found) = self.node.topic(topic) else {
             return self.refuse_request(request, &self.node.missing_topic_error(topic));
@@ -200,7 +201,7 @@ impl Session {
             .iter()
             .map(|topic| topic_line(topic, &cluster_figures.of(&self.shared, topic)))
             .collect();
-        // Puts the topics that could not be opened at the end of the list.
+        // Topics that could not be opened come last, so they are added only on the last page.
         let refused = if page.more { Vec::new() } else { self.node.refused_topics() };
         let matches_pattern =
             |refused: &&RefusedTopic| match (&pattern, Subject::parse_existing(&refused.name)) {
@@ -214,12 +215,12 @@ impl Session {
         self.outbound.push(FromNode::Topics(topics));
     }
 
-    /// Number of lines that fit in one message. A line takes at most two names and 64 bytes.
+    /// Number of topics that fit in one message. Each has a line with up to two names and 64 more bytes.
     fn lines_max(&self) -> usize {
         self.shared.limits.control_bytes_max as usize / (2 * dunlin::topic::SUBJECT_BYTES_MAX + 64)
     }
 
-    /// Requests the figures of the listed topics from the other nodes; `None` if no other node is needed.
+    /// Requests the figures of the listed topics from the other nodes; `None` if there are no other nodes.
     pub(super) fn figures_for_list(&self, list: &ListTopics<'_>) -> Option<Preparation> {
         let pattern = match list.pattern {
             "" => None,
@@ -229,7 +230,7 @@ impl Session {
         self.figures_for(|| self.node.topics(pattern.as_ref(), list.after, topics_max).topics)
     }
 
-    /// Like [`figures_for_list`](Self::figures_for_list), but for one topic that is described.
+    /// Requests the figures of one topic from the other nodes; `None` if there are no other nodes.
     pub(super) fn figures_for_topic(&self, name: &str) -> Option<Preparation> {
         self.figures_for(|| self.node.topic(name).into_iter().collect())
     }
@@ -282,8 +283,8 @@ impl Session {
     }
 }
 
-/// Refuses a request whose subject has no subscriber. If this node cannot query the other nodes, a subscriber is
-/// assumed to exist.
+/// Refuses a request whose subject has no subscriber. If the other nodes cannot be queried, the subject counts as one
+/// with a subscriber.
 pub(super) fn subscriber_or_refusal(
     subject: &str,
     has_subscriber: Result<bool, TopicError>,
@@ -291,7 +292,7 @@ pub(super) fn subscriber_or_refusal(
     if has_subscriber.unwrap_or(true) { Ok(()) } else { Err(Refused::new(ErrorCode::NoResponder, subject)) }
 }
 
-/// Applies settings, given as names and values, to a configuration.
+/// Applies settings, which are pairs of name and value, to a topic's configuration.
 fn apply_settings<'a>(
     config: &mut TopicConfig,
     settings: impl Iterator<Item = Setting<'a>>,
@@ -344,7 +345,7 @@ fn set_durable(config: &mut TopicConfig, setting: &Setting<'_>) -> Result<(), Co
     Ok(())
 }
 
-/// A topic's settings as names and values. If this node owns the topic, also the state of each log.
+/// Returns a topic's settings as names and values. If this node owns the topic (`is_here`), adds the state of each log.
 fn settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     let mut settings = durable_settings_of(topic, is_here);
     let every = topic.config().test_loss_every.map(|every| (TEST_LOSS_EVERY.to_owned(), every.to_string()));
@@ -384,7 +385,7 @@ fn durable_settings_of(topic: &Topic, is_here: bool) -> Vec<(String, String)> {
     settings
 }
 
-/// The line for a topic that could not be opened. It has no partitions.
+/// Creates the list's line for a topic that could not be opened. The line states 0 partitions.
 fn refused_topic_line(refused: &RefusedTopic) -> TopicLine<'_> {
     TopicLine {
         name: &refused.name,

@@ -1,4 +1,4 @@
-//! Converts the protocol's messages to the types of topics, and back.
+//! Converts types of the wire protocol to types of topics, and back.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ pub(super) fn acknowledged_to_wire(acknowledged: AckLevel) -> AckKind {
         AckLevel::Written => AckKind::Written,
         AckLevel::Synced => AckKind::Synced,
         AckLevel::Quorum => AckKind::Quorum,
-        // Levels that this protocol has no code for are sent as the lowest level.
+        // The protocol has no code for other levels, so they are sent as the lowest level.
         _ => AckKind::Memory,
     }
 }
 
-/// Converts a topic's settings. Zero stands for the node's default.
+/// Converts the configuration of a topic. A value of 0 selects the node's default.
 pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicConfig) -> TopicConfig {
     let mut converted = defaults.clone();
     converted.pattern = (!config.pattern.is_empty()).then(|| config.pattern.to_owned());
@@ -55,8 +55,7 @@ pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicC
 fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> ReliableOptions {
     let defaults = ReliableOptions::default();
     ReliableOptions {
-        // A number above 65,535 becomes 65,535. The check of the topic's configuration refuses it if it exceeds the
-        // limit.
+        // A larger number becomes 65,535. If this exceeds the limit, the check of the configuration refuses it.
         subscribers_max: u16::try_from(config.reliable_subscribers_max).unwrap_or(u16::MAX),
         wait_max: match config.wait_ms_max {
             0 => defaults.wait_max,

@@ -1,4 +1,4 @@
-//! One membership in a group: decides which records, and how many, the member receives at once.
+//! Defines a membership in a group, and decides which records the member receives at once, and how many.
 
 use dunlin::topic::{Event, Frame, MemoryCharge, Notice, Position, Subscribe, SubscribeError, Topic};
 use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
@@ -6,36 +6,36 @@ use dunlin::{ClaimedRecord, Node, ShareMember, WorkEvent, WorkMember};
 use super::super::CONTROL_BYTES_MAX;
 use super::writer::DeliverWriter;
 
-/// Maximum number of records that are delivered to one member before the next member is served.
+/// After this many records for one member, the next member is served.
 const DELIVERY_RECORDS_MAX: usize = 64;
 #[derive(Debug)]
 pub(in super::super) struct GroupMembership {
     pub(in crate::tcp::session) group_member: GroupMember,
-    /// The numbers of the membership's channels, one for each partition. The first is also the token with which new
-    /// records notify the session.
+    /// The numbers of the membership's channels, one for each partition. The first number is also the token of
+    /// notifications that the member may have records.
     pub(super) channels: Vec<u32>,
-    /// Total number of bytes for which the client has granted credit.
+    /// Total credit that the client has granted so far, bytes.
     pub(super) granted: u64,
     sent: u64,
-    /// Number of records that the member has requested. Used only in work groups.
+    /// Total number of records that the client has requested so far. Only work groups use it.
     pub(super) requested: u64,
-    /// Number of records that the member has received. Used only in work groups.
+    /// Number of records that were delivered to the client so far.
     delivered: u64,
-    /// Whether another node holds the membership for its clients, and returns the records that they have not consumed.
-    /// Such a membership ends in two steps.
+    /// Whether the membership belongs to another node, which holds it for a client, and which returns the records that
+    /// its client did not consume. Such a membership ends in two steps.
     pub(super) returns_unconsumed: bool,
-    /// The member's progress in leaving the group; `None` while the member is not leaving.
+    /// How far the member has left the group; `None` until it begins to leave.
     pub(super) leave_progress: Option<LeaveProgress>,
     _charge: MemoryCharge,
 }
 
-/// The progress in leaving the group, for a member that returns unconsumed records.
+/// How far a member has left its group. Only a member that returns records leaves in several steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
-    /// The member still receives records up to this total number: the records that it has received, and those that the
-    /// group had when the member began to leave.
+    /// The member leaves after its total number of delivered records has reached this number. The total includes the
+    /// records that the group already had for the member when it began to leave.
     After(u64),
-    /// The member has received all its records, and the client was informed of the end.
+    /// All records were delivered, and the client was informed that the membership ends.
     Complete,
 }
 
@@ -45,14 +45,14 @@ pub(in crate::tcp::session) enum GroupMember {
     Work(WorkMember),
 }
 
-/// The result of delivering records to a member once.
+/// The result of one attempt to deliver records to a member.
 pub(super) enum DeliveryOutcome {
-    /// The member waits for a record, for credit, or for a request for more records.
+    /// There are no more records for the member now, or it has neither credit nor a request for more.
     Waiting,
     More,
-    /// The member has skipped many expired records. Other members are served before it continues.
+    /// The member has skipped many expired records. Before it continues, other members are served.
     Skipped,
-    /// The member has received its last record.
+    /// The member has received its last record before it leaves.
     Complete,
     Ended(SubscribeError),
 }
@@ -109,7 +109,8 @@ impl GroupMember {
         }
     }
 
-    /// Passes the next record (if the member wants one) or the next notice to `each`. Returns `false` if there is none.
+    /// Passes a notice or a record to `each`, and returns `true`. Returns `false` if there is neither. In a work group,
+    /// takes a record only if `accepts`.
     fn take(&mut self, accepts: bool, mut each: impl FnMut(MemberEvent<'_>)) -> Result<bool, SubscribeError> {
         match self {
             GroupMember::Share(share) => {
@@ -146,7 +147,7 @@ impl GroupMember {
     }
 }
 
-/// An event that is delivered to a member: a record or a notice.
+/// A record or a notice for a member.
 pub(super) enum MemberEvent<'a> {
     Record { partition: u16, position: Position, frame: Frame<'a>, claim: Option<&'a ClaimedRecord> },
     Notice(Notice),
@@ -177,7 +178,7 @@ impl GroupMembership {
         matches!(self.group_member, GroupMember::Share(_)) || self.delivered < self.requested
     }
 
-    /// Begins to leave the group: from now on, the member receives only records that the group already has.
+    /// Begins to leave the group. From now on, the member receives only records that the group already has.
     pub(super) fn begin_leaving(&mut self) {
         let available = match &mut self.group_member {
             GroupMember::Share(share) => share.waiting(),
@@ -188,7 +189,7 @@ impl GroupMembership {
 
     pub(super) fn deliver(&mut self, out: &mut Vec<u8>) -> DeliveryOutcome {
         if self.leave_progress == Some(LeaveProgress::Complete) {
-            // If the group woke this member for a record, the group wakes another member instead.
+            // If the group has woken this member for a record, it now wakes another member instead.
             self.group_member.sleep(false);
             return DeliveryOutcome::Waiting;
         }
@@ -199,7 +200,7 @@ impl GroupMembership {
                 break;
             }
             if self.sent + writer.unfinished() >= self.granted {
-                // The member is queued again when it receives credit. Until then, the group wakes other members.
+                // Until the member receives credit, which queues it again, the group wakes other members.
                 self.group_member.sleep(false);
                 outcome = DeliveryOutcome::Waiting;
                 break;
@@ -234,7 +235,7 @@ impl GroupMembership {
             && !matches!(outcome, DeliveryOutcome::Ended(_))
         {
             self.leave_progress = Some(LeaveProgress::Complete);
-            // The group wakes other members for later records.
+            // For later records, the group wakes other members.
             self.group_member.sleep(false);
             return DeliveryOutcome::Complete;
         }

@@ -1,4 +1,4 @@
-//! Writes DELIVER messages, each with several records for a member of a group.
+//! Writes the records for a group's member as DELIVER messages, with several records in each message.
 
 use dunlin::ClaimedRecord;
 use dunlin::topic::{Frame, LogName, Notice, Position};
@@ -7,7 +7,7 @@ use dunlin::wire::{Deleted, Deliver, FromNode, GapMessage};
 use super::super::translate::position_to_wire;
 use super::member::MemberEvent;
 
-/// Maximum number of bytes of one DELIVER message; a larger record is sent alone.
+/// Maximum size of a DELIVER message, bytes. A larger record gets a message of its own.
 const DELIVER_BYTES_MAX: usize = 16 << 10;
 
 struct OpenDeliver {
@@ -16,11 +16,11 @@ struct OpenDeliver {
     count: u32,
 }
 
-/// Writes a member's records as DELIVER messages, several records in each.
+/// Collects a member's records into DELIVER messages.
 pub(super) struct DeliverWriter<'o> {
     out: &'o mut Vec<u8>,
     open: Option<OpenDeliver>,
-    /// Number of bytes of the complete messages.
+    /// Number of bytes in the messages that are complete.
     pub(super) sent: u64,
     pub(super) records: u64,
 }
@@ -49,7 +49,7 @@ impl DeliverWriter<'_> {
                         let (channel, last) = (channel_of(&log), position_to_wire(last));
                         FromNode::Deleted(Deleted { channel, last }).encode(self.out);
                     }
-                    // Members receive no other notices.
+                    // Other notices are not for members of groups.
                     _ => {}
                 }
                 self.sent += (self.out.len() - before) as u64;
@@ -88,12 +88,12 @@ impl DeliverWriter<'_> {
         self.records += 1;
     }
 
-    /// Number of bytes of the session's unsent output.
+    /// Number of bytes in the session's unsent output.
     pub(super) fn out_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// Number of bytes of the message that is being written.
+    /// Number of bytes in the message that is not complete yet.
     pub(super) fn unfinished(&self) -> u64 {
         self.open.as_ref().map_or(0, |open| (self.out.len() - open.start) as u64)
     }

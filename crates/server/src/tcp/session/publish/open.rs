@@ -1,4 +1,4 @@
-//! An open publisher of a session, and the topic that a reopened publisher expects to find.
+//! Defines an open publisher of a session, and the topic that a publisher expects to find when it is opened again.
 
 use std::sync::Arc;
 
@@ -9,43 +9,45 @@ use dunlin::topic::{
 use dunlin::wire::{self, ErrorCode, PublishHeader};
 use dunlin::{Node, Refused};
 
-/// An open publisher of a session: its topic, its pattern and its producer.
+/// An open publisher of a session, with its topic, patterns and producer.
 #[derive(Debug)]
 pub(super) struct OpenedPublisher {
     pub(super) topic: PublisherRegistration,
-    /// The pattern that the subject tails of records must match; `None` if the topic has only one subject.
+    /// The pattern that the records' subjects must match; `None` if the topic has only one subject.
     pub(super) pattern: Option<Pattern>,
-    /// The pattern that the client requested.
+    /// The pattern that the client requested when it opened the publisher.
     pub(super) requested: Pattern,
-    /// Whether the client may publish to only a part of the topic's subjects, so that each record must be checked.
+    /// Whether the client may publish to some of the topic's subjects only. The subject of each record must then be
+    /// checked.
     pub(super) checks_each_record: bool,
     pub(super) producer: u64,
     pub(super) producer_epoch: u32,
-    /// For a state topic, the state that the client knows in each partition.
+    /// For each partition of a state topic, the last record of the state that the client knows.
     pub(super) claims: Box<[Arc<StateClaim>]>,
-    /// For each partition, the first refused batch that was not sent again. Without this entry, a log that does not
-    /// know the producer would accept the next batch as the producer's first. A node that forwards batches without a
-    /// producer opens another publisher for the refused batch and those after it.
+    /// For each partition, the first refused batch that has not been sent again. Later batches are refused until then.
+    ///
+    /// Without this entry, a log that does not know the producer would accept the next batch as the producer's first. A
+    /// node that forwards batches without a producer sends a refused batch and the later ones over another publisher.
     pub(super) refused: Vec<RefusedBatch>,
 }
 
-/// A refused batch that was not sent again.
+/// A batch that was refused and has not been sent again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RefusedBatch {
     partition: u32,
-    /// The number of the batch's first record.
+    /// The producer's number of the batch's first record.
     first: u64,
-    /// Whether the forwarding node, and not the client, sends the batch again.
+    /// Whether the node that forwarded the batch sends it again, instead of the client.
     by_node: bool,
 }
 
-/// The topic that a reopened publisher expects to find. A node that forwards a batch states the topic that the batch's
-/// publisher expects.
+/// The topic that a publisher expects to find when it is opened again. A node that forwards a batch also states which
+/// topic the batch's publisher expects.
 #[derive(Debug)]
 pub(super) struct ExpectedTopic {
     pub(super) publisher: u32,
     pub(super) create: bool,
-    /// The last acknowledged record of each partition.
+    /// For each partition, the position of the last acknowledged record.
     pub(super) acknowledged: Vec<(u16, Position)>,
 }
 
@@ -55,7 +57,7 @@ impl ExpectedTopic {
         last.map(|(_, record)| StateClaim::after(*record))
     }
 
-    /// Whether the state topic has lost at least one of the acknowledged records.
+    /// Whether this state topic has lost any of the acknowledged records.
     pub(super) fn is_lost(&self, topic: &Topic) -> bool {
         let has_lost = |log: &Arc<Log>| {
             let mut acknowledged =
@@ -71,14 +73,15 @@ impl OpenedPublisher {
         self.claims.get(header.partition as usize)
     }
 
-    /// Accepts that the state is lost: the client knows of the loss, and continues from an empty state.
+    /// If the partition's state was lost, lets the publisher continue from an empty state. Call this when the client
+    /// knows of the loss.
     pub(super) fn discard_lost_state(&mut self, header: &PublishHeader) {
         let claim = self.claims.get_mut(header.partition as usize);
         claim.filter(|claim| claim.is_lost()).into_iter().for_each(|claim| *claim = Arc::default());
     }
 
-    /// Checks that all earlier refused batches were sent again. If not, returns the error with which this batch must be
-    /// refused too. The sender then sends both batches again, in order.
+    /// Refuses a batch if an earlier batch was refused and has not been sent again. The sender must then send both
+    /// batches again, in order.
     pub(super) fn check_order(&mut self, header: &PublishHeader) -> Result<(), PublishError> {
         let Some(at) = self.refused.iter().position(|refused| refused.partition == header.partition) else {
             return Ok(());
@@ -93,8 +96,8 @@ impl OpenedPublisher {
         Ok(())
     }
 
-    /// Stores that a batch was refused. `by_node` says whether the node that forwarded the batch, and not its client,
-    /// sends it again.
+    /// Records that a batch was refused. `by_node` states who sends it again: the node that forwarded the batch, or its
+    /// client.
     pub(super) fn record_refusal(&mut self, header: &PublishHeader, by_node: bool) {
         let partition = header.partition;
         let known = self.refused.iter().any(|refused| refused.partition == partition);
@@ -104,7 +107,7 @@ impl OpenedPublisher {
         }
     }
 
-    /// Checks that the frames are valid, and that the records belong to this topic and partition.
+    /// Checks that the batch is valid, and that its records belong to this topic and partition.
     pub(super) fn check<'a>(
         &self,
         publish: &wire::Publish<'a>,

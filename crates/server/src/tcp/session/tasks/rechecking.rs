@@ -1,4 +1,4 @@
-//! Detaches workers whose user has lost the permission for their tenants.
+//! Detaches the workers for whose tenants the user has lost the permission.
 
 use dunlin::raft::CommandBatch;
 use dunlin::scheduler::TaskCommand;
@@ -7,7 +7,8 @@ use dunlin::{Action, Refused, TopicError};
 use super::super::Session;
 
 impl Session {
-    /// Detaches workers without permission. Their tasks go to other workers, and the client receives the reason.
+    /// Detaches workers that the user may no longer run. Their tasks go to other workers, and the client receives the
+    /// reason.
     pub(in crate::tcp::session) fn recheck_workers(&mut self) {
         let rule = self.node.task_rule();
         let mut commands = CommandBatch::default();
@@ -24,7 +25,7 @@ impl Session {
             return;
         }
         if let Some(tasks) = self.task_requests.scheduler.upgrade() {
-            // If this fails, the workers' leases end anyway, because they are not renewed.
+            // If this fails, nobody renews the workers' leases, which then end.
             tokio::spawn(async move { tasks.propose_decoded(commands).await });
         }
     }

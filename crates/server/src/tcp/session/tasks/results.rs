@@ -1,4 +1,4 @@
-//! Encodes the results of a request's commands for the client: one result for each command, in order.
+//! Encodes the results of a request's commands for the client. There is one result for each command, in the same order.
 
 use dunlin::Refused;
 use dunlin::scheduler::{ExcessValues, TaskCommandOutcome};
@@ -6,16 +6,18 @@ use dunlin::wire::{ErrorCode, TaskCommandResult};
 
 use super::CommandResult;
 
-/// The second byte of an encoded [`TaskCommandOutcome::Done`].
+/// The second byte of each encoded [`TaskCommandOutcome::Done`].
 const DONE: u8 = 1;
 
-/// Encodes the results. A result that cannot be decoded becomes a refusal, because its outcome is unknown.
+/// Encodes the results. If a result cannot be decoded, the client receives a refusal that says that the outcome is
+/// unknown.
 pub(super) fn write_all(results: &[CommandResult]) -> Vec<u8> {
     let mut out = Vec::with_capacity(results.iter().map(|(result, _)| result.len() + 8).sum());
     let mut done = Vec::new();
     for (result, excess) in results {
         match **result {
-            // The bytes are a version, the kind of result, and the reply, which itself begins with the version.
+            // An encoded result consists of a version, its kind, and the reply. A separate reply begins with the
+            // version.
             [version, DONE, ref reply @ ..] => {
                 done.clear();
                 done.push(version);
