@@ -1,6 +1,6 @@
-//! Counters of connections by protocol and of HTTP responses by method and status.
+//! Counts connections by protocol, and HTTP responses by method and status.
 //!
-//! Limits: one entry for each protocol, and for each known HTTP method with each status.
+//! Limits: one entry for each protocol, and one for each combination of a known HTTP method and a status.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::Protocol;
 
-/// HTTP methods that are counted by name. All others are counted as `other`.
+/// The HTTP methods that are counted under their names. Other methods are counted together as `other`.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"];
 
 /// Counters of connections and of HTTP responses.
@@ -19,19 +19,19 @@ pub(crate) struct Traffic {
     responses: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
-/// Counters of the connections of one protocol.
+/// Counters of one protocol's connections.
 #[derive(Debug, Default)]
 struct ConnectionCounters {
     open: AtomicU64,
     accepted: AtomicU64,
 }
 
-/// A connection, which counts as open until this value is dropped.
+/// Counts a connection as open. Dropping the value ends the count.
 #[derive(Debug)]
 pub(crate) struct OpenConnection(Arc<Traffic>, Protocol);
 
 impl Traffic {
-    /// Counts an accepted connection.
+    /// Counts a connection that was accepted.
     pub(crate) fn count_accepted(self: &Arc<Traffic>, protocol: Protocol) -> OpenConnection {
         let counters = self.counters(protocol);
         counters.accepted.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Traffic {
         OpenConnection(Arc::clone(self), protocol)
     }
 
-    /// Counts a connection that was refused because the limit of sessions was reached.
+    /// Counts a connection that was refused, because there are too many sessions or the node is still starting.
     pub(crate) fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -55,7 +55,7 @@ impl Traffic {
             .or_default() += 1;
     }
 
-    /// Each protocol with the number of its open connections, and the number of connections accepted since the start.
+    /// For each protocol, the number of connections that are open, and the number accepted since the start.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = (Protocol, u64, u64)> {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Protocol::ALL.into_iter().map(move |protocol| {
@@ -68,7 +68,7 @@ impl Traffic {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Number of HTTP responses by method and status.
+    /// The number of HTTP responses, by method and status.
     pub(crate) fn responses(&self) -> Vec<(&'static str, u16, u64)> {
         let responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
         responses.iter().map(|((method, status), count)| (*method, *status, *count)).collect()
@@ -80,7 +80,7 @@ impl Traffic {
 }
 
 impl OpenConnection {
-    /// Counts the connection under another protocol from now on.
+    /// Counts the connection as one of another protocol from now on.
     pub(crate) fn switch_to(self, protocol: Protocol) -> OpenConnection {
         self.0.count_accepted(protocol)
     }

@@ -1,11 +1,13 @@
-//! Detects stalled listener threads: a thread that does not return to its runtime delays all its connections.
+//! Detects listeners' threads that are stalled. A thread is stalled if its present task does not return to the async
+//! runtime, so that all connections of the thread wait.
 //!
-//! A thread records when it parks. If a thread has not parked since the last check, the watchdog spawns a probe task on
-//! the thread. The thread is stalled if the probe does not run within [`STALL`]. Time in which the thread waits for a
-//! processor, or the process is stopped, does not count.
+//! A thread records each time that it parks, that is, has nothing to do. If a thread has not parked since the last
+//! check, the watchdog spawns a probe on it, which is a small task. The thread counts as stalled if the probe has not
+//! run after [`STALL`]. Time in which the thread waits for a processor or the process is stopped is left out.
 //!
-//! Each stall is logged once, with the kernel's state of the thread, and counted in `dunlin_listener_stalls_total`. In
-//! debug builds, and with `DUNLIN_STALL=abort`, a stall aborts the process, so that tests fail.
+//! Each stall is logged once, with what the kernel reports about the thread, and is counted in
+//! `dunlin_listener_stalls_total`. In debug builds, and with `DUNLIN_STALL=abort`, a stall aborts the process, so that
+//! tests fail.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -16,32 +18,32 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-/// How long a probe may wait before the thread counts as stalled.
+/// A thread counts as stalled if a probe has waited longer than this.
 const STALL: Duration = Duration::from_secs(1);
-/// Interval of the checks. A longer pause between two checks counts as this long, because it means that the watchdog
-/// itself was delayed.
+/// Pause between two checks of the threads. If more time has passed, the watchdog itself was delayed, so only this much
+/// is counted.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The state that a listener's thread reports to the watchdog.
+/// The activity of a listener's thread, which the thread records for the watchdog.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     name: String,
-    /// The kernel's thread id; 0 before the thread runs.
+    /// The kernel's id of the thread; 0 before the thread runs.
     thread: AtomicU32,
     is_parked: AtomicBool,
-    /// Number of times that the thread has parked.
+    /// How often the thread has parked.
     parks: AtomicU64,
-    /// The number of the last probe that ran.
+    /// The number of the last probe that ran on the thread.
     probe: AtomicU64,
 }
 
 impl Pulse {
     pub(crate) fn new(name: &str) -> Arc<Pulse> {
-        // A thread that does not run yet counts as parked.
+        // Until the thread runs, it counts as parked, so that it is not stalled.
         Arc::new(Pulse { name: name.to_owned(), is_parked: AtomicBool::new(true), ..Pulse::default() })
     }
 
-    /// Records the thread's id. Called by the thread itself when it starts.
+    /// Records the id of the current thread. The listener's thread calls this when it starts.
     pub(crate) fn record_start(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.thread.store(thread.unsigned_abs(), Ordering::Relaxed);
@@ -58,11 +60,11 @@ impl Pulse {
     }
 }
 
-/// A report of a stalled thread.
+/// Describes a stalled thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Stall {
     pub(crate) thread: String,
-    /// The kernel's description of the thread's state.
+    /// The thread's state, as the kernel reports it.
     kernel_state: String,
 }
 
@@ -76,7 +78,7 @@ impl fmt::Display for Stall {
     }
 }
 
-/// Watches the listeners' threads for stalls, until it is dropped.
+/// Watches the listeners' threads for stalls. Dropping the value ends the watch.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     watched: Arc<Mutex<Vec<WatchedThread>>>,
@@ -84,7 +86,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog, which calls `on_stall` once for each stall.
+    /// Starts a thread that checks the watched threads, and calls `on_stall` once for each stall.
     pub(crate) fn start(on_stall: impl Fn(Stall) + Send + 'static) -> std::io::Result<Watchdog> {
         let watched = Arc::<Mutex<Vec<WatchedThread>>>::default();
         let (stop, stopped) = mpsc::channel::<()>();
@@ -122,23 +124,23 @@ impl Watchdog {
 struct WatchedThread {
     pulse: Arc<Pulse>,
     handle: Handle,
-    /// Number of parks at the last check.
+    /// How often the thread had parked at the last check.
     parks: u64,
-    /// Number of the last probe that was spawned on the thread.
+    /// The number of the last probe that the watchdog spawned on the thread.
     last_probe: u64,
-    /// How long the probe has waited, without the time in which the thread could not run.
+    /// How long the present probe has waited, not counting time in which the thread could not run.
     stalled: Duration,
-    /// Running and waiting times of the thread at the last check.
+    /// The running and waiting times of the thread at the last check.
     times: ThreadTimes,
     is_reported: bool,
 }
 
-/// How long a thread has run, and how long it has waited for a processor, since its start, ns. Both are 0 if the system
-/// does not report them.
+/// The time for which a thread has run, and the time for which it has waited for a processor, both since its start.
+/// Both are 0 if the system does not report them.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThreadTimes {
     running_ns: u64,
-    /// Waiting time up to the last time that the thread began to run.
+    /// The waiting time until the thread last began to run, ns.
     waiting_ns: u64,
 }
 
@@ -149,11 +151,13 @@ impl ThreadTimes {
         ThreadTimes { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
     }
 
-    /// The part of `step` during which the thread could run. `since` has the thread's times at the start of the step.
+    /// Returns how much of `step` the thread could have run. `since` has the thread's times at the beginning of the
+    /// step.
     fn runnable_time(self, since: ThreadTimes, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));
         match state {
-            // The thread is running, or waits for a processor.
+            // The thread runs, or waits for a processor. Its present waiting time is not known, so its running time is
+            // counted.
             'R' => between(since.running_ns, self.running_ns).min(step),
             _ => step.saturating_sub(between(since.waiting_ns, self.waiting_ns)),
         }
@@ -161,7 +165,7 @@ impl ThreadTimes {
 }
 
 impl WatchedThread {
-    /// Checks the thread; `step` is the time since the last check. Returns a stall that was not reported yet.
+    /// Checks the thread. `step` is the time since the last check. Returns a stall only once.
     fn check(&mut self, step: Duration) -> Option<Stall> {
         let WatchedThread { pulse, .. } = self;
         let thread = pulse.thread.load(Ordering::Relaxed);
@@ -187,13 +191,14 @@ impl WatchedThread {
     }
 }
 
-/// The kernel's letter for the thread's state: `R` if it runs or waits for a processor; other letters for other waits.
+/// The kernel's letter for the thread's state. `R` means that the thread runs or waits for a processor; with other
+/// letters, it waits for something else.
 fn state(thread: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next()).unwrap_or('?')
 }
 
-/// Describes what a thread waits for: wait channel, system call and kernel stack.
+/// Describes for operators what the thread waits for: the kernel function, the system call and the kernel stack.
 fn describe_thread(thread: u32) -> String {
     let mut description = format!("Thread {thread}: state {}", state(thread));
     for name in ["wchan", "syscall", "stack"] {
@@ -206,7 +211,7 @@ fn describe_thread(thread: u32) -> String {
     description
 }
 
-/// Logs the stall. Aborts the process if stalls are fatal.
+/// Logs the stall. Aborts the process in debug builds, and if the environment variable `DUNLIN_STALL` is `abort`.
 pub(crate) fn report(stall: &Stall) {
     tracing::error!("{stall}");
     let aborts = match std::env::var_os("DUNLIN_STALL") {

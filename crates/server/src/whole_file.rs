@@ -1,30 +1,31 @@
-//! Reads whole files whose paths a user states: configurations, users files, certificates and secrets.
+//! Reads whole files for which a user states the path, such as configurations, users files and certificates. The size
+//! of a file is limited.
 
 use std::fs::{File, metadata};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// Maximum size of a file that [`read_file`] reads, bytes.
+/// Largest file that [`read_file`] and [`read_input`] read, bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Reads a file of at most 16 MiB. Fails for pipes and devices, because reading them could block forever or exhaust the
-/// memory.
+/// Reads a regular file of at most 16 MiB. Fails for a pipe or device, because reading it could block forever or use up
+/// the memory.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_file_up_to(path, FILE_BYTES_MAX)
 }
 
-/// Like `read_file`, for a file of UTF-8 text.
+/// Like [`read_file`], but the file must contain UTF-8 text.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let text = String::from_utf8(read_file(path)?);
     text.map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file is not UTF-8"))
 }
 
-/// Reads a command's input of at most 16 MiB. The path may also be a pipe, such as a shell's `<(command)`.
+/// Reads at most 16 MiB as a command's input. Unlike [`read_file`], also reads a pipe, such as a shell's `<(command)`.
 pub fn read_input(path: &Path) -> io::Result<Vec<u8>> {
     read_up_to(path, FILE_BYTES_MAX)
 }
 
-/// Like `read_file`, for a file of at most `bytes_max` bytes.
+/// Like [`read_file`], but with a limit of `bytes_max` bytes.
 pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     check_is_file(path)?;
     read_up_to(path, bytes_max)
@@ -32,7 +33,7 @@ pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 
 fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // The file may grow while it is read.
+    // Reads one byte beyond the limit, in order to notice a file that is too large, even if it grows meanwhile.
     File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         return Err(io::Error::other(format!("the file has more than {bytes_max} bytes")));
@@ -40,7 +41,7 @@ fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Fails if the path is not a regular file.
+/// Fails if `path` is not a regular file.
 pub(crate) fn check_is_file(path: &Path) -> io::Result<()> {
     match metadata(path)?.is_file() {
         true => Ok(()),

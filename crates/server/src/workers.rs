@@ -1,4 +1,4 @@
-//! Runs worker processes on this machine, as many as the autoscaler decides.
+//! Starts and ends worker processes on this machine. The autoscaler decides how many:
 //!
 //! ```text
 //!            10 observations a second         actions
@@ -9,15 +9,16 @@
 //!                               under the name it was given
 //! ```
 //!
-//! A process is ready when a worker of its name is attached to the scheduler. A process that does not attach in time is
-//! killed and counts as failed. To drain a process, this module sends SIGTERM: the worker accepts no new tasks, and
-//! ends after its tasks. After the grace period, its process group is killed.
+//! A process is ready when a worker with its name is attached to the scheduler. If a process does not attach in time,
+//! it is killed and counts as failed. To drain a process, this module sends SIGTERM: the worker then accepts no new
+//! tasks, and ends when its tasks are done. If the worker still runs after the grace period, its process group is
+//! killed.
 //!
-//! Standard input of a process is a socket. A process of the warm pool writes to the socket when it is prepared. It
-//! attaches when this module calls it over the socket. Every process ends when its standard input closes, so that no
-//! worker process outlives this process.
+//! The standard input of each worker process is a socket, which closes when the node's process ends. The worker process
+//! then ends too, so that none remains. Processes of the warm pool are started in advance: such a process writes to the
+//! socket when it is prepared, and attaches only after this module has called it over the socket.
 //!
-//! Limits: [`WorkersLimits`]. `dunlin_scale` decides the number of workers.
+//! Limits: [`WorkersLimits`]. The crate `dunlin_scale` decides how many workers run.
 
 mod lifecycle;
 mod local;
@@ -40,32 +41,33 @@ pub use local::{LocalWorkers, WorkerCommand, WorkersLimits};
 pub use observed::node_load_reader;
 pub use view::WorkersView;
 
-/// Interval of the checks of the scheduler and of the processes.
+/// Pause between two checks of the scheduler and of the worker processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of the autoscaler's decisions.
+/// Interval at which the autoscaler decides, ms.
 const SAMPLE_MS: u64 = 500;
 
-/// The load of a task scheduler, on which the autoscaler bases its decisions, and the names of all workers.
+/// The load of the task scheduler, on which is the input bases its decisions, and the attached workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
-    /// The autoscaler's input.
+    /// The load of the scheduler at one moment.
     pub snapshot: SchedulerSnapshot,
-    /// The id and name of each attached worker.
+    /// Id and name of each worker that is attached.
     pub workers: Vec<(u64, String)>,
 }
 
-/// The reason why a node could not start its workers.
+/// The reason why a node cannot start its workers.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkersError {
-    /// The scaling policy is invalid.
+    /// The scaling policy in the configuration is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The thread that manages the workers could not be started.
+    /// The thread that starts and ends the workers could not be started.
     #[error("cannot start the workers' thread")]
     Thread(#[source] io::Error),
 }
 
-/// The handle of the thread that starts and ends a node's worker processes. Dropping the handle ends the thread.
+/// Controls the thread that starts and ends a node's worker processes. Dropping the value kills the processes and ends
+/// the thread.
 #[derive(Debug)]
 pub struct Workers {
     shared: Arc<WorkersState>,
@@ -76,33 +78,35 @@ pub struct Workers {
 #[derive(Debug, Default)]
 struct WorkersState {
     is_stopping: AtomicBool,
-    /// The grace period of the stop, ms.
+    /// How long the processes may take to end when the thread stops, ms.
     grace_ms: AtomicU64,
-    /// Number of running processes.
+    /// Number of worker processes that run.
     processes: AtomicU64,
-    /// Number of processes that are ready.
+    /// Number of worker processes that are ready.
     ready: AtomicU64,
-    /// Number of processes in the warm pool.
+    /// Number of prepared processes in the warm pool.
     warm: AtomicU64,
     decisions: Mutex<ScalingDecisions>,
     forecast: Mutex<Option<ForecastStatus>>,
 }
 
-/// The autoscaler's last decisions to start and end workers. Times count from the start of the autoscaler's thread.
+/// The autoscaler's last decisions to start and end workers. Their times are ms since the start of the autoscaler's
+/// thread.
 #[derive(Debug, Clone, Default)]
 pub struct ScalingDecisions {
-    /// Decisions to start workers, oldest first.
+    /// The last decisions to start workers, oldest first.
     pub out: Vec<ScaleOut>,
-    /// Decisions to end workers, one per process.
+    /// The last decisions to end workers, one for each process, oldest first.
     pub inward: Vec<ScaleIn>,
 }
 
-/// Maximum number of decisions of each kind that are kept.
+/// Number of decisions that are kept of each of the two kinds.
 const DECISIONS_MAX: usize = 16;
 
 impl Workers {
-    /// Starts the policy's minimum number of workers, and later as many as the policy decides from the results of
-    /// `read_load`. `read_load` is called ten times a second, and returns `None` if the scheduler cannot be read.
+    /// Starts as many workers as the policy requires at least, and later starts and ends workers as the policy decides.
+    /// Calls `read_load` ten times a second for the scheduler's load; `read_load` returns `None` if the scheduler
+    /// cannot be read.
     pub fn start(
         policy: Policy,
         command: WorkerCommand,
@@ -122,32 +126,32 @@ impl Workers {
         Ok(Workers { shared, view, thread: Some(thread.map_err(WorkersError::Thread)?) })
     }
 
-    /// Number of running processes.
+    /// Number of worker processes that run.
     pub fn processes(&self) -> u64 {
         self.shared.processes.load(Ordering::Relaxed)
     }
 
-    /// Number of processes that are ready.
+    /// Number of worker processes that are ready.
     pub fn ready(&self) -> u64 {
         self.shared.ready.load(Ordering::Relaxed)
     }
 
-    /// Number of processes in the warm pool that are prepared.
+    /// Number of prepared processes in the warm pool.
     pub fn warm(&self) -> u64 {
         self.shared.warm.load(Ordering::Relaxed)
     }
 
-    /// A view of the workers, for reports.
+    /// Returns a handle with which reports read the state of the workers.
     pub fn view(&self) -> WorkersView {
         self.view.clone()
     }
 
-    /// The recent scaling decisions, with the times of their phases.
+    /// The last scaling decisions, with the times of their phases.
     pub fn decisions(&self) -> ScalingDecisions {
         self.shared.decisions().clone()
     }
 
-    /// Drains all workers, and waits until they have ended. After `grace`, kills those that still run.
+    /// Drains all workers and waits until their processes have ended. Kills the processes that still run after `grace`.
     pub fn stop(mut self, grace: Duration) {
         self.end(grace);
     }
@@ -252,7 +256,7 @@ impl<L: FnMut() -> Option<SchedulerLoad>> WorkersThread<L> {
     }
 }
 
-/// The last [`DECISIONS_MAX`] decisions, oldest first.
+/// Returns the last [`DECISIONS_MAX`] of the decisions, oldest first.
 fn last<'a, D: Copy + 'a>(all: impl Iterator<Item = &'a D>) -> Vec<D> {
     let mut last = VecDeque::with_capacity(DECISIONS_MAX);
     for decision in all {

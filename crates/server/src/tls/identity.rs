@@ -1,4 +1,4 @@
-//! Reads the names in a client's certificate.
+//! Reads the names in a certificate that a client has shown.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -6,9 +6,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// The names in a verified client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
-    /// The whole subject, such as `CN=worker-7, O=Example`.
+    /// The whole subject of the certificate, such as `CN=worker-7, O=Example`.
     pub(crate) subject: String,
-    /// The DNS names, email addresses and URIs among the subject's alternative names.
+    /// The DNS names, email addresses and URIs among the certificate's subject alternative names.
     pub(crate) names: Vec<String>,
 }
 

@@ -1,6 +1,8 @@
-//! Permits for TLS handshakes: a limited number at a time, of which the clients of one address get at most half.
+//! Limits the TLS handshakes that run at the same time, in total and for each client address. Clients of one address
+//! get at most half of all permits.
 //!
-//! Limits: one entry for each address with a handshake that runs or waits. An IPv6 address counts by its first 64 bits.
+//! Limits: one entry for each address with a running or waiting handshake. IPv6 addresses with the same first 64 bits
+//! count as one address.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,26 +11,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::access::{ClientIp, network};
 
-/// The permits that limit concurrent TLS handshakes, in total and for each address.
+/// The permits for TLS handshakes, in total and for each address.
 #[derive(Debug)]
 pub(crate) struct HandshakePermits {
     all: Semaphore,
-    /// Maximum number of permits of one address.
+    /// Maximum number of permits that the clients of one address may have at the same time.
     address_max: usize,
     by_address: Mutex<HashMap<ClientIp, Arc<Semaphore>>>,
 }
 
-/// The permit for one handshake.
+/// The permit for one handshake. Dropping the value returns the permit.
 #[derive(Debug)]
 pub(super) struct HandshakePermit<'a> {
     _one_of_all: Option<SemaphorePermit<'a>>,
     _one_of_address: Option<OwnedSemaphorePermit>,
-    /// The handshake's share of its address. It is dropped last, because dropping the last share removes the entry of
-    /// the address.
+    /// The handshake's share of the entry of its address. It must be dropped after the permits, and is therefore the
+    /// last field: dropping the last share of an address removes the entry.
     _share: AddressShare<'a>,
 }
 
-/// Keeps the entry of an address in the map until the last share of the address is dropped.
+/// A share of an address's entry in the map. The entry exists until its last share is dropped.
 #[derive(Debug)]
 struct AddressShare<'a> {
     permits: &'a HandshakePermits,
@@ -46,10 +48,10 @@ impl HandshakePermits {
         }
     }
 
-    /// Waits for a permit of a client of this address.
+    /// Waits until a client of this address may begin a handshake.
     pub(super) async fn acquire(&self, address: ClientIp) -> HandshakePermit<'_> {
         let share = self.share_of(network(address));
-        // The semaphores are never closed.
+        // Acquiring a permit fails only if the semaphore is closed, which never happens.
         let one_of_address = Arc::clone(&share.semaphore).acquire_owned().await.ok();
         let one_of_all = self.all.acquire().await.ok();
         HandshakePermit { _one_of_all: one_of_all, _one_of_address: one_of_address, _share: share }
@@ -70,8 +72,8 @@ impl HandshakePermits {
 impl Drop for AddressShare<'_> {
     fn drop(&mut self) {
         let mut entries = self.permits.entries();
-        // 2 references are this share's and the map entry's, so no other share exists. New references are made only
-        // under the lock.
+        // The two references are those of this share and of the map. No other share can appear, because the map is
+        // locked.
         if Arc::strong_count(&self.semaphore) == 2 {
             entries.remove(&self.address);
         }

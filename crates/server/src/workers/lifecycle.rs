@@ -1,4 +1,5 @@
-//! The state machine of a worker process. Its inputs are observations and the time; its outputs are events and signals.
+//! The state machine of a worker process. Its inputs are the time and what is observed of the process. Its outputs are
+//! events for the autoscaler and signals to the process:
 //!
 //! ```text
 //!  starting ──attached──► ready ──drain: SIGTERM──► draining ──ended──► Drained, Gone
@@ -10,38 +11,40 @@
 //!     └─attached, or too long: SIGKILL ──► Failed
 //! ```
 
-/// State of a worker process.
+/// The state of a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WorkerState {
-    /// The process must attach before this time.
+    /// The process was started or called. It must attach before `deadline_ms`.
     Starting {
         deadline_ms: u64,
     },
-    /// The process must report before this time that it is prepared.
+    /// The process was started for the warm pool. It must report before `deadline_ms` that it is prepared.
     Preparing {
         deadline_ms: u64,
     },
-    /// The process waits in the warm pool until it is called.
+    /// The process is prepared, and waits in the warm pool until it is called.
     Warm,
-    /// The process attached too late, or without being called, and is being killed.
+    /// The process was not ready in time, and is being killed.
     Failing,
     Ready,
     Draining {
         deadline_ms: u64,
     },
-    /// The process was killed, or was asked to end.
+    /// The process has nothing more to do. It was killed, or its grace period is over.
     Ending,
 }
 
-/// The lifecycle of one worker process: its state, and since when its worker is not attached.
+/// The lifecycle of one worker process: the state of the process, and since when no worker with its name has been
+/// attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
     state: WorkerState,
-    /// Time since which no worker with this process's name is attached; `None` while one is.
+    /// The time since when no worker with this process's name has been attached, ms; `None` if one is attached or if it
+    /// is unknown.
     detached_since_ms: Option<u64>,
 }
 
-/// Events of a worker process that the autoscaler receives.
+/// An event of a worker process that is reported to the autoscaler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LifecycleEvent {
     Ready,
@@ -51,13 +54,13 @@ pub(super) enum LifecycleEvent {
     Gone,
 }
 
-/// Signals to a worker process.
+/// A signal that a worker process must receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessSignal {
     Nothing,
-    /// SIGTERM to the process, which asks it to end.
+    /// SIGTERM to the process, which asks the worker to end.
     Terminate,
-    /// SIGKILL to the process's whole group.
+    /// SIGKILL to the whole process group.
     Kill,
 }
 
@@ -66,22 +69,23 @@ impl WorkerLifecycle {
         WorkerLifecycle { state: WorkerState::Starting { deadline_ms }, detached_since_ms: None }
     }
 
-    /// The lifecycle of a process of the warm pool. It must be prepared before `deadline_ms`.
+    /// The lifecycle of a process that starts for the warm pool. The process must be prepared before `deadline_ms`.
     pub(super) fn for_pool(deadline_ms: u64) -> WorkerLifecycle {
         WorkerLifecycle { state: WorkerState::Preparing { deadline_ms }, detached_since_ms: None }
     }
 
-    /// Whether the process still has to report that it is prepared.
+    /// Whether the process has been started for the warm pool, but has not reported yet that it is prepared.
     pub(super) fn is_preparing(&self) -> bool {
         matches!(self.state, WorkerState::Preparing { .. })
     }
 
-    /// Stores that the process is prepared.
+    /// Records that the process is prepared.
     pub(super) fn set_prepared(&mut self) {
         self.state = WorkerState::Warm;
     }
 
-    /// Calls a warm process, which must attach before `deadline_ms`. Returns whether the process was warm.
+    /// Records that a process of the warm pool is called, and must attach before `deadline_ms`. Returns whether the
+    /// process was in the warm pool.
     pub(super) fn wake(&mut self, deadline_ms: u64) -> bool {
         let is_warm = self.state == WorkerState::Warm;
         if is_warm {
@@ -90,7 +94,7 @@ impl WorkerLifecycle {
         is_warm
     }
 
-    /// Records whether a worker with this process's name is attached. Returns the event that follows, if any.
+    /// Records whether a worker with this process's name is attached now. Returns an event if the state has changed.
     pub(super) fn record_attached(&mut self, now_ms: u64, is_attached: bool) -> Option<LifecycleEvent> {
         if !is_attached {
             self.detached_since_ms.get_or_insert(now_ms);
@@ -102,7 +106,7 @@ impl WorkerLifecycle {
                 self.state = WorkerState::Ready;
                 Some(LifecycleEvent::Ready)
             }
-            // The process attached, and so could take tasks, before it was called.
+            // The process attached before it was called. It could already receive tasks, which it must not.
             WorkerState::Preparing { .. } | WorkerState::Warm => {
                 self.state = WorkerState::Ending;
                 Some(LifecycleEvent::Failed)
@@ -111,12 +115,12 @@ impl WorkerLifecycle {
         }
     }
 
-    /// Stores that it is not known which workers are attached.
+    /// Records that it is unknown which workers are attached.
     pub(super) fn record_unknown(&mut self) {
         self.detached_since_ms = None;
     }
 
-    /// Handles deadlines that have passed.
+    /// Checks the deadlines. Returns an event and a signal if one has passed.
     pub(super) fn advance(
         &mut self,
         now_ms: u64,
@@ -148,7 +152,7 @@ impl WorkerLifecycle {
                 self.state = WorkerState::Draining { deadline_ms };
                 ProcessSignal::Terminate
             }
-            // A second drain can shorten the grace period, but not extend it.
+            // If a process is drained a second time, the earlier deadline applies.
             WorkerState::Draining { deadline_ms: before_ms } => {
                 self.state = WorkerState::Draining { deadline_ms: deadline_ms.min(before_ms) };
                 ProcessSignal::Nothing
@@ -162,7 +166,7 @@ impl WorkerLifecycle {
         ProcessSignal::Kill
     }
 
-    /// The events that the end of the process causes.
+    /// The events to report when the process has ended in its present state.
     pub(super) fn end_events(&self) -> &'static [LifecycleEvent] {
         match self.state {
             WorkerState::Starting { .. } | WorkerState::Preparing { .. } | WorkerState::Failing => {
@@ -256,7 +260,7 @@ mod tests {
         assert_eq!(lifecycle.advance(2_999, SILENT_MS), (None, ProcessSignal::Nothing));
         assert_eq!(lifecycle.advance(3_000, SILENT_MS), (None, ProcessSignal::Kill));
         assert_eq!(lifecycle.end_events(), [LifecycleEvent::Gone]);
-        // A worker that is drained detaches before its process ends.
+        // A draining worker detaches before its process ends, which must not count as silence.
         let mut lifecycle = ready();
         lifecycle.drain(60_000);
         lifecycle.record_attached(1_000, false);

@@ -1,4 +1,4 @@
-//! Starts, drains and kills worker processes of this machine for the autoscaler.
+//! Starts, drains and kills worker processes on this machine, as the autoscaler orders.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -12,34 +12,36 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_pro
 
 use super::lifecycle::{LifecycleEvent, ProcessSignal, WorkerLifecycle};
 
-/// Environment variable with the name under which a worker attaches.
+/// Environment variable for a worker process: the name under which the worker attaches.
 const NAME: &str = "DUNLIN_WORKER_NAME";
-/// Environment variable that makes a worker end when its standard input closes.
+/// Environment variable for a worker process. It makes the worker end when its standard input closes.
 const END_WITH_STDIN: &str = "DUNLIN_END_WITH_STDIN";
-/// Environment variable that makes a worker report that it is prepared, and wait for a call before it attaches.
+/// Environment variable for a process of the warm pool. It makes the worker report that it is prepared, and wait until
+/// it is called before it attaches.
 const WARM: &str = "DUNLIN_WORKER_WARM";
-/// The line that calls a worker of the warm pool.
+/// The line that is sent to a process of the warm pool to call it.
 const WORK: &[u8] = b"work\n";
 
-/// The command that starts a worker process, and its environment.
+/// The command that starts a worker process, with its environment and the prefix of the worker's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerCommand {
-    /// The program and its arguments. No shell interprets them.
+    /// The program and its arguments. They are not interpreted by a shell.
     pub words: Vec<String>,
-    /// Additional environment variables; must include `DUNLIN_URL`.
+    /// Environment variables for the process, in addition to those of this process. `DUNLIN_URL` must be one of them.
     pub environment: Vec<(String, String)>,
-    /// Prefix of the workers' names. No other provider of workers may use it.
+    /// The prefix of the workers' names. Workers that are started elsewhere must have another prefix.
     pub prefix: String,
 }
 
-/// Limits of a node's worker processes: their number, and their time to become ready.
+/// Limits of a node's worker processes: their number, and times after which they are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkersLimits {
-    /// Time limit for a worker to attach after its start or call, and for a process to be prepared after its start, ms.
+    /// Time limit for a worker to attach after it was started or called, and for a process of the warm pool to be
+    /// prepared, ms.
     pub ready_ms_max: u64,
-    /// Time after which a ready process is killed if no worker of its name is attached, ms.
+    /// A ready process is killed if no worker with its name is attached for this time, ms.
     pub silent_ms_max: u64,
-    /// Maximum number of processes that exist at the same time.
+    /// Maximum number of processes at the same time.
     pub processes_max: usize,
 }
 
@@ -49,7 +51,7 @@ impl Default for WorkersLimits {
     }
 }
 
-/// A provider of worker processes on this machine. Dropping it kills all of them.
+/// Runs worker processes on this machine. Dropping the value kills all of them.
 #[derive(Debug)]
 pub struct LocalWorkers {
     command: WorkerCommand,
@@ -61,28 +63,28 @@ pub struct LocalWorkers {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// This process's end of the socket that is the worker's standard input.
+    /// The node's end of the socket whose other end is the worker's standard input.
     socket: UnixStream,
     lifecycle: WorkerLifecycle,
 }
 
 impl LocalWorkers {
-    /// Creates a provider that has no processes yet.
+    /// Creates a value without any processes.
     pub fn new(command: WorkerCommand, limits: WorkersLimits) -> LocalWorkers {
         LocalWorkers { command, limits, processes: BTreeMap::new(), events: Vec::new() }
     }
 
-    /// The number of processes.
+    /// The number of processes that have not ended.
     pub fn len(&self) -> usize {
         self.processes.len()
     }
 
-    /// Whether there is no process.
+    /// Whether there are no processes.
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
 
-    /// Records the names of the workers that are attached now.
+    /// Records which workers are attached now, by their names.
     pub fn update_attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
         let attached: Vec<InstanceId> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
@@ -106,18 +108,18 @@ impl LocalWorkers {
         }
     }
 
-    /// Stores that the scheduler cannot be read, so that attached workers are unknown.
+    /// Records that it is unknown which workers are attached, because the scheduler cannot be read.
     pub fn mark_unknown(&mut self) {
         self.processes.values_mut().for_each(|process| process.lifecycle.record_unknown());
     }
 
-    /// The process whose worker has this name; `None` if no running process of this provider has the name.
+    /// Returns the process whose worker has this name; `None` if this value runs no such process.
     pub fn instance_of(&self, name: &str) -> Option<InstanceId> {
         let instance = name.strip_prefix(&self.command.prefix)?.strip_prefix('-')?.parse().ok()?;
         self.processes.contains_key(&instance).then_some(instance)
     }
 
-    /// The processes, each with the id that the operating system gave it.
+    /// All processes, each with its process id.
     pub fn process_ids(&self) -> impl Iterator<Item = (InstanceId, u32)> {
         self.processes.iter().map(|(instance, process)| (*instance, process.child.id()))
     }
@@ -152,7 +154,8 @@ impl LocalWorkers {
     fn start(&self, instance: InstanceId, is_warm: bool) -> io::Result<(Child, UnixStream)> {
         let WorkerCommand { words, environment, prefix } = &self.command;
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        // A worker's output goes to standard error, because other programs may parse this process's standard output.
+        // A worker's standard output is redirected to standard error, because other programs may parse the standard
+        // output of this process.
         let out = io::stderr().as_fd().try_clone_to_owned()?;
         let (socket, stdin) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
@@ -167,7 +170,7 @@ impl LocalWorkers {
     fn wake(&mut self, now_ms: u64, instance: InstanceId) {
         let deadline_ms = now_ms.saturating_add(self.limits.ready_ms_max);
         let is_woken = self.processes.get_mut(&instance).is_some_and(|process| {
-            // The write fails if the process has just ended; `sweep` removes it.
+            // Writing fails if the process has just ended. `sweep` then removes it.
             process.lifecycle.wake(deadline_ms) && process.socket.write_all(WORK).is_ok()
         });
         if !is_woken {
@@ -229,14 +232,13 @@ fn provider_event(event: LifecycleEvent, instance: InstanceId) -> ProviderEvent 
 }
 
 impl Process {
-    /// Whether the process has written to its socket. The content does not matter, because a process sends only one
-    /// message.
+    /// Whether the process has written to its socket. A process writes only once, so the content does not matter.
     fn has_reported(&mut self) -> bool {
         matches!(self.socket.read(&mut [0; 64]), Ok(1..))
     }
 
-    /// The exit status if the process has ended. First kills the rest of its process group, while the group's id cannot
-    /// be reused.
+    /// Returns the exit status if the process has ended. The rest of its process group is killed first, because the
+    /// group's id cannot be reused before the exit status is read.
     fn ended(&mut self) -> Option<ExitStatus> {
         let pid = Pid::from_child(&self.child);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -254,7 +256,7 @@ impl Process {
             ProcessSignal::Terminate => kill_process(pid, Signal::TERM),
             ProcessSignal::Kill => kill_process_group(pid, Signal::KILL),
         };
-        // This is no error: the process may have ended just before the signal was sent.
+        // A failure is harmless: the process may have ended before the signal was sent.
         if let Err(error) = result {
             tracing::debug!(pid = self.child.id(), %error, "cannot send a signal to a worker's process");
         }
@@ -275,7 +277,8 @@ impl Provider for LocalWorkers {
         match *action {
             ProviderAction::Launch { instance, is_warm, .. } => self.launch(now_ms, instance, is_warm),
             ProviderAction::Wake { instance } => self.wake(now_ms, instance),
-            // This provider cannot park a process, because its workers end after they are drained.
+            // A worker ends after it was drained, so its process cannot be parked. The action counts as failed for lack
+            // of capacity.
             ProviderAction::Park { instance } => {
                 self.processes.remove(&instance);
                 self.events.push(ProviderEvent::Failed { instance, is_capacity: true });
@@ -303,7 +306,7 @@ impl Provider for LocalWorkers {
     }
 
     fn next_due_ms(&self) -> Option<u64> {
-        // The time of the next event is unknown, because a process may end at any time.
+        // A process may end at any time, so the time of the next event is unknown.
         None
     }
 }

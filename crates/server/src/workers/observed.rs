@@ -1,4 +1,5 @@
-//! Reads the cluster's tasks from this node's own state, because every node applies every command.
+//! Reads the load of the cluster's tasks for the autoscaler. Every node applies every command, so this node's own state
+//! is sufficient.
 
 use dunlin::Node;
 use dunlin::scheduler::{Signals, TaskQuery, TaskQueryResult, WorkerShape, WorkerView};
@@ -6,9 +7,11 @@ use dunlin_scale::{SchedulerSnapshot, SchedulerTotals};
 
 use super::SchedulerLoad;
 
-/// Returns a function that reads the tasks of a node's cluster. The function returns `None` while the node has no
-/// scheduler. It counts only tasks that a further worker could run. It assumes that a further worker is like the
-/// workers whose names begin with `prefix`. Before the first such worker attaches, all tasks count.
+/// Returns a function that reads the load of the tasks in a node's cluster. The function returns `None` while the node
+/// has no scheduler.
+///
+/// Only tasks that an additional worker could run are counted. An additional worker is assumed to be like the attached
+/// workers whose names begin with `prefix`. Until the first such worker attaches, all tasks are counted.
 pub fn node_load_reader(node: &Node, prefix: &str) -> impl FnMut() -> Option<SchedulerLoad> + Send + use<> {
     let node = node.clone();
     let prefix = format!("{prefix}-");
@@ -44,8 +47,8 @@ pub fn node_load_reader(node: &Node, prefix: &str) -> impl FnMut() -> Option<Sch
     }
 }
 
-/// Stores the shapes of the attached workers whose names begin with `prefix`, each shape once. If no such worker is
-/// attached, the previous shapes remain.
+/// Stores the shapes of the attached workers whose names begin with `prefix`, without duplicates. A shape is what
+/// decides which tasks a worker can run. If no such worker is attached, the previous shapes remain.
 fn update_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
     let matching = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
     let mut attached: Vec<WorkerShape> = matching.map(WorkerShape::from).collect();

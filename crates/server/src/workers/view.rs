@@ -1,4 +1,4 @@
-//! A view of the workers, for reports.
+//! Describes a node's workers for reports.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::WorkersState;
 
-/// A handle that reads the number of a node's workers, the limits of this number, and the recent scaling decisions.
+/// A handle with which reports read how many workers a node has, the limits, of this number, and the last scaling scaling decisions.
 #[derive(Debug, Clone)]
 pub struct WorkersView {
     pub(super) shared: Arc<WorkersState>,
     pub(super) workers_min: u32,
     pub(super) workers_max: u32,
-    /// The time from which the decisions' times count, ms since 1970.
+    /// The start of the autoscaler's thread, ms since 1970. The times of decisions count from this moment.
     pub(super) began_unix_ms: u64,
 }
 
 impl WorkersView {
-    /// The report as JSON. Times are ms since 1970.
+    /// Describes the workers as JSON. Times are in ms since 1970.
     pub(crate) fn to_json(&self) -> Value {
         let decisions = self.shared.decisions().clone();
         let mut events: Vec<Value> = decisions.out.iter().map(|out| self.scale_out_json(out)).collect();
@@ -34,7 +34,8 @@ impl WorkersView {
         })
     }
 
-    /// A phase's time, ms since 1970; `None` if `ms` is 0, which means that the phase is not over.
+    /// Converts the time of a decision's phase to ms since 1970. `None` if `ms` is 0, because the phase has not ended
+    /// yet.
     fn at(&self, ms: u64) -> Option<u64> {
         (ms > 0).then(|| self.began_unix_ms + ms)
     }
@@ -59,7 +60,7 @@ impl WorkersView {
     }
 }
 
-/// The autoscaler's forecast as JSON. A value for which there is not enough history is null.
+/// Describes the autoscaler's forecast as JSON. Values for which the history is too short are null.
 fn forecast(status: &ForecastStatus) -> Value {
     let ahead = status.ahead;
     json!({

@@ -1,4 +1,4 @@
-//! Tests of authentication and permissions through every protocol.
+//! Tests authentication and permissions over all protocols.
 
 mod entering;
 mod grpc;
@@ -33,12 +33,12 @@ use crate::serve_node;
 
 const PASSWORD: &str = "correct horse";
 
-/// The hash of the test users' password.
+/// The hash of the password that all users in the tests have.
 static HASH: LazyLock<String> = LazyLock::new(|| hash_password(PASSWORD.as_bytes()).unwrap());
-/// A token and its digest.
+/// A token and its hash.
 static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| new_token().unwrap());
 
-/// A node with a users file.
+/// A running node that has a users file.
 struct Guarded {
     node: Node,
     server: Server,
@@ -51,8 +51,8 @@ impl Guarded {
         Guarded::with(users, |_| ())
     }
 
-    /// Starts the node. In `users`, `HASH` and `DIGEST` are replaced by the hash of the password and the digest of the
-    /// token.
+    /// Starts a node with the users file `users`, in which `HASH` and `DIGEST` stand for the password's hash and the
+    /// token's hash.
     fn with(users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
         Guarded::with_node(Node::start(Config::default()).unwrap(), users, change)
     }
@@ -70,7 +70,7 @@ impl Guarded {
         Guarded { node, server, file, _dir: dir }
     }
 
-    /// Rewrites the users file and applies it.
+    /// Replaces the users file, and lets the server apply it.
     fn rewrite(&self, users: &str) {
         std::fs::write(&self.file, filled(users)).unwrap();
         self.server.reload_users().unwrap();
@@ -96,7 +96,7 @@ impl Guarded {
         peer.request(method, path, headers, body)
     }
 
-    /// A NATS client that has sent CONNECT with this JSON.
+    /// Connects a NATS client, and sends CONNECT with these additional JSON entries.
     fn nats(&self, credentials: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(&self.server);
         let quiet = "\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true";
@@ -104,14 +104,14 @@ impl Guarded {
         peer
     }
 
-    /// A NATS client that logged in with the password.
+    /// Connects a NATS client that logs in as `user` with the password.
     fn nats_by_password(&self, user: &str) -> NatsPeer {
         let mut peer = self.nats(&format!(",\"user\":\"{user}\",\"pass\":\"{PASSWORD}\""));
         peer.ping();
         peer
     }
 
-    /// A value of `/metrics`, as this user receives it.
+    /// Reads `/metrics` as this user, and returns the value of the metric whose line begins with `name`.
     fn metric(&self, user: &str, name: &str) -> f64 {
         let response = self.http("GET", "/metrics", &basic(user, PASSWORD), b"");
         assert_eq!(response.status, 200, "{response:?}");
@@ -134,7 +134,7 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// A gRPC request with this `authorization` entry, or without the entry if the text is empty.
+/// Creates a gRPC request with this `authorization` entry; if the text is empty, without such an entry.
 fn authorized<T>(authorization: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if !authorization.is_empty() {
@@ -143,17 +143,17 @@ fn authorized<T>(authorization: &str, message: T) -> Request<T> {
     request
 }
 
-/// A gRPC request of this user.
+/// Creates a gRPC request of this user, who logs in with the password.
 fn request_of<T>(user: &str, message: T) -> Request<T> {
     authorized(&basic(user, PASSWORD), message)
 }
 
-/// A gRPC request of `ana`.
+/// Creates a gRPC request of the user `ana`.
 fn as_ana<T>(message: T) -> Request<T> {
     request_of("ana", message)
 }
 
-/// The refusal that a client received; panics if the client connected.
+/// Returns the refusal that the client received instead of a connection; panics for any other result.
 fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::RefusedError {
     match connected {
         Err(ConnectError::Disconnected(DisconnectReason::Refused(refused))) => refused,
@@ -161,7 +161,7 @@ fn refusal(connected: Result<Client, ConnectError>) -> dunlin_client::RefusedErr
     }
 }
 
-/// The payloads that a subscriber receives, up to and including the payload `last`; panics at a gap.
+/// Reads records until the payload `last` arrives, and returns all payloads including this one; panics at a gap.
 fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
     let mut got = Vec::new();
     loop {
@@ -180,7 +180,7 @@ fn read_to(subscriber: &mut Subscriber, last: &str) -> Vec<String> {
     }
 }
 
-/// Reads until the subscription ends, and returns the reason.
+/// Reads until the subscription ends with an error, and returns the error.
 fn read_subscribe_error(subscriber: &mut Subscriber) -> SubscribeError {
     let deadline = Deadline::new();
     loop {

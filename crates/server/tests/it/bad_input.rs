@@ -15,7 +15,7 @@ use dunlin_wait::{PATIENCE, until};
 use crate::peer::{Peer, frames};
 use crate::{serve, serve_with};
 
-/// The last error that the node sends before it closes the connection.
+/// Returns the last error that the node sends before it closes the connection.
 fn read_final_error(peer: &mut Peer) -> ErrorCode {
     let code = peer.next(|m| match m {
         FromNode::Refused(refusal) | FromNode::Error(refusal) => Some(refusal.code),
@@ -89,7 +89,7 @@ fn bad_frame_is_refused_but_the_connection_stays_open() {
     assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
 }
 
-/// Publishes these bytes as one record, which must be refused.
+/// Publishes these bytes as the frame of one record. The node must refuse it; returns the error code.
 fn publish_invalid(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<ErrorCode> {
     let header = dunlin::wire::PublishHeader {
         publisher: 1,
@@ -114,7 +114,7 @@ fn invalid_reply_subject_is_refused_as_a_bad_frame() {
     let mut sound = vec![0; encoded.padded()];
     meta.encode(encoded, 0, b"x", &mut sound);
     let at = sound.windows(5).position(|bytes| bytes == b"r.Xyz").unwrap() + 2;
-    // A name like that of another node gives a client no rights.
+    // A client name like that of another node must not avoid the checks.
     for client in ["client", "$node-7"] {
         let mut peer = Peer::connect_as(&server, client);
         peer.open_publisher(1, "a");
@@ -134,8 +134,8 @@ fn invalid_names_are_refused_but_the_connection_stays_open() {
     let mut peer = Peer::connect(&server);
     let long = "x".repeat(256);
     for name in ["", ".", "a.", ".a", "a..b", "a b", "a\u{7}", "a.*.b", "a*", ">.a", &long] {
-        // Names that are valid in some messages are left out there: an empty pattern lists all topics, and `a.*.b` is a
-        // pattern that can be listed and subscribed to.
+        // Some names are invalid for topics, but not in all messages. An empty pattern lists all topics, and `a.*.b` is
+        // a valid pattern to list and to subscribe to.
         let is_pattern = name == "a.*.b";
         peer.open_publisher(1, name);
         let publisher = peer.next(|m| match m {
@@ -340,7 +340,7 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
     let mut peers: Vec<Peer> = (0..4).map(|_| Peer::connect(&server)).collect();
     for peer in &mut peers {
         peer.stream.write_all(&begin).unwrap();
-        // The node may close the connection of a refused client that still sends.
+        // The node may close the connection of a refused client that is still sending, so a failure is ignored.
         let _ = peer.stream.write_all(&part);
     }
     thread::scope(|scope| {
@@ -355,7 +355,7 @@ fn unfinished_large_messages_stay_within_the_memory_budget() {
         let first = ended.recv_timeout(PATIENCE);
         let used = node.budget().used();
         streams.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-        // The client receives an error, or a reset that arrives before the error.
+        // The refused client receives an error, or its connection is reset before the error arrives.
         assert!(first.is_ok(), "one client is refused");
         assert!(used <= 8 << 20, "{used}");
     });

@@ -11,7 +11,7 @@ pub fn connect(server: &Server) -> Client {
     Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), patient_options()).unwrap()
 }
 
-/// Options of a client with long time limits, for slow machines.
+/// Options for a client with time limits that suffice on slow machines.
 pub fn patient_options() -> ClientOptions {
     let limits = ClientLimits { connect_ms_max: 60_000, patience_heartbeats: 120, ..ClientLimits::default() };
     ClientOptions { limits, ..ClientOptions::default() }

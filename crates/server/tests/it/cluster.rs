@@ -1,4 +1,4 @@
-//! Tests the port for other nodes.
+//! Tests the port at which a node of a cluster accepts connections from other nodes.
 
 use std::net::TcpStream;
 use std::sync::Arc;

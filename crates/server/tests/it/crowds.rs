@@ -1,4 +1,4 @@
-//! Tests that regions are rebalanced, and no entity is lost, while all entities walk to one place.
+//! Tests worlds in which most entities walk to the same place. Regions must be rebalanced, and no entity may be lost.
 
 use dunlin::space::{
     BalancePolicy, Behaviour, Entity, Host, Motion, NearbyEntities, OwnEntity, RegionId, RegionSetup,
@@ -13,14 +13,14 @@ use crate::worlds::{WorldMember, WorldSettings, until, wait_until_all_tick, wait
 
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const ENTITIES: u64 = 3_000;
-/// Number of entities that walk: four of five.
+/// Number of entities that walk to the place; the others stay where they are.
 const WALKERS: usize = 2_400;
-/// The place to which the entities walk, and the distance from it at which they stop.
+/// The place to which entities walk, and the distance from it at which they stop.
 const PLACE: ([f32; 3], f32) = ([15.0, 15.0, 15.0], 12.0);
-/// Maximum load of the busiest process, relative to the mean, at which loads count as even.
+/// The loads of processes count as even if the largest load is at most this multiple of the mean load.
 const EVEN: f64 = 1.15;
 
-/// A behaviour that walks to [`PLACE`].
+/// A behaviour with which entities walk to [`PLACE`].
 #[derive(Clone)]
 struct Gather;
 
@@ -68,14 +68,14 @@ fn version(member: &WorldMember<Gather>) -> u64 {
     member.space.call(|runner| runner.host().partition().version()).unwrap()
 }
 
-/// The load of the busiest process relative to the mean; an impossibly high value while a load is unknown.
+/// The largest number of entities in any process, divided by the mean number of entities in a process.
 fn imbalance(members: &[WorldMember<Gather>]) -> f64 {
     let counts: Vec<usize> = members.iter().map(|member| member.ids().len()).collect();
     let most = counts.iter().copied().max().unwrap_or(0);
     most as f64 * members.len() as f64 / ENTITIES as f64
 }
 
-/// Number of entities that have arrived.
+/// The number of entities that have arrived at the place.
 fn count_arrived(members: &[WorldMember<Gather>]) -> usize {
     let of_member = |member: &WorldMember<Gather>| {
         let count = |runner: &mut WorldRunner<3, Gather>| {
@@ -99,7 +99,7 @@ fn has_arrived(kind: u32, position: &[f32; 3]) -> bool {
     kind != 0 && far <= near
 }
 
-/// Checks that no entity moves any more, and that each exists exactly once.
+/// Stops the world's ticks, and checks that each entity exists exactly once.
 fn assert_all_entities(kv: &Kv, members: &[WorldMember<Gather>]) {
     kv.put("space/crowded/hold/0", "1").unwrap();
     wait_until_each_exists_once(kv, members, 0..ENTITIES);
@@ -111,12 +111,12 @@ fn entities_crowded_in_one_region_are_divided_among_processes() {
     let kv = || connect(&keys.1).kv();
     let members: Vec<_> = (1..=3).map(|number| WorldMember::start(&settings(), kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv(), &members);
-    // While entities walk, the loads become uneven repeatedly.
+    // While the entities walk, the loads become uneven again and again, so that the partition changes several times.
     until("they have arrived, and loads are even", &kv(), &members, || {
         count_arrived(&members) == WALKERS && imbalance(&members) <= EVEN && version(&members[0]) >= 4
     });
     assert_all_entities(&kv(), &members);
-    // Only one process changes the partition, and each version is announced once.
+    // Only one process may change the partition, and each new version must be announced exactly once.
     until("all go by the same cut, which was told once", &kv(), &members, || {
         let versions: Vec<u64> = members.iter().map(version).collect();
         let events = members.iter().flat_map(|member| member.events.lock().unwrap().clone());
@@ -133,7 +133,7 @@ fn process_killed_during_repartitioning_loses_no_entity() {
     let mut members: Vec<_> = (1..=3).map(|number| WorldMember::start(&settings(), kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv(), &members);
     for round in 0..2 {
-        // The killed processes include the one that decides on partitions.
+        // `members[0]` is killed, which also decides on new partitions.
         let before = version(&members[0]);
         until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
         members.remove(0).kill();

@@ -10,11 +10,11 @@ use crate::{serve, serve_with};
 
 const PLENTY: u64 = 1 << 40;
 
-/// After a conflated channel has sent a record, it is queued again. If its client consumes the record before the
-/// channel's turn, the channel is queued a second time.
+/// With conflation, a channel is queued again after it has sent a record. If its client consumes the record before the
+/// channel's next turn, the channel is queued a second time.
 #[test]
 fn conflated_record_queued_twice_is_sent_once() {
-    /// Number of attempts. With this number, the race happens in some test runs, but not in all.
+    /// Number of attempts to cause the race between both. With this number, some runs of the test cause it.
     const STEPS: usize = 300;
     let (node, server) = serve();
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
@@ -39,7 +39,8 @@ fn conflated_record_queued_twice_is_sent_once() {
     thread::scope(|scope| {
         let (mut saying, ended) = (reader.stream.try_clone().unwrap(), &ended);
         scope.spawn(move || {
-            // Reports a position far ahead as consumed, so that each record counts as consumed as soon as it is sent.
+            // The reported position is far ahead of all records. Each record therefore counts as consumed as soon as it
+            // is sent.
             let ahead = [ChannelPosition { channel, position: Position { epoch, seq: 1 << 40 } }];
             let credit = Credit { subscription: 1, granted: PLENTY, consumed: MessageList::new(&ahead) };
             let mut bytes = Vec::new();
@@ -73,8 +74,8 @@ fn conflated_record_queued_twice_is_sent_once() {
     });
 }
 
-/// A checksum is sent at most twice a second, but heartbeats are more frequent in this test. One of the later
-/// heartbeats must still send the checksum.
+/// Checksums are sent at most twice a second, and heartbeats 20 times a second in this test. If no checksum may be sent
+/// with one heartbeat, a later heartbeat must send it.
 #[test]
 fn late_checksum_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
@@ -112,7 +113,8 @@ fn late_checksum_reveals_a_lost_last_record() {
     assert_eq!(checksum, Some(10), "after {heartbeats} heartbeats");
 }
 
-/// A client cannot consume a record that it never receives, so the channel must not wait for this.
+/// If a record is withheld from a client, the client never consumes it. With conflation, the channel must not wait
+/// until it does.
 #[test]
 fn conflated_subscription_continues_after_a_withheld_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
@@ -183,7 +185,8 @@ fn options_of_a_refused_subscription_are_discarded() {
         });
         assert_eq!(refused, Some(Ok(subscription)));
     }
-    // A topic without a state refuses subscriptions with the options of FOLLOW.
+    // FOLLOW stated options for subscription 1, with which a topic without a state would refuse it. They must not apply
+    // any more.
     reader.subscribe(1, "plain", StartAt::Latest, PLENTY);
     let accepted = reader.next(|message| match message {
         FromNode::Subscribed(subscribed) => Some(Ok(subscribed.subscription)),
@@ -193,7 +196,7 @@ fn options_of_a_refused_subscription_are_discarded() {
     assert_eq!(accepted, Some(Ok(1)));
 }
 
-/// Ends the other threads when it is dropped, even if the test fails.
+/// Sets the flag when it is dropped, so that the other threads end, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -202,7 +205,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// A record with one of ten keys.
+/// A record whose key is one of ten keys.
 fn key(number: u64) -> Draft<'static> {
     const KEYS: [&[u8]; 10] = [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9"];
     let mut draft = Draft::from("value");

@@ -25,7 +25,7 @@ fn options(kind: GroupKind) -> GroupOptions {
     GroupOptions { kind, start: Start::Earliest, ..GroupOptions::default() }
 }
 
-/// Payload, token and attempt of the next record; `None` if no record arrives within `patience`.
+/// Returns payload, token and attempt of the next record; `None` if no record arrives within `patience`.
 fn next(member: &mut Member, patience: Duration) -> Option<(String, u64, u32)> {
     match member.next_timeout(patience).unwrap()? {
         GroupEvent::Record { token, attempt, frame, .. } => {
@@ -58,7 +58,7 @@ fn work_group_delivers_claimed_records_and_settles_each_once() {
     publish(&node, &["1", "2"]);
     let client = connect(&server);
     let mut member = client.join(JOBS, options(GroupKind::Work)).unwrap();
-    // The reply shows that the member has joined the group.
+    // The response to this acknowledgement shows that the member has joined the group.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
     assert_eq!((groups(&node)[0].claimed, groups(&node)[0].waiting), (0, 2), "no record was claimed");
     member.claim(2);
@@ -82,7 +82,7 @@ fn work_group_record_is_redelivered_when_its_claim_expires() {
     let first = next(&mut member, PATIENCE).unwrap();
     let mut again = next(&mut member, PATIENCE).unwrap();
     assert_eq!((again.0.as_str(), again.2), ("1", 2));
-    // On a slow machine, the second claim and later ones may also have expired.
+    // On a slow machine, the second claim may also have expired, and later claims too.
     let deadline = Deadline::new();
     let late = loop {
         let late = member.ack(&[first.1, again.1]).unwrap();
@@ -107,7 +107,7 @@ fn claimed_records_of_a_disconnected_client_go_to_another() {
     next(&mut a, PATIENCE).unwrap();
     let mut b = two.join(JOBS, options(GroupKind::Work)).unwrap();
     b.claim(2);
-    // Records are delivered in order, so the first record went to the other member.
+    // Records are delivered in order. The first record is claimed by the other member, so this member gets the second.
     publish(&node, &["2"]);
     assert_eq!(next(&mut b, PATIENCE).map(|found| found.0), Some("2".to_owned()));
     drop((a, one));

@@ -1,4 +1,4 @@
-//! Tests of the gRPC listener, with a generated client and raw sockets.
+//! Tests the gRPC listener with generated clients and with raw sockets.
 
 mod bad_input;
 mod groups;
@@ -55,13 +55,13 @@ fn grpc_address(server: &Server) -> SocketAddr {
     server.addresses().iter().find_map(of_protocol).unwrap()
 }
 
-/// Runs a test with a time limit.
+/// Runs an async test, and fails if it takes too long.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("the test finishes in time") })
 }
 
-/// Polls until the condition holds. [`run`] limits the time.
+/// Calls `is_so` repeatedly until it returns true. [`run`] limits how long this may take.
 pub(crate) async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     while !is_so().await {
         tokio::time::sleep(POLL).await;
@@ -81,13 +81,13 @@ pub(crate) fn subscribe(subjects: &[&str], at: At) -> v1::SubscribeRequest {
     }
 }
 
-/// The next event; or the status with which the stream ended.
+/// Returns the next event of the stream, or the status with which the stream has ended.
 pub(crate) async fn next(stream: &mut Streaming<v1::SubscribeResponse>) -> Result<Event, Status> {
     let response = stream.message().await?.ok_or_else(|| Status::ok(""))?;
     Ok(response.event.expect("every response has an event"))
 }
 
-/// Starts a subscription. Returns the stream of its events, and its start positions.
+/// Starts a subscription. Returns the stream of its events, and the positions from which it starts.
 async fn start_subscription(
     client: &mut GrpcClient,
     request: v1::SubscribeRequest,
@@ -99,7 +99,7 @@ async fn start_subscription(
     }
 }
 
-/// At least the next `count` records; panics if another event arrives between them.
+/// Reads until at least `count` records have arrived, and returns them; panics if another event arrives before.
 pub(crate) async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
     let mut all = Vec::new();
     while all.len() < count {

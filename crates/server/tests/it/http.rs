@@ -1,4 +1,4 @@
-//! Tests of the HTTP listener, with raw sockets and `curl`.
+//! Tests the HTTP listener with raw sockets and with `curl`.
 
 mod bad_input;
 mod curl;
@@ -27,7 +27,7 @@ use dunlin_server::{Protocol, Server, ServerConfig};
 
 pub(crate) use peer::{Events, HttpResponse, Peer};
 
-/// A node with an HTTP listener on a free port and one thread.
+/// A node that serves HTTP at a free port, with one thread.
 pub(crate) struct HttpServer {
     pub(crate) node: Node,
     pub(crate) server: Server,
@@ -71,13 +71,13 @@ impl HttpServer {
         self.peer().events(path, headers)
     }
 
-    /// Publishes inside the test's process, without the listener.
+    /// Publishes a record inside the test's process, not over HTTP.
     pub(crate) fn publish(&self, subject: &str, payload: &[u8]) -> Receipt {
         self.node.publisher(subject).unwrap().publish(payload).unwrap()
     }
 }
 
-/// The configuration of a topic whose log holds some hundred records of 100 bytes.
+/// The configuration of a topic that retains only some hundred records of 100 bytes.
 pub(crate) fn short() -> TopicConfig {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     TopicConfig { retention, ..TopicConfig::default() }

@@ -1,4 +1,4 @@
-//! Integration tests of the listeners: the tests connect to a running server as clients.
+//! Integration tests of the listeners. The tests start a server, and connect to it as clients.
 
 mod access;
 mod bad_input;
@@ -33,11 +33,11 @@ mod worlds;
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
 
-/// Heartbeat interval of the tests. A client gives up a node after two missing heartbeats, so the interval is long
-/// enough for slow machines.
+/// Heartbeat interval of the servers in tests, ms. A client gives up a node after two missing heartbeats, so the
+/// interval must be long enough for slow machines.
 const HEARTBEAT_MS: u32 = 10_000;
 
-/// A node with one listener on a free port.
+/// Starts a node with a listener for Dunlin's own protocol at a free port.
 fn serve() -> (Node, Server) {
     serve_with(|_| ())
 }

@@ -11,7 +11,7 @@ use crate::serve;
 
 const CREDIT: u64 = 1 << 20;
 
-/// Token, attempt and sequence number of each record.
+/// Delivered records of a work group, each with its token, attempt and sequence number.
 type Deliveries = Vec<(u64, u32, u64)>;
 
 fn join(peer: &mut Peer, kind: GroupKind, credit: u64) {
@@ -59,7 +59,8 @@ fn records(peer: &mut Peer, count: usize) -> Deliveries {
     deliveries
 }
 
-/// The number of settled claims, and the stale tokens.
+/// Reads the response to an acknowledgement or renewal. Returns the number of valid claims, and the tokens of the stale
+/// ones.
 fn read_settled(peer: &mut Peer) -> (u32, Vec<u64>) {
     let settled = peer.next(|message| match message {
         FromNode::Settled(settled) => Some((settled.settled, settled.stale.iter().collect())),
@@ -85,8 +86,8 @@ fn publish(node: &Node, records: usize) {
 fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     let (node, server) = serve();
     publish(&node, 3);
-    // This member's claims last for an hour, so that the other members cannot receive its records by waiting for the
-    // deadline.
+    // The claims of this member last for an hour. The other member therefore cannot get the records by waiting until
+    // the claims end.
     let mut killed = Peer::connect(&server);
     join_with(&mut killed, GroupKind::Work, CREDIT, 3_600_000);
     killed.await_subscribed();
@@ -100,7 +101,8 @@ fn claims_of_a_killed_connection_go_to_other_members_at_once() {
     assert_eq!(again.iter().map(|(_, attempt, seq)| (*attempt, *seq)).collect::<Vec<_>>(), [(2, 1), (2, 2)]);
 }
 
-/// Renews a claim beyond its first deadline while another member waits. Returns whether each renewal came in time.
+/// Renews a claim so that it lasts longer than its first deadline, while another member waits. Returns whether each
+/// renewal came in time.
 fn is_renewed_in_time(claim_ms: u32) -> bool {
     let (node, server) = serve();
     publish(&node, 1);
@@ -140,7 +142,8 @@ fn is_renewed_in_time(claim_ms: u32) -> bool {
 
 #[test]
 fn renewed_claim_outlives_its_first_deadline_over_tcp() {
-    // If the machine stalls for longer than a claim lasts, the other member receives the record, which is correct.
+    // If the machine stalls longer than a claim lasts, the other member gets the record, as it should. The test then
+    // tries longer claims.
     assert!([600, 3_000, 15_000, 60_000].into_iter().any(is_renewed_in_time));
 }
 
@@ -163,7 +166,7 @@ fn work_group_loses_no_record_over_100_killed_connections() {
             break;
         }
         drop(peer);
-        // The other members receive the remaining records once the node has noticed the lost connection.
+        // Other members get the remaining records after the node has noticed the lost connection.
         let topic = node.topic("jobs").unwrap();
         while node.groups(&topic)[0].claimed > 0 {
             std::thread::yield_now();

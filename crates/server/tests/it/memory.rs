@@ -1,5 +1,5 @@
-//! Tests that the memory which clients use is charged to the node's budget. Above the budget, requests are refused with
-//! the limit's name.
+//! Tests that memory used by clients is charged to the node's memory budget. If the budget is used up, requests are
+//! refused, and the refusal names the limit.
 
 use std::io::Write;
 
@@ -27,7 +27,7 @@ fn serve_with_memory(memory_bytes_max: u64) -> (Node, Server) {
     (node, server)
 }
 
-/// Charges a node's memory budget so that only this much of it is free.
+/// Charges so much to a node's memory budget that only `free_bytes` bytes remain free.
 pub(crate) fn charge_all_but(node: &Node, free_bytes: u64) -> MemoryCharge {
     let bytes = node.budget().room() - free_bytes;
     MemoryCharge::of(node.budget(), bytes as usize).unwrap()
@@ -60,7 +60,7 @@ fn subject_flood_creates_only_topics_with_accepted_records() {
     assert_eq!(topics.len() - 1, sent - refused);
     assert!(topics.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
     assert!(node.budget().used() <= 4 << 20);
-    // A topic that already existed can drop its own history to make room.
+    // A topic that existed before must still accept records, because it can drop its own history to make room.
     node.publisher("theirs").unwrap().publish("second").unwrap();
 }
 
@@ -85,7 +85,7 @@ fn nats_session_ends_when_memory_runs_out_in_an_operation() {
     let idle = node.budget().used();
     let mut peer = NatsPeer::open(&server);
     peer.send_line("PUB large 3000000");
-    // The node may close the connection before it has read everything.
+    // The node may close the connection before all bytes are written, so a failure is ignored.
     let _ = peer.reader.get_mut().write_all(&vec![b'x'; 3_000_000]);
     drop(peer);
     await_sessions(&server, 0);
@@ -143,8 +143,8 @@ fn resume_positions_count_towards_the_memory_budget() {
 fn unused_resume_messages_count_towards_the_subscription_limit() {
     let (_node, server) = crate::serve_with(|config| config.limits.subscriptions_max = 10);
     let mut peer = Peer::connect(&server);
-    // A RESUME must not count any more once its subscription has started. Subscription 0 starts, so 10 RESUMEs count
-    // after the loop.
+    // A RESUME counts until its subscription starts. Subscription 0 starts, so ten of the eleven RESUMEs count after
+    // the loop.
     for subscription in 0..11 {
         peer.send(FromClient::Resume(Resume { subscription, logs: MessageList::new(&[]) }));
         if subscription == 0 {
@@ -191,13 +191,13 @@ fn send_command(peer: &mut Peer, request: u32, command: &ControlCommand<'_>) {
     peer.send(FromClient::Control(Control { request, kind, bytes }));
 }
 
-/// Sends a command for keys of about 100 KiB, which changes nothing.
+/// Sends a command for keys with about 100 KiB. It changes nothing, because its condition is false.
 fn send_large_write(peer: &mut Peer, request: u32) {
     let value = vec![0; 100 << 10];
     send_command(peer, request, &ControlCommand::PutIf { key: b"k", value: &value, lease: 0, expect: 77 });
 }
 
-/// Sends a command for tasks of about 100 KiB, which changes nothing.
+/// Sends a command for tasks with about 100 KiB. It changes nothing, because the task does not exist.
 fn send_large_report(peer: &mut Peer, request: u32) {
     let report =
         AttemptReport { worker: 1, task: 1, token: 1, run_us: 0, cpu_us: 0, memory_bytes: 0, credit: 0 };
@@ -208,7 +208,7 @@ fn send_large_report(peer: &mut Peer, request: u32) {
     peer.send(FromClient::Tasks(Tasks { request, kind, bytes }));
 }
 
-/// The code of the next refusal of a request; `None` if the request has a result instead.
+/// Reads the next response to a request. Returns the error code if it is a refusal, and `None` if it is a result.
 fn next_refusal(peer: &mut Peer) -> Option<ErrorCode> {
     let response = peer.next(|message| match message {
         FromNode::RequestRefused(refused) => Some(Some(refused.refusal.code)),
@@ -231,7 +231,7 @@ fn pending_requests_count_towards_the_memory_budget() {
         send(&mut peer, 1);
         assert_eq!(next_refusal(&mut peer), Some(ErrorCode::BudgetSpent));
         drop(rest);
-        // Each charge is released with the response.
+        // The memory for a request must be released with its response. Otherwise, 20 requests would not fit.
         let _rest = charge_all_but(&node, 1 << 20);
         for request in 2..22 {
             send(&mut peer, request);
@@ -240,14 +240,14 @@ fn pending_requests_count_towards_the_memory_budget() {
     }
 }
 
-/// Sends a transaction that reads the key `k`.
+/// Sends a transaction that reads the key `k` and changes nothing.
 fn send_reading_transaction(peer: &mut Peer, request: u32) {
     let then = vec![KeyOperation::Get { key: b"k" }];
     let transaction = ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
     send_command(peer, request, &transaction);
 }
 
-/// Sends a query for the key `k`.
+/// Sends a query that reads the key `k`.
 fn send_query(peer: &mut Peer, request: u32) {
     let mut bytes = Vec::new();
     ControlQuery::Get { key: b"k" }.encode(&mut bytes);
@@ -266,13 +266,14 @@ fn large_results_for_keys_count_towards_the_memory_budget() {
     send_command(&mut peer, 0, &ControlCommand::Put { key: b"k", value: &value, lease: 0 });
     assert_eq!(next_refusal(&mut peer), None);
     for (send, refusal) in sends {
-        // Repeats the request, because charges of earlier requests may be released only now.
+        // The request is repeated, because the memory of earlier requests may be released late, and then leave room for
+        // the result.
         until("a result is refused", || {
             let _rest = charge_all_but(&node, 50 << 10);
             send(&mut peer, 1);
             next_refusal(&mut peer) == Some(refusal)
         });
-        // Each charge is released once the result is sent.
+        // The memory for a result must be released after the result is sent. Otherwise, 20 results would not fit.
         let _rest = charge_all_but(&node, 1 << 20);
         for request in 2..22 {
             send(&mut peer, request);

@@ -1,4 +1,4 @@
-//! Tests the NATS protocol byte by byte.
+//! Tests the NATS protocol with a client that checks every byte.
 
 use dunlin::topic::{
     Draft, Event, Payload, Publish, RecordMeta, ReducerConfig, Retention, Subscribe, SubscribeOptions,
@@ -60,7 +60,7 @@ fn refused_record_does_not_fail_the_rest_of_its_burst() {
     assert_eq!(got, ["one", "two", "three"]);
 }
 
-/// A level of an order book: price and size. A negative size is refused.
+/// Encodes a level of an order book with this price and size. The state refuses a negative size.
 fn level(price: i64, size: i64) -> Vec<u8> {
     [&[1, 1, 0, 0, 0, 0, 0, 0][..], &price.to_le_bytes(), &size.to_le_bytes()].concat()
 }
@@ -171,7 +171,7 @@ fn nats_subscription_ends_after_its_maximum_of_messages() {
     let expected =
         [("1", "0"), ("1", "1"), ("1", "2"), ("2", "0"), ("2", "1"), ("2", "2"), ("2", "3"), ("2", "4")];
     assert_eq!(got, expected.map(|(sid, payload)| pair(sid, payload)));
-    // Both subscription ids can be used again.
+    // The ids of the subscriptions that have ended can be used again.
     peer.send_line("UNSUB 2\r\nUNSUB 9\r\nSUB a 1");
     peer.ping();
     writer.publish("a", "again");
@@ -249,7 +249,7 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
     plain.subscribe("gaps 1");
     gap_notices.subscribe("$DUNLIN.seq.gaps 1");
     let mut publisher = node.publisher("gaps").unwrap();
-    // Publishes more than the kernel's buffers and the log together can hold.
+    // Publishes more than the kernel's buffers and the topic's log together can hold.
     let payload = vec![b'x'; 1_000];
     let count: u64 = 40_000;
     for _ in 0..count {
@@ -280,7 +280,8 @@ fn nats_client_that_loses_records_gets_gaps_or_is_disconnected() {
         }
     }
     assert!(lost > 0, "the test is to lose something");
-    // Client libraries close permanently after an error, but reconnect if the connection just ends.
+    // The node must close the connection without `-ERR`. Client libraries reconnect after a closed connection, but not
+    // after an error.
     loop {
         let line = plain.line();
         if line.is_empty() {
@@ -348,7 +349,7 @@ fn full_reliable_topic_delays_its_nats_publisher_without_loss() {
 
 #[test]
 fn backlog_of_a_queue_does_not_hold_back_a_plain_subscription() {
-    // More records than the buffers between the node and the client can hold.
+    // More records than fit in the buffers between the node and the client.
     const RECORDS: usize = 4_000;
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 64 << 20, records: None, age: None };
@@ -449,7 +450,7 @@ fn nats_request_gets_a_reply_or_503_at_once() {
     ["help", "help.me", "help.other", "helpers"]
         .iter()
         .for_each(|subject| assert_no_responder(&mut requester, subject));
-    // A client that does not support INFO updates must receive none.
+    // This client's CONNECT does not state that it supports updates of INFO. The node must send it none.
     let mut old = NatsPeer::new(&server);
     old.send_line("CONNECT {\"verbose\":false}\r\nSUB _INBOX.old 1\r\nPUB help _INBOX.old 0\r\n");
     old.ping();
@@ -477,7 +478,7 @@ fn messages_published_before_an_unsub_arrive_before_the_pong() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
     for round in 0..20 {
-        // The second subscription matches topics that this connection creates.
+        // The topics that match the second subscription are created by the records that follow.
         let mut all = format!("SUB d 1\r\nSUB d.{round}.* 2\r\nSUB d crew 3\r\n");
         (0..50).for_each(|n| all.push_str(&format!("PUB d 2\r\n{n:02}\r\nPUB d.{round}.x 0\r\n\r\n")));
         all.push_str("UNSUB 1\r\nUNSUB 2\r\nUNSUB 3\r\nSUB d 1\r\nUNSUB 1\r\nPUB d 2\r\nno\r\nPING");
@@ -498,8 +499,8 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     let (mut plain, mut numbered) = (NatsPeer::open(&server), NatsPeer::open(&server));
     plain.subscribe("f 1");
     numbered.subscribe("$DUNLIN.seq.f 1");
-    // Client libraries report a message's status as headers with these names, so a publisher's headers of these names
-    // must be recognizable.
+    // Client libraries read a message's status from headers with these names. Subscribers must be able to tell such
+    // headers of a publisher from the node's own.
     let block = "NATS/1.0 410 Gap\r\nStatus: 410\r\nDESCRIPTION: Gap\r\nDunlin-First: 1\r\ndunlin-seq: 777\r\nDunlin-Epoch: 7\r\nA: 1\r\n\r\n";
     let mut publisher = NatsPeer::open(&server);
     publisher.send(format!("HPUB f {} {}\r\n{block}x\r\n", block.len(), block.len() + 1).as_bytes());
@@ -509,8 +510,8 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
     let got = numbered.message();
     assert_eq!(got.headers[..3], ["", "A: 1", "Dunlin-Seq: 1"]);
     assert!(got.headers.len() == 4 && got.headers[3].starts_with("Dunlin-Epoch: "), "{got:?}");
-    // A subscriber of `$DUNLIN.seq.f` must also not receive a publisher's headers with these names if the record was
-    // published over another protocol.
+    // Also over other protocols, a publisher may set headers with these names. A subscriber of `$DUNLIN.seq.f` must not
+    // receive them.
     let headers: &[(&str, &[u8])] = &[("status", b"410"), ("Description", b"Gap"), ("B", b"2")];
     let meta = RecordMeta { headers, ..RecordMeta::default() };
     node.publisher("f").unwrap().publish(Draft { meta, payload: Payload::Copied(b"x") }).unwrap();
@@ -520,7 +521,7 @@ fn publishers_cannot_forge_sequence_and_status_headers() {
 #[test]
 fn nats_client_with_thousands_of_operations_blocks_no_other() {
     const SUBSCRIPTIONS: usize = 20_000;
-    // All connections share one thread. If it stalls for a second, the watchdog ends the process.
+    // One thread serves all connections. If it were blocked for a second, the watchdog would abort the process.
     let (_node, server) = serve_nats(|_| {});
     let (mut busy, mut other) = (NatsPeer::open(&server), NatsPeer::open(&server));
     let all = |operation: &dyn Fn(usize) -> String| (0..SUBSCRIPTIONS).map(operation).collect::<String>();
@@ -531,7 +532,8 @@ fn nats_client_with_thousands_of_operations_blocks_no_other() {
     busy.send("PING\r\n".repeat(SUBSCRIPTIONS).as_bytes());
     other.ping();
     (0..SUBSCRIPTIONS).for_each(|_| assert_eq!(busy.line(), "PONG"));
-    // Each reply makes the node search the requester's subscriptions for one that receives the reply.
+    // For each record with a reply subject, the node searches the requester's 20,000 subscriptions for one that
+    // receives the reply.
     busy.send("PUB nobody reply.to.me 0\r\n\r\n".repeat(1_000).as_bytes());
     other.ping();
     busy.ping();
@@ -550,7 +552,7 @@ fn nats_client_with_thousands_of_operations_blocks_no_other() {
 #[test]
 fn queue_member_takes_large_records_only_as_fast_as_it_reads() {
     const RECORDS: usize = 40;
-    /// Number of records that fit in the buffers of both sockets.
+    /// Number of records that fit in the buffers of the two sockets.
     const BUFFERED_MAX: usize = 16;
     let (node, server) = serve_nats(|_| {});
     let retention = Retention { bytes: 128 << 20, ..Retention::default() };

@@ -1,4 +1,4 @@
-//! Tests NATS clients that violate the protocol: each must receive an error, and no other client may be affected.
+//! Tests NATS clients that violate the protocol. Each must receive an error, and other clients must not be affected.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -11,7 +11,7 @@ use crate::bad_input::await_sessions;
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::nats_refusals::permission_violation;
 
-/// Sends the bytes. Returns the last line that the node sends before the connection ends.
+/// Sends the bytes, and returns the next line. The node must then close the connection.
 fn ended_by(server: &Server, bytes: &[u8]) -> String {
     let mut peer = NatsPeer::open(server);
     peer.send(bytes);
@@ -75,7 +75,7 @@ fn nats_subscription_to_a_subject_that_is_not_utf8_is_refused() {
     peer.send(b"SUB caf\xe9 1\r\n");
     let refusal = "Permissions Violation for Subscription to \"caf\u{fffd}\": the subject is not UTF-8";
     assert_eq!(peer.line(), format!("-ERR '{refusal}'"));
-    // The subscription id 1 of the refused operation is still free.
+    // The refused SUB did not use up its subscription id, which is 1.
     peer.subscribe("cafe 1");
     peer.publish("cafe", "x");
     assert_eq!(peer.text(), ("cafe".to_owned(), "x".to_owned()));
@@ -108,7 +108,7 @@ fn nats_client_that_answers_no_ping_is_disconnected() {
     assert!(dead.is_at_end());
 }
 
-/// While the client keeps sending, its session has bytes to read at all times. The session must still end.
+/// The refused client keeps sending, so its session always has bytes to read. The session must end nevertheless.
 #[test]
 fn refused_nats_client_that_keeps_sending_is_disconnected() {
     let (_node, server) = serve_nats(|_| {});
@@ -146,14 +146,14 @@ fn client_that_never_finishes_an_operation_is_disconnected() {
     let mut slow = NatsPeer::open(&server);
     slow.send(format!("PUB large {}\r\n", 1 << 20).as_bytes());
     slow.send(&vec![b'x'; 300_000]);
-    // Sends until the server has closed the connection, without completing the operation.
+    // Sends single bytes, which never complete the operation, until the server has closed the connection.
     let mut sending = slow.reader.get_ref().try_clone().unwrap();
     let sender_thread = thread::spawn(move || {
         while sending.write_all(b"x").is_ok() {
             thread::sleep(POLL);
         }
     });
-    // The node must send no `-ERR`, because client libraries would not reconnect after it.
+    // The node must close the connection without `-ERR`, because client libraries do not reconnect after an error.
     assert!(slow.is_at_end());
     let _ = slow.reader.get_ref().shutdown(Shutdown::Both);
     sender_thread.join().unwrap();
@@ -169,7 +169,7 @@ fn client_that_finishes_each_operation_is_never_timed_out() {
     peer.subscribe("halves 1");
     for n in 0..20 {
         peer.send(b"PUB halves 2\r\n");
-        // When the server's only thread responds to another client, it has read the incomplete operation.
+        // One thread serves both clients. When it responds to the other client, it has read the incomplete operation.
         other.ping();
         peer.send(format!("{n:02}\r\n").as_bytes());
         assert_eq!(peer.text().1, format!("{n:02}"));

@@ -1,5 +1,4 @@
-//! Behaviour that the test suites of NATS clients expect of a server, in addition to the behaviour that `nats.rs`
-//! tests.
+//! Tests behaviour of nats-server on which the test suites of NATS clients rely, as far as `nats.rs` does not test it.
 
 use crate::http::socket::Socket;
 use crate::nats_peer::{NatsPeer, nats_address, serve_nats};
@@ -12,7 +11,7 @@ fn pong_follows_the_messages_of_queue_groups() {
     let mut peer = NatsPeer::open(&server);
     peer.send_line("SUB jobs crew 1\r\nSUB jobs crew 2\r\nSUB jobs.* all 3");
     peer.ping();
-    // Publishes more records than a member receives in one turn.
+    // Publishes more records than the node delivers to a member in one turn.
     (0..1_000).for_each(|n| peer.publish("jobs", &n.to_string()));
     let mut got = Vec::new();
     peer.ping_collecting(&mut got);
@@ -34,8 +33,8 @@ fn nats_pong_follows_earlier_messages_even_on_a_busy_thread() {
     let mut peer = NatsPeer::open(&server);
     peer.subscribe("own 1");
     let mut publisher = node.publisher("crowd").unwrap();
-    // The node's only thread is busy with writing to all subscribers of `crowd`. A busy thread delays the messages of a
-    // session that has just sent messages, to write them together.
+    // The node's only thread is busy with writing to all subscribers of `crowd`. On such a thread, a session that has
+    // just written is paused, so that its next messages are written together.
     for n in 0..500 {
         publisher.publish("x").unwrap();
         peer.send_line(&format!("PUB own {}\r\n{n}\r\nPING", n.to_string().len()));

@@ -1,4 +1,4 @@
-//! A minimal NATS client with which tests can check every byte.
+//! A NATS client for tests, with which a test can check every byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use dunlin::Node;
 use dunlin_server::{Protocol, Server, ServerConfig};
 use dunlin_wait::PATIENCE;
 
-/// A node with a NATS listener.
+/// Starts a node that serves NATS at a free port.
 pub fn serve_nats(change: impl FnOnce(&mut ServerConfig)) -> (Node, Server) {
     crate::serve_with(|config| {
         config.nats = vec![([127, 0, 0, 1], 0).into()];
@@ -19,7 +19,7 @@ pub fn nats_address(server: &Server) -> SocketAddr {
     server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Nats).unwrap().1
 }
 
-/// A NATS client that gives tests access to every byte of its connection.
+/// A NATS client whose connection a test reads and writes directly.
 pub struct NatsPeer {
     pub reader: BufReader<TcpStream>,
 }
@@ -30,13 +30,13 @@ pub struct NatsMessage {
     pub subject: String,
     pub sid: String,
     pub reply: Option<String>,
-    /// The headers, without the version line and without the empty last line.
+    /// The header lines, without the empty line at the end. The first has only the status that follows `NATS/1.0`.
     pub headers: Vec<String>,
     pub payload: Vec<u8>,
 }
 
 impl NatsPeer {
-    /// Connects and reads INFO.
+    /// Connects and reads INFO, but does not send CONNECT.
     pub fn new(server: &Server) -> NatsPeer {
         let mut peer = NatsPeer::raw(server);
         let info = peer.line();
@@ -56,12 +56,12 @@ impl NatsPeer {
         NatsPeer { reader: BufReader::with_capacity(1 << 20, stream) }
     }
 
-    /// Connects with support for headers and no-responders, and without `verbose`.
+    /// Connects. CONNECT enables `headers` and `no_responders`, and disables `verbose`.
     pub fn open(server: &Server) -> NatsPeer {
         NatsPeer::open_with(server, "")
     }
 
-    /// Like [`open`](NatsPeer::open), but with additional options in CONNECT.
+    /// Like [`open`](NatsPeer::open), but CONNECT also has the JSON entries in `more`.
     pub fn open_with(server: &Server, more: &str) -> NatsPeer {
         let mut peer = NatsPeer::new(server);
         peer.send_line(&format!(
@@ -71,7 +71,7 @@ impl NatsPeer {
         peer
     }
 
-    /// Sends `line` and a line end (CR LF).
+    /// Sends `line`, followed by CR LF.
     pub fn send_line(&mut self, line: &str) {
         self.send(format!("{line}\r\n").as_bytes());
     }
@@ -89,14 +89,13 @@ impl NatsPeer {
         self.ping();
     }
 
-    /// Waits until the server has handled everything that was sent.
+    /// Sends PING and waits for PONG. The server has then handled everything that was sent before.
     pub fn ping(&mut self) {
         self.send_line("PING");
         assert_eq!(self.line(), "PONG");
     }
 
-    /// Like [`ping`](NatsPeer::ping), but also appends the payloads of the messages that arrive before the response
-    /// to `got`.
+    /// Like [`ping`](NatsPeer::ping), but messages may arrive before PONG. Appends their payloads to `got`.
     pub fn ping_collecting(&mut self, got: &mut Vec<String>) {
         self.send_line("PING");
         while !self.reader.fill_buf().unwrap().starts_with(b"PO") {
@@ -105,17 +104,17 @@ impl NatsPeer {
         assert_eq!(self.line(), "PONG");
     }
 
-    /// The next line; empty when the connection has ended.
+    /// Reads the next line; empty if the connection has ended.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Whether the server has closed the connection.
+    /// Whether the server closes the connection without sending more bytes.
     pub fn is_at_end(&mut self) -> bool {
         let mut rest = Vec::new();
-        // If bytes were unread, the system may reset the connection.
+        // If the server did not read all bytes, the system resets the connection, which counts as closed.
         let ended = self.reader.read_to_end(&mut rest);
         ended.is_err() || rest.is_empty()
     }
@@ -150,7 +149,7 @@ impl NatsPeer {
         }
     }
 
-    /// Subject and payload of the next message.
+    /// Reads the next message, and returns its subject and payload.
     pub fn text(&mut self) -> (String, String) {
         let got = self.message();
         (got.subject, String::from_utf8(got.payload).unwrap())

@@ -1,6 +1,8 @@
-//! Tests that a client stays connected after a refusal over NATS. Client libraries report permission violations to the
-//! program and continue: nats.go 1.55 (`processErr`), nats.py 2 (`_process_err`) and nats.js 3 (`processError`). After
-//! an unknown text, nats.go and nats.py close for good.
+//! Tests that a NATS client stays connected after a refusal.
+//!
+//! After the text of a permission violation, client libraries inform the program and continue: nats.go 1.55
+//! (`processErr`), nats.py 2 (`_process_err`) and nats.js 3 (`processError`). After an unknown text, nats.go and
+//! nats.py close the connection and do not reconnect.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -17,11 +19,12 @@ use dunlin_server::Server;
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::serve_node;
 
-/// The text of an `-ERR` that client libraries report for this subject. Panics for a text after which client libraries
-/// close the connection.
+/// Checks that client libraries take this `-ERR` line for a permission violation about `subject`, and stay connected.
+/// Returns the text of the error.
 pub fn permission_violation(line: &str, operation: &str, subject: &str) -> String {
     let text = line.strip_prefix("-ERR '").and_then(|rest| rest.strip_suffix('\'')).expect(line);
-    // nats.go and nats.py compare in lower case; nats.go and nats.js expect the words before the quoted subject.
+    // nats.go and nats.py compare the text in lower case. nats.go and nats.js also expect the operation before the
+    // quoted subject.
     assert!(text.to_lowercase().starts_with("permissions violation"), "{line}");
     assert!(!text.to_lowercase().contains("stale connection"), "{line}");
     let (_, rest) = text.split_once(&format!("{operation} to \"")).expect(line);
@@ -38,7 +41,7 @@ fn serve_limited(change: impl FnOnce(&mut NodeLimits)) -> (Node, Server) {
     (node, server)
 }
 
-/// Checks that the client's other subjects still work.
+/// Checks that the client is connected, and can subscribe and publish to another subject.
 fn assert_still_connected(peer: &mut NatsPeer) {
     peer.send_line("SUB other alive");
     peer.publish("other", "still here");
@@ -86,7 +89,7 @@ fn full_reliable_topic_leaves_its_publisher_connected() {
     let retention = Retention { bytes: 64 << 10, records: None, age: None };
     let config = TopicConfig { retention, reliable: Some(reliable), ..TopicConfig::default() };
     let topic = node.create_topic("full", config, false).unwrap();
-    // A registered subscriber that never reads.
+    // A registered subscriber that never reads keeps the topic full.
     let options = dunlin::topic::SubscribeOptions { registered: true, ..Default::default() };
     let _reader = node.subscribe("full", &options).unwrap();
     let mut peer = NatsPeer::open(&server);
@@ -160,7 +163,7 @@ fn pedantic_client_gets_the_subject_error_of_nats_server() {
 fn each_record_of_a_refused_burst_gets_its_own_error() {
     let (_node, server) = serve_nats(|_| {});
     let mut peer = NatsPeer::open(&server);
-    // The refusals have more text than the session buffers for a client.
+    // The refusals of 3,000 records have more text than a session buffers for its client.
     for count in [20, 3_000] {
         peer.send(format!("{}PING\r\n", "PUB a..b 1\r\nx\r\n".repeat(count)).as_bytes());
         for _ in 0..count {
@@ -197,7 +200,7 @@ fn headers_and_reply_subjects_survive_in_a_burst_of_messages() {
     assert_eq!(lines, expected);
 }
 
-/// The transport of a member that reaches no other member.
+/// A transport for a Raft member that cannot reach any other member.
 struct NoTransport;
 
 impl Transport for NoTransport {
@@ -207,14 +210,14 @@ impl Transport for NoTransport {
     }
 }
 
-/// Client libraries subscribe again after they have reconnected, but not after a refusal.
+/// The node must disconnect the client. After a reconnect, client libraries subscribe again, but not after a refusal.
 #[test]
 fn nats_subscribe_without_a_majority_ends_the_connection() {
     let node = Node::start(Config::default()).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut limits = TasksLimits::default();
     limits.raft.answer_ms_max = 500;
-    // The member has not begun a cluster and knows no other member, so it has no leader.
+    // This Raft group has not begun, and its member knows no other member. It therefore has no leader.
     let tasks = Tasks::start_member(&node, 1, &disk, Path::new("/tasks"), |_| NoTransport, limits).unwrap();
     assert!(node.set_tasks(tasks));
     let server = serve_node(&node, |config| config.nats = vec![([127, 0, 0, 1], 0).into()]);

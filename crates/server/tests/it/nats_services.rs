@@ -1,4 +1,5 @@
-//! Tests NATS services, their requesters, the topics that remain afterwards, and bursts of records.
+//! Tests NATS services and their requesters: which topics remain after requests, and that bursts of records arrive
+//! completely.
 
 use dunlin::topic::Pattern;
 
@@ -58,7 +59,7 @@ fn nats_services_are_found_by_their_discovery_subjects() {
     let page = node.topics(Some(&Pattern::parse("$SRV.>").unwrap()), "", usize::MAX);
     assert!(page.topics.is_empty(), "all lies in one topic");
     assert!(node.topic("$SRV").is_some());
-    // The other reserved subjects must remain reserved.
+    // `$SRV` is the only reserved subject that this permits. Others must stay reserved.
     requester.send_line("PUB $SYS.REQ _INBOX.a.3 0\r\n");
     assert_eq!(requester.message().headers, [" 503"]);
 }
@@ -73,7 +74,7 @@ fn nats_subscriber_gets_all_of_a_burst_beyond_the_retention() {
     let payload = "x".repeat(990);
     let burst: String = (0..MESSAGES).map(|n| format!("PUB burst 1000\r\n{n:010}{payload}\r\n")).collect();
     writer.send(burst.as_bytes());
-    // All records are published before any is read.
+    // After this, all records are published, and the subscriber has not read any.
     writer.ping();
     for n in 0..MESSAGES {
         let got = subscriber.message();

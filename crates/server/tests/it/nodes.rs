@@ -1,5 +1,5 @@
-//! Tests of three nodes with listeners over real connections. A client of any protocol reaches every topic through any
-//! node. All nodes share one copy of the agreed state; other tests cover its replication.
+//! Tests clusters of three nodes, which have listeners and real connections to each other. A client of any protocol
+//! must reach every topic through any node. All nodes use the same agreed state; its replication is tested elsewhere.
 
 mod nats;
 mod owner_changes;
@@ -41,21 +41,21 @@ struct Member {
     server: Option<Server>,
 }
 
-/// The agreed state, and the nodes' addresses.
+/// A cluster for tests: the agreed state that all nodes share, the nodes, and their addresses.
 struct TestCluster {
     limits: OwnershipLimits,
     state: Mutex<ControlState>,
     members: Mutex<HashMap<u64, Member>>,
     urls: Mutex<HashMap<u64, String>>,
-    /// For each node that receives changes later, the changes that are held back.
+    /// For each node that does not receive changes at present, the changes that it has not received.
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
-    /// A function that is called before node 1 forwards a batch.
+    /// A function that is called with each batch before node 1 forwards it.
     forwarding: Mutex<Option<Forwarding>>,
 }
 
 type Forwarding = Arc<dyn Fn(&InFlightBatch) + Send + Sync>;
 
-/// The connections of a node, with a hook before each forwarded batch.
+/// The connections of a node to the other nodes. Before node 1 forwards a batch, the test's function is called.
 #[derive(Debug)]
 struct HookedLinks {
     id: u64,
@@ -115,7 +115,7 @@ impl TestCluster {
         TestCluster::with(count, OwnershipLimits::default())
     }
 
-    /// Starts the cluster. Leases do not expire by time; tests end them.
+    /// Starts a cluster of `count` nodes. Leases last longer than a test, unless the test ends them.
     fn with(count: u64, limits: OwnershipLimits) -> Arc<TestCluster> {
         let limits = OwnershipLimits { lease_ttl: Duration::from_secs(600), ..limits };
         let cluster = Arc::new(TestCluster {
@@ -156,7 +156,7 @@ impl TestCluster {
         let gone = || ClusterCommandError::Away("the test is over".to_owned());
         let send_command = move |command: &ControlCommand<'_>| {
             let cluster = command_cluster.upgrade().ok_or_else(gone)?;
-            // A killed node sends no more commands.
+            // A node that the test has stopped must not send commands.
             let is_running = cluster.urls.lock().unwrap().contains_key(&id);
             if is_running { cluster.apply(command) } else { Err(gone()) }
         };
@@ -197,7 +197,8 @@ impl TestCluster {
         Ok(reply?)
     }
 
-    /// Holds back all changes from a node until [`release_changes`](TestCluster::release_changes) is called for it.
+    /// From now on, the node receives no changes of the agreed state, until
+    /// [`release_changes`](TestCluster::release_changes) is called for it.
     fn hold_back_changes(&self, id: u64) {
         self.late.lock().unwrap().insert(id, Vec::new());
     }
@@ -220,12 +221,12 @@ impl TestCluster {
         Client::connect(&url, patient_options()).unwrap()
     }
 
-    /// Connects a NATS client to this node.
+    /// Connects a NATS client to this node, and completes the handshake.
     fn nats(&self, id: u64) -> NatsPeer {
         NatsPeer::open(self.members.lock().unwrap()[&id].server.as_ref().unwrap())
     }
 
-    /// Creates a topic that this node owns.
+    /// Creates a topic, and makes this node its owner.
     fn create_topic_at(&self, id: u64, name: &str, config: TopicConfig) {
         self.node(id).create_topic(name, config, false).unwrap();
         let moved = self.members.lock().unwrap()[&id].ownership.clone();
@@ -242,14 +243,14 @@ impl TestCluster {
         self.state.lock().unwrap().placement(name.as_bytes()).unwrap().owner
     }
 
-    /// Stops a node: its listeners close, and its lease ends.
+    /// Stops a node and ends its lease, so that other nodes can take over its topics.
     fn kill(&self, id: u64) {
         self.stop_with_lease(id);
         let lease = self.state.lock().unwrap().get(&node_key(id)).map(|item| item.lease);
         self.apply(&ControlCommand::Revoke { lease: lease.expect("it takes part") }).unwrap();
     }
 
-    /// Stops a node, but keeps its lease.
+    /// Stops a node, but does not end its lease. Other nodes cannot take over its topics then.
     fn stop_with_lease(&self, id: u64) {
         self.urls.lock().unwrap().remove(&id);
         let member = self.members.lock().unwrap().remove(&id);
@@ -263,7 +264,7 @@ fn start_at(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// Reads up to record number `last`. Returns the numbers of the records, and the notices.
+/// Reads until the record with the number `last` arrives. Returns the numbers of all records, and all notices.
 fn read_until(subscriber: &mut impl Subscribe, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {
@@ -351,8 +352,8 @@ fn owner_killed_under_load_loses_only_reported_records() {
         assert!(is_reported, "{notices:?}");
         let got: BTreeSet<u64> = numbers.iter().copied().collect();
         let missing: Vec<u64> = (1..=4_000).filter(|n| !got.contains(n) && !unsure.contains(n)).collect();
-        // The killed owner had acknowledged these records, but had not sent them to mirrors. The notice covers them,
-        // and they are consecutive.
+        // The killed owner had acknowledged the missing records before it sent them to the mirrors. They must be
+        // consecutive, and the notice above reports them.
         assert!(missing.windows(2).all(|pair| pair[1] == pair[0] + 1), "{missing:?}");
         assert!(numbers.is_sorted(), "in the order in which they were published");
     }
@@ -414,7 +415,7 @@ fn subscriber_resumes_every_partition_through_any_node() {
     }
 }
 
-/// A cluster with a dead node whose lease has not ended, so that no other node may own its topics.
+/// Starts a cluster in which node 3 does not run, but has a lease. No other node may therefore own the topic `dead`.
 fn cluster_with_silent_owner() -> Arc<TestCluster> {
     let mirror_wait_max = Duration::from_secs(600);
     let cluster = TestCluster::with(3, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() });
@@ -425,7 +426,7 @@ fn cluster_with_silent_owner() -> Arc<TestCluster> {
 }
 
 impl TestCluster {
-    /// Calls `until`, and publishes to the topic `live` at its owner while the call runs. Returns the result of
+    /// Calls `until`. During the call, records are published to the topic `live` at its owner. Returns the result of
     /// `until`.
     fn while_publishing<T>(&self, until: impl FnOnce() -> T) -> T {
         let over = std::sync::atomic::AtomicBool::new(false);
@@ -455,8 +456,7 @@ impl TestCluster {
 fn tcp_subscribers_of_a_silent_owner_delay_no_others() {
     let cluster = cluster_with_silent_owner();
     let waits = cluster.client(1);
-    // The subscription receives its start position when the owner is back, which does not happen in this
-    // test.
+    // This subscription waits for its start position until the owner is back, which never happens in this test.
     thread::spawn(move || drop(waits.subscribe("dead", start_at(Start::Latest))));
     let reads = cluster.client(1);
     cluster.while_publishing(|| {
@@ -471,7 +471,7 @@ fn nats_subscribers_of_a_silent_owner_delay_no_others() {
     let mut peer = NatsPeer::at(cluster.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
     peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
-    // This message shows that the subscriber has read all records, and waits for more.
+    // The node delivers this record although another subscription of the same client waits for its owner.
     cluster.while_publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
 }
 

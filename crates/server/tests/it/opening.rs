@@ -1,4 +1,4 @@
-//! Tests of the listeners of a node that is still starting.
+//! Tests how the listeners of a starting node refuse clients.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -26,12 +26,12 @@ fn listeners() -> ServerConfig {
     ServerConfig { tcp: any(), nats: any(), http: any(), grpc: any(), threads: 1, ..ServerConfig::default() }
 }
 
-/// The address of a protocol.
+/// Returns the address at which this protocol is served.
 fn address(listeners: &[(Protocol, SocketAddr)], protocol: Protocol) -> SocketAddr {
     listeners.iter().find(|(other, _)| *other == protocol).unwrap().1
 }
 
-/// Options of a client that gives up quickly.
+/// Options for a client that gives up after a short time.
 fn impatient_options() -> ClientOptions {
     ClientOptions {
         limits: ClientLimits { connect_ms_max: 100, ..ClientLimits::default() },
@@ -39,7 +39,8 @@ fn impatient_options() -> ClientOptions {
     }
 }
 
-/// Forwards connections to the node and counts them. If a client reconnects, the node has refused its first connection.
+/// Forwards connections to a node, and counts them. If a client connects a second time, the node has refused it the
+/// first time.
 struct Relay {
     address: SocketAddr,
     count: Arc<AtomicUsize>,
@@ -63,7 +64,7 @@ impl Relay {
         relay
     }
 
-    /// Waits until a client that connected after this call was refused, and has reconnected.
+    /// Waits until a client has connected and connected again after this call. The node has then refused it.
     fn wait_until_refused(&self) {
         let before = self.count.load(Ordering::Relaxed);
         until("a client connects again", || self.count.load(Ordering::Relaxed) >= before + 2);
@@ -128,7 +129,7 @@ fn client_connects_when_a_starting_node_becomes_ready() {
 fn client_waits_for_a_starting_node_despite_a_dead_node() {
     let opening = StartupListeners::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
-    // Nothing listens on this port, and no other program can get it.
+    // The socket is bound but does not listen, so that nobody else can listen at this port.
     let unused_socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     unused_socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let away = unused_socket.local_addr().unwrap().as_socket().unwrap();

@@ -1,4 +1,4 @@
-//! A minimal client of Dunlin's own protocol, for tests.
+//! A client of Dunlin's own protocol, with which a test can send and receive single messages.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use dunlin::wire::{
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
 
-/// A client of Dunlin's own protocol, with one connection, on which tests send and receive single messages.
+/// A client of Dunlin's own protocol, with one connection on which tests send and receive single messages.
 pub struct Peer {
     pub stream: TcpStream,
     received: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Connects and sends nothing.
+    /// Connects, but sends nothing.
     pub fn silent(server: &Server) -> Peer {
         let stream = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -27,12 +27,12 @@ impl Peer {
         Peer { stream, received: Vec::new(), decoder: Decoder::new(DecoderLimits::default()) }
     }
 
-    /// Connects and completes the handshake.
+    /// Connects and completes the handshake without credentials.
     pub fn connect(server: &Server) -> Peer {
         Peer::connect_as(server, "test")
     }
 
-    /// Connects under this client name, and completes the handshake.
+    /// Connects and completes the handshake with this client name.
     pub fn connect_as(server: &Server, client: &str) -> Peer {
         let mut peer = Peer::silent(server);
         peer.send_hello(client, Preamble::OURS, VERSION);
@@ -41,7 +41,7 @@ impl Peer {
         peer
     }
 
-    /// Connects with these credentials, and completes the handshake.
+    /// Connects and completes the handshake with these credentials.
     pub fn log_in(server: &Server, credentials: &[u8]) -> Peer {
         let mut peer = Peer::silent(server);
         peer.stream.write_all(&Preamble::OURS.to_bytes()).unwrap();
@@ -52,12 +52,12 @@ impl Peer {
         peer
     }
 
-    /// Offers versions in the preamble, and checks that the node chooses this one.
+    /// Sends a preamble that offers versions of the protocol. Checks that the node chooses `version`.
     pub fn offer_versions(&mut self, offered: Preamble, version: u8) {
         self.send_hello("test", offered, version);
     }
 
-    /// Sends the preamble and HELLO, and reads the node's preamble.
+    /// Sends the preamble and HELLO. Checks that the node chooses `version`.
     fn send_hello(&mut self, client: &str, offered: Preamble, version: u8) {
         self.stream.write_all(&offered.to_bytes()).unwrap();
         self.send(FromClient::Hello(Hello { tenant: "", credentials: &[], client }));
@@ -79,8 +79,8 @@ impl Peer {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// Reads more bytes; returns `false` at the connection's end. A reset counts as the end, because a node that closes
-    /// a connection with unread bytes resets it.
+    /// Reads more bytes. Returns `false` if the connection has ended or was reset: a node's system resets a connection
+    /// that is closed with unread bytes.
     fn receive(&mut self) -> bool {
         let mut buffer = [0; 64 << 10];
         match self.stream.read(&mut buffer) {
@@ -93,8 +93,8 @@ impl Peer {
         }
     }
 
-    /// Returns the first result of `pick`. Messages for which `pick` has no result are dropped. `None` when the node
-    /// has closed the connection.
+    /// Reads messages until `pick` returns a result for one, and returns this result. Other messages are ignored.
+    /// Returns `None` if the node closes the connection.
     pub fn next<T>(&mut self, mut pick: impl FnMut(FromNode<'_>) -> Option<T>) -> Option<T> {
         loop {
             match self.decoder.next_from_node(&self.received).unwrap() {
@@ -110,7 +110,8 @@ impl Peer {
         }
     }
 
-    /// The next message as text; heartbeats are skipped.
+    /// Reads the next message that is no heartbeat, and returns its debug text; `None` if the node closes the
+    /// connection.
     pub fn next_text(&mut self) -> Option<String> {
         self.next(|message| (!matches!(message, FromNode::Heartbeat(_))).then(|| format!("{message:?}")))
     }
@@ -136,7 +137,7 @@ impl Peer {
         self.send(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }));
     }
 
-    /// Publishes to partition 0; `first` is the first record's number.
+    /// Publishes a batch to partition 0. `first` is the producer's number of its first record.
     pub fn publish(&mut self, publisher: u32, first: u64, payloads: &[&[u8]]) {
         let frames = frames(payloads);
         let header = PublishHeader {
@@ -150,7 +151,7 @@ impl Peer {
         self.send(FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }));
     }
 
-    /// The sequence numbers and payloads of the next `count` records; panics at a gap.
+    /// Reads until `count` records have arrived. Returns their sequence numbers and payloads; panics at a gap.
     pub fn records(&mut self, count: usize) -> Vec<(u64, Vec<u8>)> {
         let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
         while records.len() < count {
@@ -175,7 +176,7 @@ impl Peer {
     }
 }
 
-/// Encodes frames that have these payloads and no other contents.
+/// Encodes a frame for each payload, without a key, headers or other data.
 pub fn frames(payloads: &[&[u8]]) -> Vec<u8> {
     let meta = RecordMeta::default();
     let mut frames = Vec::new();

@@ -1,5 +1,5 @@
-//! Tests which connections of each protocol count as publishers of a state, and the notices about this that subscribers
-//! receive.
+//! Tests which connections count as publishers of a state, for each protocol. Subscribers of the state must receive
+//! notices when the first publisher connects and when the last one disconnects.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ use crate::nats_peer::NatsPeer;
 use crate::peer::Peer;
 use crate::serve_with;
 
-/// A node with an order book, and a listener for each protocol.
+/// Starts a node with an order book and with a listener for each protocol.
 fn serve() -> (Node, Server) {
     let (node, server) = serve_with(|config| {
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
@@ -35,14 +35,14 @@ fn http(server: &Server) -> SocketAddr {
     server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http).unwrap().1
 }
 
-/// One level of an order book.
+/// Encodes a level of an order book.
 fn level() -> Vec<u8> {
     let mut bytes = vec![1, 1, 0, 0, 0, 0, 0, 0];
     [5_i64, 7].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
     bytes
 }
 
-/// A subscriber of the state in the test's process.
+/// A subscriber of the state that is inside the test's process.
 struct Watch(dunlin::topic::Subscriber);
 
 impl Watch {
@@ -143,7 +143,8 @@ fn grpc_client_is_a_publisher_until_its_connection_ends() {
                     assert!(responses.into_inner().message().await.unwrap().is_some());
                 }
             }
-            // Checks this before the connection ends: of two changes, a subscriber may receive only the last one.
+            // The first notice is read before the client disconnects: if the status changes twice, a subscriber may
+            // receive only the last notice.
             assert!(watch.next());
             drop(client);
         });
@@ -174,7 +175,8 @@ fn client_of_the_previous_version_gets_no_publisher_status() {
     let mut reader = follow(peer);
     let snapshot = reader.next(|message| matches!(message, FromNode::Snapshot(_)).then_some(()));
     assert_eq!(snapshot, Some(()));
-    // A message that the client does not know would end the connection before the next record.
+    // This client's version of the protocol does not have the message about publishers. If the node sent that message,
+    // the client could not read the next record.
     published(&node);
     assert_eq!(reader.records(1)[0].0, 2);
 }
@@ -229,7 +231,7 @@ fn grpc_subscriber_learns_that_no_publisher_is_connected() {
     });
 }
 
-/// Publishes one record and disconnects. Returns the append time.
+/// Publishes a record with a publisher that then disconnects. Returns the time at which the record was appended.
 fn published(node: &Node) -> u64 {
     node.publisher("md").unwrap().publish(&level()[..]).unwrap();
     node.topic("md").unwrap().logs()[0].info().last_append_ns

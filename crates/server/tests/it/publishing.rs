@@ -190,7 +190,7 @@ fn batches_after_a_refused_batch_are_refused_until_its_retry() {
     peer.publish(1, 2, &[b"behind it"]);
     assert_eq!(response(&mut peer), Err((1, ErrorCode::BadFrame)));
     assert_eq!(response(&mut peer), Err((2, ErrorCode::ProducerGap)));
-    // Publishes records one at a time, because one response can acknowledge several.
+    // The records are published one by one, because one response may acknowledge several records.
     peer.publish(1, 1, &[b"one"]);
     assert_eq!(response(&mut peer), Ok((1, false)));
     peer.publish(1, 2, &[b"two"]);

@@ -1,4 +1,5 @@
-//! Tests viewers and commands of a world over several nodes. The ticks are in lock-step, so that results are exact.
+//! Tests viewers and commands of a world whose processes and keys are at several nodes. The test triggers each tick, so
+//! that all results are exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -32,12 +33,12 @@ const REGIONS: [RegionId; 2] = [RegionId(1), RegionId(2)];
 const ENTITIES: u64 = 1_500;
 const RADIUS: f32 = 12.0;
 const CENTER: EntityId = EntityId(0);
-/// The kind of entity that viewers may not see.
+/// Entities of this kind are hidden from viewers.
 const HIDDEN: u32 = 2;
 
 type Steps = Space<3, Oscillation>;
 
-/// A process that runs one of the world's two regions, with an endpoint for clients.
+/// A process that runs one of the world's the two regions, regions and serves clients at an endpoint for clients.
 pub struct RegionProcess {
     _endpoint: SpaceEndpoint,
     pub space: Arc<Steps>,
@@ -87,7 +88,7 @@ fn entity(nth: u64) -> Entity<'static, 3> {
     Entity { kind: (nth % 3) as u32, velocity: [fast(0), fast(1), fast(2)], ..Entity::at(nth, at) }
 }
 
-/// The two processes of the world, and the node with the world's keys.
+/// The world's two processes, and the node with the world's keys.
 struct ViewerTest {
     keys: (Node, Server),
     processes: Vec<RegionProcess>,
@@ -131,7 +132,7 @@ impl ViewerTest {
         until("both have made a tick", || !self.processes.iter().any(busy));
     }
 
-    /// All entities, with the position, kind and region of each.
+    /// Reads the position, kind and region of each entity from the processes.
     fn all_entities(&self) -> BTreeMap<EntityId, ([f32; 3], u32, RegionId)> {
         let of = |process: &RegionProcess| {
             let read_entities = |runner: &mut dunlin_server::space::WorldRunner<3, Oscillation>| {
@@ -151,7 +152,7 @@ impl ViewerTest {
     }
 }
 
-/// The entities that a viewer should see, computed from all entities.
+/// Computes from all entities which of them a viewer must see.
 fn visible_entities(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTreeMap<EntityId, [f32; 3]> {
     let center = all[&CENTER].0;
     let near = |at: &[f32; 3]| {
@@ -162,7 +163,7 @@ fn visible_entities(all: &BTreeMap<EntityId, ([f32; 3], u32, RegionId)>) -> BTre
     shown.map(|(id, (at, ..))| (*id, *at)).collect()
 }
 
-/// A client whose waits for a node are longer than any test.
+/// Connects a client whose time limits are longer than any test.
 fn client_that_waits(server: &Server) -> Client {
     let wait_ms = 10 * PATIENCE.as_millis() as u64;
     let limits = ClientLimits { connect_ms_max: wait_ms, answer_ms_max: wait_ms, ..ClientLimits::default() };
@@ -170,7 +171,7 @@ fn client_that_waits(server: &Server) -> Client {
     Client::connect(&format!("dunlin://{}", server.tcp_addresses()[0]), options).unwrap()
 }
 
-/// Makes a tick, and reads until the viewer has received it.
+/// Makes a tick, and reads until the viewer has received its result.
 fn tick_and_follow(fixture: &ViewerTest, viewer: &mut Viewer<3>) {
     fixture.tick();
     let position = fixture.all_entities()[&CENTER].0;
@@ -180,7 +181,8 @@ fn tick_and_follow(fixture: &ViewerTest, viewer: &mut Viewer<3>) {
     });
 }
 
-/// Applies the received updates, and checks that they contain no hidden entity.
+/// Reads all updates that the viewer has received. Keeps `known` up to date, and checks that no hidden entity is among
+/// them.
 fn follow(viewer: &mut Viewer<3>, known: &mut BTreeSet<EntityId>) {
     while let Some(change) = viewer.try_next().unwrap() {
         let (is_right, id) = match change {
@@ -222,7 +224,7 @@ fn viewer_sees_neighbours_of_an_entity_that_crosses_regions() {
     homes.dedup();
     assert!(homes.len() >= 3, "it changes hands: {homes:?}");
     assert!(received.len() > 20, "it sees somebody: {received:?}");
-    // When a viewer stops watching, the processes must forget it.
+    // When the viewer is dropped, the processes must forget it.
     drop(viewer);
     let watched = |process: &RegionProcess| process.space.call(|runner| runner.host().viewers()).unwrap();
     until("nobody watches", || fixture.processes.iter().map(watched).sum::<usize>() == 0);
@@ -240,7 +242,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
         assert_eq!(world.command(&command, PATIENCE).unwrap().region, region);
         assert_eq!(fixture.all_entities()[id].1, 77);
     }
-    // The command moves the entity into a region of the other process.
+    // This command moves the entity into the other process's region.
     let away = EntityCommand {
         position: Some([90.0; 3]),
         velocity: Some([0.0; 3]),
@@ -266,7 +268,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     let flat = EntityCommand { kind: Some(1), ..EntityCommand::<2>::of(CENTER) };
     assert!(matches!(world.command(&flat, PATIENCE).unwrap_err(), CommandError::Invalid(_)));
 
-    // A region that has begun but has no owner at present may have the entity, so the spawn must wait or be refused.
+    // Region 3 has begun, but has no owner. The entity may be in this region, so the command must be refused.
     connect(&fixture.keys.1).kv().put(format!("space/{NAME}/began/3"), "1").unwrap();
     let refused = world.command(&missing_entity, PATIENCE).unwrap_err();
     assert_eq!(refused, CommandError::NoOwner { id: EntityId(ENTITIES), regions: vec![RegionId(3)] });
@@ -275,7 +277,7 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
         "{refused}"
     );
 
-    // An owner whose lease has ended must change no entity.
+    // If the lease of a region's owner has ended, the owner must not change entities.
     let ends = |runner: &mut dunlin_server::space::WorldRunner<3, Oscillation>| {
         runner.host_mut().set_authority(RegionId(2), None);
     };
@@ -288,7 +290,8 @@ fn command_reaches_its_entity_in_any_region_or_is_refused() {
     assert!(connect(&fixture.keys.1).world("nowhere").command(&flat, PATIENCE).is_err());
 }
 
-/// A process that does not respond may have spawned the entity, so that another process refuses it.
+/// The client's first request gets no response, but may have spawned the entity. A later refusal therefore does not
+/// tell whether the entity was spawned.
 #[test]
 fn spawn_outcome_is_unknown_if_one_process_does_not_respond() {
     let fixture = ViewerTest::new();
@@ -308,7 +311,7 @@ fn spawn_outcome_is_unknown_if_one_process_does_not_respond() {
 #[test]
 fn silent_process_does_not_delay_a_viewer() {
     let fixture = ViewerTest::new();
-    // Accepts connections and never responds.
+    // A process with this address accepts connections, but never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let place = json!({"address": address, "url": format!("dunlin://{address}")});
@@ -337,8 +340,8 @@ fn viewer_receives_changes_while_its_node_is_away() {
     drop(std::mem::replace(&mut fixture.keys, serve()));
     let (sender, continued) = mpsc::channel();
     thread::spawn(move || {
-        // By the time the client notices that the node is away, the viewer has tried to read the list of processes from
-        // it.
+        // When the client has noticed that its node is gone, the viewer has already tried to read the list of processes
+        // again.
         until("the node's end is noticed", || {
             viewer.next_timeout(Duration::from_millis(1)).unwrap();
             !client.is_up()
@@ -369,7 +372,7 @@ fn viewer_with_an_invalid_radius_is_refused() {
     }
 }
 
-/// A process may have wider permissions than the client that names the subject of the response.
+/// The client chooses the subject for the response, and the process may have permissions that the client lacks.
 #[test]
 fn world_process_responds_only_to_inboxes() {
     let node = Node::start(Config::default()).unwrap();

@@ -38,7 +38,7 @@ fn each_of_many_subscribers_gets_every_record() {
         subscriber.await_subscribed();
     }
     let mut publisher = node.publisher("s").unwrap();
-    // The thread stays busy, because the first subscriber always waits for the next record.
+    // The first subscriber waits for each record before the next is published, so the thread is busy all the time.
     for number in 0..1_000u64 {
         publisher.publish(&number.to_le_bytes()).unwrap();
         assert_eq!(subscribers[0].records(1)[0].0, number + 1);
@@ -47,7 +47,7 @@ fn each_of_many_subscribers_gets_every_record() {
         let records = subscriber.records(1_000);
         assert!((1..=1_000).eq(records.into_iter().map(|(seq, _)| seq)));
     }
-    // A single record must also arrive when the subscribers wait on the log again.
+    // Later, the subscribers wait for the log's next record. A single record must then reach all of them.
     publisher.publish(&[0]).unwrap();
     for subscriber in &mut subscribers {
         assert_eq!(subscriber.records(1)[0].0, 1_001);
@@ -83,7 +83,7 @@ fn no_record_is_sent_beyond_the_credit_until_it_is_renewed() {
     subscriber.await_subscribed();
     let (mut sent, mut last, mut ping_sent, mut answered) = (0, None, false, false);
     while !answered {
-        // While the subscriber has no credit, only the response to its ping may arrive.
+        // The subscriber has used up its credit here. Only the response to its ping may still arrive.
         if sent >= 10_000 && !ping_sent {
             ping_sent = true;
             subscriber.send(FromClient::Ping(dunlin::wire::Ping { token: 5 }));
@@ -188,7 +188,7 @@ fn long_skip_in_one_log_does_not_delay_other_logs() {
         let config = TopicConfig { pattern: Some(format!("{topic}.>")), retention, ..TopicConfig::default() };
         node.create_topic(topic, config, false).unwrap();
     }
-    // Only the last record of this long history is for the subscriber.
+    // This long history is in the topic, but the subscription matches only the topic's last record.
     let mut unwanted = node.publisher("m.us").unwrap();
     (0..12_000).for_each(|_| _ = unwanted.publish(&[0; 1_000]).unwrap());
     for topic in ["m", "a", "z"] {
@@ -212,7 +212,7 @@ fn tcp_wildcard_subscriber_reads_topics_created_later() {
     for name in ["m.a", "n.a", "m.b"] {
         node.publisher(name).unwrap().publish("x").unwrap();
     }
-    // A record of the first topic may arrive before the second topic is announced.
+    // A record of the first topic may arrive before the second topic's announcement.
     let (mut topics, mut seqs) = (Vec::new(), Vec::new());
     while topics.len() < 2 || seqs.len() < 2 {
         subscriber.next(|m| match m {
@@ -300,8 +300,8 @@ fn idle_client_gets_a_heartbeat_in_every_interval() {
         peer.next(|m| matches!(m, FromNode::Heartbeat(_)).then_some(())).unwrap();
         Instant::now()
     };
-    // If every second heartbeat were missing, heartbeats would arrive two intervals apart. On a slow machine, the test
-    // only takes longer.
+    // If every second heartbeat were missing, the time between two heartbeats would always be two intervals. On a slow
+    // machine, the test only takes longer.
     let (mut before, mut near, deadline) = (heard_at(), 0, Deadline::new());
     while near < 5 {
         let now = heard_at();

@@ -1,4 +1,4 @@
-//! Tests TLS in every protocol: clients that are accepted, clients that are refused, and the refusals.
+//! Tests TLS in every protocol: which clients are accepted, which are refused, and with which errors.
 
 mod authority;
 mod files;
@@ -15,7 +15,7 @@ use dunlin_server::{Protocol, Server, ServerConfig};
 use crate::serve_with;
 use authority::Authority;
 
-/// A node with TLS in all protocols. If `mutual` is true, clients must have a certificate.
+/// Starts a node that uses TLS in all protocols. If `mutual` is true, clients need a certificate.
 fn serve_tls(authority: &Authority, mutual: bool) -> (Node, Server) {
     serve_tls_with(authority, mutual, |_| ())
 }
@@ -34,7 +34,7 @@ fn serve_tls_with(
     })
 }
 
-/// Host and port of a protocol's URL.
+/// Returns the host and port for URLs of this protocol.
 fn at(server: &Server, protocol: Protocol) -> String {
     let find_port =
         |(of, address): &(Protocol, std::net::SocketAddr)| (*of == protocol).then(|| address.port());
@@ -45,13 +45,13 @@ fn connect(server: &Server, tls: TlsOptions) -> Result<Client, ConnectError> {
     Client::connect(&format!("tls://{}", at(server, Protocol::Tcp)), patient_options(tls))
 }
 
-/// Options of a client with long time limits, for slow machines.
+/// Options for a client with time limits that suffice on slow machines.
 fn patient_options(tls: TlsOptions) -> ClientOptions {
     let limits = ClientLimits { connect_ms_max: 60_000, ..ClientLimits::default() };
     ClientOptions { tls, limits, ..ClientOptions::default() }
 }
 
-/// The error with which a client was refused.
+/// Returns the text of the error with which the client was refused; panics if the client connected.
 fn refusal_text(connected: Result<Client, ConnectError>) -> String {
     connected.map(|client| client.node_name()).expect_err("it came in").to_string()
 }

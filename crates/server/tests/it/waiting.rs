@@ -1,5 +1,8 @@
-//! Tests that listeners serve other clients while a client waits for the cluster to create topics of new subjects. In
-//! debug builds, a listener's thread panics if it waits, and the process ends if such a thread stalls.
+//! Tests clients that publish to new subjects, whose topics the cluster must first agree on. While such a client waits,
+//! the listeners must serve other clients.
+//!
+//! In debug builds, a listener's thread panics if it waits, and the watchdog aborts the process if the thread is
+//! blocked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +25,10 @@ use crate::http::{HttpServer, Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::{NatsPeer, nats_address};
 use crate::peer::Peer;
 
-/// A number of operations that is greater than the number after which a task of the runtime must yield.
+/// Number of operations in a burst. After fewer operations, the async runtime makes a task yield.
 const BURST: u64 = 200;
 
-/// A cluster of one node, with all listeners on one thread.
+/// A cluster of one node whose listeners all share one thread.
 struct Served {
     fixture: HttpServer,
     _cluster: Cluster,
@@ -47,7 +50,7 @@ impl Served {
             limits: ClusterLimits::default(),
             control: ControlLimits::default(),
             tasks: TasksLimits::default(),
-            // The time to live is long enough that the node keeps its topics on a busy machine.
+            // The lease lasts so long that the node keeps its topics even on a busy machine.
             ownership: OwnershipLimits { lease_ttl: Duration::from_secs(60), ..OwnershipLimits::default() },
         };
         let cluster = Cluster::start(&node, cluster).unwrap();
@@ -67,8 +70,8 @@ impl Served {
         served
     }
 
-    /// Checks that other clients are served on the same thread during the burst, and that each subject of the
-    /// burst gets its topic.
+    /// Sends the burst, and checks that the thread serves another client meanwhile. Each subject of the burst must then
+    /// have a topic.
     fn assert_served_during(self, burst: impl FnOnce(&HttpServer)) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -90,7 +93,7 @@ impl Served {
     }
 }
 
-/// Ends the probing thread when it is dropped, even if the test fails.
+/// Sets the flag when it is dropped, so that the probing thread ends, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -122,7 +125,7 @@ fn nats_burst_of_new_subjects_blocks_no_other_client() {
 fn tcp_burst_of_new_subjects_blocks_no_other_client() {
     Served::new().assert_served_during(|fixture| {
         let mut peer = Peer::connect(&fixture.server);
-        // Sends each kind of message that creates a topic.
+        // Sends both kinds of messages that create topics: SUBSCRIBE and OPEN_PUBLISHER.
         for number in 0..BURST {
             match number % 4 {
                 0 => peer.subscribe(number as u32 + 1, &subject(number), StartAt::Earliest, 1 << 20),

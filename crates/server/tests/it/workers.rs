@@ -1,6 +1,7 @@
-//! Tests that real worker processes are started, drained, killed and replaced, and that none remains.
+//! Tests that worker processes are started, drained, killed and replaced, and that none remains afterwards.
 //!
-//! A shell script replaces the worker program. The test replaces the scheduler, and reports which workers are attached.
+//! The processes are real, but run a shell script instead of a worker. The test takes the scheduler's place, and states
+//! which workers are attached.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -25,7 +26,7 @@ fn launch(instance: InstanceId) -> ProviderAction {
 
 struct WorkersTest {
     workers: LocalWorkers,
-    /// The time that the test passes to `workers`, ms.
+    /// The present time as the test states it to `workers`, ms.
     now_ms: u64,
     events: Vec<ProviderEvent>,
 }
@@ -43,7 +44,7 @@ impl WorkersTest {
         self.workers.update_attached(self.now_ms, [format!("here-{instance}").as_str()].into_iter());
     }
 
-    /// Waits until `count` events in total have happened.
+    /// Waits until there are at least `count` events, and returns all of them.
     fn wait(&mut self, count: usize) -> &[ProviderEvent] {
         let deadline = Deadline::new();
         self.workers.events(self.now_ms, &mut self.events);
@@ -56,7 +57,7 @@ impl WorkersTest {
     }
 }
 
-/// Waits until a process has written the file, and returns its text.
+/// Waits until the file has a complete line, and returns its text.
 fn written(path: &Path) -> String {
     find(format!("a line in {}", path.display()), || {
         std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))
@@ -64,7 +65,7 @@ fn written(path: &Path) -> String {
 }
 
 fn is_alive(pid: &str) -> bool {
-    // A zombie that init has still to reap does not count as a process.
+    // A process that has ended, but was not reaped yet, does not count as alive.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
@@ -139,7 +140,7 @@ fn worker_that_ends_or_never_attaches_is_reported_failed() {
 fn warm_worker_process_attaches_after_it_is_called() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("heard");
-    // The process reports over its standard input that it is prepared, and reads the call from the same socket.
+    // Over the socket on its standard input, the process first reports that it is prepared, and then reads the call.
     let script = format!(
         "test $DUNLIN_WORKER_WARM = 1 && echo prepared >&0; read line; echo $line > {0}; sleep 1000",
         file.display()
@@ -173,7 +174,7 @@ fn warm_worker_fails_if_it_is_late_or_dies_or_attaches_early() {
     assert_eq!(fixture.wait(2)[1], ProviderEvent::Gone { instance: 2 });
     fixture.act(&ProviderAction::Wake { instance: 2 });
     assert_eq!(fixture.wait(3)[2], failed(2));
-    // The command in this test does not support the warm pool.
+    // This command ignores the warm pool: it attaches before it is called.
     let mut fixture = WorkersTest::new("sleep 1000", WorkersLimits::default());
     fixture.act(&warm(3));
     fixture.attach(3);
@@ -192,7 +193,7 @@ fn worker_process_that_ends_or_sends_nothing_is_reported_gone() {
     let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert_eq!(fixture.wait(3)[2], ProviderEvent::Gone { instance: 1 });
-    // Worker 2 is no longer among the attached workers, and counts as gone after 50 ms.
+    // Worker 2 is not among the attached workers any more. After 50 ms, it must be killed.
     fixture.attach(9);
     fixture.now_ms += 50;
     assert_eq!(fixture.wait(4)[3], ProviderEvent::Gone { instance: 2 });
@@ -208,8 +209,8 @@ fn worker_count_follows_backlog_and_workers_end_with_the_node() {
     );
     let waiting = Arc::new(Mutex::new(0_u64));
     let backlog = Arc::clone(&waiting);
-    // The scheduler reports that all workers are attached, so that a new process is ready at once. While tasks wait,
-    // all workers are busy.
+    // The simulated scheduler reports all workers as attached, so that each process is ready at once. While tasks wait,
+    // it reports that the workers are busy.
     let read_load = move || {
         let startable = *backlog.lock().unwrap();
         let workers: Vec<(u64, String)> = (1..60).map(|worker| (worker, format!("here-{worker}"))).collect();

@@ -1,4 +1,4 @@
-//! Tests that the regions of a world continue with all entities when processes start and fail.
+//! Tests that all regions of a world go on with all their entities when processes start and fail.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -28,30 +28,30 @@ const WORLD: &str = "restless";
 const ENTITIES: u64 = 300;
 const REGIONS: [RegionId; 3] = [RegionId(1), RegionId(2), RegionId(3)];
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Number of processes that are killed, one after another.
+/// Number of processes that are killed one after another.
 const KILLED: u64 = 8;
-/// Number of ticks after which a region counts as continuing.
+/// A region counts as continuing after this many ticks.
 const MIN_TICKS: u64 = 5;
 
-/// The settings that all processes of a world share.
+/// Settings of a world, which all its processes share.
 pub struct WorldSettings<B> {
     pub name: &'static str,
     pub setup: RegionSetup<3>,
     pub behaviour: B,
     pub regions: &'static [RegionId],
-    /// Number of processes that the world expects.
+    /// Number of processes with which the world begins.
     pub expected: usize,
     pub balance: Option<BalancePolicy>,
     pub populate: fn(&mut Host<3, B>, RegionId),
 }
 
-/// A process of a world, which runs on threads of the test's process.
+/// A process of a world. It runs on threads of the test's process.
 pub struct WorldMember<B> {
     number: u64,
     owners: RegionOwnership,
     pub space: Arc<Space<3, B>>,
     pub events: Arc<Mutex<Vec<String>>>,
-    /// Subscribers of regions, which subscribed before the regions began.
+    /// Subscribers for the regions' records. They subscribed before the regions began.
     _early: Vec<Subscriber>,
 }
 
@@ -103,14 +103,14 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         WorldMember { number, owners, space, events, _early: early }
     }
 
-    /// Kills the process: it sends nothing more, and gives no region away.
+    /// Ends the process like a crash: it sends nothing more, and hands no region over.
     pub fn kill(self) {
         self.space.stop().unwrap();
-        // Ends the lease at once, instead of after its time to live.
+        // The lease ends at once, so that the test need not wait until it expires.
         drop(self.owners);
     }
 
-    /// The number of ticks that each of the process's regions has made.
+    /// For each region of the process, the number of its last tick.
     pub fn ticks(&self) -> BTreeMap<u32, u64> {
         let ticks = |host: &Host<3, B>| {
             host.regions().map(|(id, region)| (id.0, region.tick_number())).collect::<BTreeMap<_, _>>()
@@ -134,7 +134,7 @@ fn populate(host: &mut Host<3, RandomWalk>, region: RegionId) {
     }
 }
 
-/// A description of the world's state, shown when a wait fails.
+/// Describes the keys and processes of the world, for the message of a failed test.
 fn describe_world<B: Behaviour<3> + Clone + Send + 'static>(kv: &Kv, members: &[WorldMember<B>]) -> String {
     let keys = kv.prefix("space/").unwrap();
     let line = |key: &[u8], value: &[u8]| {
@@ -164,8 +164,8 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     }
 }
 
-/// Waits until each process has a region and each region continues. Another process then has a copy of each region's
-/// state.
+/// Waits until each process has one region and each region has made several ticks. With a standby, another process then
+/// has a copy of the region's state.
 pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
     when: &str,
     kv: &Kv,
@@ -179,7 +179,7 @@ pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
             return false;
         }
         let before = since.get_or_insert_with(|| now.clone());
-        // If a region moved during the check, the check is repeated.
+        // A region has moved since the first look, so the check begins again.
         if before.iter().zip(&now).any(|(before, now)| !before.keys().eq(now.keys())) {
             since = None;
             return false;
@@ -189,7 +189,7 @@ pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
     });
 }
 
-/// Waits until the processes together have exactly the entities with these ids, in ascending order, and each one once.
+/// Waits until the processes together have exactly one entity for each of these ids, which must be in ascending order.
 pub fn wait_until_each_exists_once<B: Behaviour<3> + Clone + Send + 'static>(
     kv: &Kv,
     members: &[WorldMember<B>],
@@ -202,7 +202,7 @@ pub fn wait_until_each_exists_once<B: Behaviour<3> + Clone + Send + 'static>(
     });
 }
 
-/// A node that keeps the keys of a world, and the settings of the world's processes.
+/// The settings of a world, and the node with its keys.
 struct WorldTest {
     kv: Kv,
     settings: WorldSettings<RandomWalk>,
@@ -215,7 +215,7 @@ impl WorldTest {
         WorldTest { kv: connect(&keys.1).kv(), settings, keys }
     }
 
-    /// Starts a process of the world.
+    /// Starts a process of the world with this number.
     fn start(&self, number: u64) -> WorldMember<RandomWalk> {
         WorldMember::start(&self.settings, connect(&self.keys.1).kv(), number)
     }
@@ -235,7 +235,7 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
 }
 
-/// Keys below `space/WORLD/` are readable to users who may only watch the world.
+/// Users who may only watch the world can read all keys below `space/WORLD/`.
 #[test]
 fn keys_below_the_prefix_of_a_world_do_not_contain_its_secret() {
     let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
@@ -262,7 +262,7 @@ fn process_names_the_key_of_an_invalid_secret() {
     wait_until_all_tick("the world begins", &test.kv, &members);
 }
 
-/// A world of `count` regions and processes.
+/// Settings of a world that has `count` regions and expects `count` processes.
 fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<RandomWalk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
     (setup.tick_ns, setup.standby) = (5_000_000, standby);
@@ -271,15 +271,15 @@ fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSett
     WorldSettings { name, setup, behaviour, regions, expected: count, balance: None, populate }
 }
 
-/// Ends the lease of each process, as if the process had been stopped for longer than its lease.
+/// Ends the lease of each process, as if the processes had been stopped for longer than their leases last.
 fn end_leases(kv: &Kv, world: &str) {
     for entry in kv.prefix(format!("space/{world}/process/")).unwrap() {
-        // The process may already have another lease.
+        // Fails if the process has a new lease in the meantime.
         let _ = kv.revoke(entry.lease);
     }
 }
 
-/// Deletes the world's keys, as if the cluster had restarted without a disk.
+/// Deletes all keys of the world, as if the cluster had restarted without its disks.
 fn delete_keys(kv: &Kv, world: &str) {
     end_leases(kv, world);
     kv.delete(format!("space-secret/{world}")).unwrap();
@@ -288,14 +288,14 @@ fn delete_keys(kv: &Kv, world: &str) {
     }
 }
 
-/// Gives one entity a kind that no other has. Returns the ticks of all regions at that time.
+/// Gives one entity a kind that no other entity has. Returns the present tick of each region.
 fn mark_entity_and_read_ticks(members: &[WorldMember<RandomWalk>]) -> BTreeMap<u32, u64> {
     for member in members {
         let mark = dunlin::space::EntityCommand::<3> {
             kind: Some(7),
             ..dunlin::space::EntityCommand::of(EntityId(5))
         };
-        // The command succeeds only at the process that has the entity.
+        // Only the process that has the entity accepts the command.
         let _ = member
             .space
             .call(move |runner| runner.host_mut().apply_client_command(&mark, monotonic_ns()).is_ok());
@@ -311,7 +311,7 @@ fn count_marked_entities(members: &[WorldMember<RandomWalk>]) -> usize {
     members.iter().map(|member| member.space.call(move |runner| of_kind(runner.host())).unwrap()).sum()
 }
 
-/// Checks that each region has continued from its tick in `before`, and that all entities still exist exactly once.
+/// Checks that each region has continued after its tick in `before`, and that each entity still exists exactly once.
 fn assert_continues(kv: &Kv, members: &[WorldMember<RandomWalk>], before: &BTreeMap<u32, u64>, what: &str) {
     until(&format!("all regions go on {what}"), kv, members, || {
         let now: BTreeMap<u32, u64> = members.iter().flat_map(WorldMember::ticks).collect();
@@ -353,7 +353,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     wait_until_all_tick("all regions begin", &test.kv, &members);
     let before = mark_entity_and_read_ticks(&members);
     delete_keys(&test.kv, "forgotten");
-    // On a slow machine, one process may have taken over both regions, and returns one after it has reclaimed them.
+    // On a slow machine, one process may first have reclaimed both regions, and then have returned one.
     until("regions are reclaimed", &test.kv, &members, || {
         members.iter().any(|member| has_event(member, "Reclaimed"))
     });
@@ -363,7 +363,7 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     });
 }
 
-/// One of two processes is killed, the world's keys are deleted, and a new process joins.
+/// Here, one of two processes is killed, then the world's keys are deleted, and a new process joins.
 #[test]
 fn joining_process_does_not_repopulate_existing_regions() {
     let test = WorldTest::new(settings("survived", 2, StandbyMode::Required));
@@ -377,7 +377,7 @@ fn joining_process_does_not_repopulate_existing_regions() {
     wait_until_all_tick("each has one", &test.kv, &members);
 }
 
-/// One of two processes is killed with the node that had the keys. The process that replaces it writes the world's
+/// Here, one of two processes is killed together with the node that has the keys. The new process writes the world's
 /// description before the surviving process connects again.
 #[test]
 fn surviving_process_restores_the_lost_keys_of_begun_regions() {
@@ -387,7 +387,7 @@ fn surviving_process_restores_the_lost_keys_of_begun_regions() {
     let began = [1, 2].map(|region| format!("space/rerun/began/{region}"));
     let have_begun = || began.iter().all(|key| test.kv.get(key).unwrap().is_some());
     until("the keys say that both have begun", &test.kv, &members, have_begun);
-    // A process that has the second partition has also read that both regions have begun.
+    // When a process has version 2 of the partition, it has also read that both regions have begun.
     let cut = members[1].space.call(|runner| {
         let stretches = runner.host().partition().regions().iter();
         stretches.map(|(first, region)| (*first, region.0)).collect::<Vec<_>>()
@@ -399,7 +399,8 @@ fn surviving_process_restores_the_lost_keys_of_begun_regions() {
         members[1].space.call(|runner| runner.host().partition().version()).unwrap() == 2
     });
     members.remove(0).kill();
-    // Deletes all other keys at once, so that the surviving process never sees the world without its description.
+    // Deletes all keys except the description in one transaction. The surviving process therefore always finds a
+    // description.
     let (description, entries) = (WorldDescription::key("rerun"), test.kv.prefix("space/rerun/").unwrap());
     let deleted = entries.iter().filter(|entry| entry.key != description);
     let all = deleted.fold(Transaction::new(), |all, entry| all.delete(&entry.key));
@@ -438,7 +439,7 @@ fn processes_with_different_settings_report_the_conflict() {
     until("both report it", &kv, &members, || members.iter().all(|member| has_event(member, "Conflict")));
 }
 
-/// Settings for which processes do not refuse each other.
+/// Processes report these differences in their settings, but do not refuse each other.
 #[test]
 fn processes_report_different_process_counts_and_standby_modes() {
     let keys = serve();
@@ -473,10 +474,10 @@ fn process_that_joins_a_world_without_standbys_gets_a_region() {
     until("the third is told that it is idle", &test.kv, &members, || has_event(&members[2], "Idle"));
 }
 
-/// An id that `populate` gives to an entity in every region.
+/// The id of an entity that `populate` creates in every region.
 const TWICE: u64 = 7_777;
 
-/// A position inside a region.
+/// Returns a position inside this region.
 fn position_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f32; 3] {
     let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 20.0 } else { 80.0 });
     (0..8).map(corner).find(|at| host.owner_of(at) == region).unwrap()
@@ -503,7 +504,7 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
 
 type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
 
-/// Spawns an entity in a region as a client does.
+/// Spawns an entity in this region, as if a client had requested it.
 fn spawn(member: &WorldMember<RandomWalk>, id: u64, region: RegionId) -> Spawned {
     let (sender, spawned) = channel();
     let reply = move |done| drop(sender.send(done));
@@ -522,7 +523,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     wait_until_all_tick("both regions begin", &test.kv, &members);
     let own = |member: &WorldMember<RandomWalk>| RegionId(*member.ticks().keys().next().unwrap());
     let regions = [own(&members[0]), own(&members[1])];
-    // A process refuses spawns until it is connected to the owners of all other regions.
+    // Until a process is connected to the owners of all other regions, it refuses to spawn entities.
     until("each process can spawn", &test.kv, &members, || {
         (0..2).all(|at| {
             let spawned = spawn(&members[at], 999 - at as u64, regions[at]).recv_timeout(PATIENCE);
@@ -542,7 +543,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(998..1_000).chain(raced));
 }
 
-/// A region without an owner may already have an entity with this id.
+/// The region without an owner may already have an entity with the same id.
 #[test]
 fn spawn_is_refused_while_a_region_has_no_owner() {
     let test = WorldTest::new(settings("away", 2, StandbyMode::None));
@@ -566,14 +567,14 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
     });
 }
 
-/// A process is killed while the check of an id that the other process spawned waits for its response.
+/// Here, a process is killed while the other process waits for its response, to find out whether an id is in use.
 #[test]
 fn takeover_during_an_id_check_leaves_no_spawn_unanswered() {
     let test = WorldTest::new(settings("asked", 2, StandbyMode::Required));
     let mut members = vec![test.start(1), test.start(2)];
     wait_until_all_tick("both regions begin", &test.kv, &members);
     let killed = members.remove(1);
-    // The process responds no more, but still owns its region.
+    // From now on, the process does not respond, but it still owns its region.
     killed.space.stop().unwrap();
     let own = RegionId(*members[0].ticks().keys().next().unwrap());
     let unchecked = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
@@ -588,8 +589,8 @@ fn takeover_during_an_id_check_leaves_no_spawn_unanswered() {
     assert!(members[0].ids().contains(&2_000), "the entity that was checked meanwhile remains");
 }
 
-/// Simulates that the node loses its keys, and that another process takes the region over and populates it again before
-/// the region's previous owner connects again.
+/// Here, the keys are lost. Another process then takes over the region and populates it again, before the previous
+/// owner connects.
 #[test]
 fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     let test = WorldTest::new(WorldSettings { expected: 1, ..settings("robbed", 1, StandbyMode::None) });
@@ -612,7 +613,7 @@ fn replaced_owner_reports_the_entity_count_of_its_lost_region() {
     );
 }
 
-/// Simulates an owner that is stopped for longer than its lease lasts.
+/// Here, the owner of a region is stopped for longer than its lease lasts.
 #[test]
 fn replaced_owner_reports_the_standby_that_took_over() {
     let test = WorldTest::new(settings("heir", 2, StandbyMode::Required));

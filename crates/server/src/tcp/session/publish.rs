@@ -135,8 +135,8 @@ impl Session {
             Some(expected) if expected.is_lost(&found.topic) => {
                 Err(Refused::new(ErrorCode::StateLost, found.topic.name()))
             }
-            // The client expects a topic that was created with a configuration. That topic is gone, and the node has
-            // created a topic of this name automatically.
+            // The client expects a topic that was created explicitly. This topic was deleted, and the node has
+            // automatically created another topic with its name.
             Some(expected) if !expected.create && self.node.would_auto_create(&found.topic) => {
                 Err(Refused::new(ErrorCode::TopicExists, found.topic.name()))
             }
@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// What to do if the topic of this publisher does not exist: create it, or refuse the publisher.
+    /// Returns whether the topic of this publisher is created if it does not exist, or the publisher is refused.
     pub(super) fn missing_topic_policy(&self, publisher: u32) -> MissingTopicPolicy {
         let expected = self.publishing.expected.as_ref().filter(|expected| expected.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);

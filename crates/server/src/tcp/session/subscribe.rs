@@ -123,7 +123,7 @@ impl Session {
         })
     }
 
-    /// What to do if no topic matches a subscription: create one, or refuse the subscription.
+    /// Returns whether a topic is created if none matches the subscription, or the subscription is refused.
     pub(super) fn unknown_topic_policy(&self, start: Start, resumes: bool) -> MissingTopicPolicy {
         if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, resumes) }
     }

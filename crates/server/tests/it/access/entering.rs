@@ -1,4 +1,4 @@
-//! Tests of logins with right, wrong and missing credentials, and of repeated failures.
+//! Tests logins with valid, invalid and missing credentials, and after repeated failures.
 
 use dunlin::wire::ErrorCode;
 use dunlin_client::Credentials;
@@ -31,7 +31,7 @@ fn valid_credentials_are_accepted_on_every_listener() {
     assert!(guarded.metric("ana", "dunlin_logins_total{outcome=\"accepted\"}") >= 6.0);
 }
 
-/// The public key of [`NKEY_SEED`], as it is in the users file. The key pair was made with the nkeys library.
+/// The public key of [`NKEY_SEED`] in the format of the users file. The nkeys library computed it.
 const NKEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
 const NKEY_SEED: &[u8; 32] = b"dunlin's test seed of 32 bytes..";
 
@@ -77,7 +77,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     for wrong in [String::new(), bearer("dunlin_guess"), basic("bob", "guess"), "Digest x".to_owned()] {
         for path in ["/v1/topics", "/metrics", "/v1/subscriptions", "/v1/topics/a/events"] {
             let response = guarded.http("GET", path, &wrong, b"");
-            // From the fifth failure on, the throttle may refuse the attempt.
+            // After five failures, the node may refuse the request with 429 without checking the credentials.
             assert!([401, 429].contains(&response.status), "{path} {wrong:?}: {response:?}");
             let challenge = response.headers.iter().any(|(name, _)| name == "www-authenticate");
             assert_eq!(challenge, response.status == 401, "{response:?}");
@@ -86,7 +86,7 @@ fn wrong_credentials_are_refused_in_each_protocols_own_form() {
     for wrong in ["", ",\"auth_token\":\"dunlin_guess\"", ",\"user\":\"carl\",\"pass\":\"guess\""] {
         let mut peer = guarded.nats(wrong);
         let line = peer.line();
-        // From the twentieth failure of this address on, the throttle refuses the attempt.
+        // After twenty failures from this address, the node may refuse the login without checking the credentials.
         let is_throttled = line.starts_with("-ERR 'too many failed logins, try again in ");
         assert!(line == "-ERR 'Authorization Violation'" || is_throttled, "{wrong:?}: {line}");
     }
@@ -107,12 +107,12 @@ fn probes_and_the_dashboard_need_no_credentials() {
 #[test]
 fn password_flood_from_one_address_does_not_lock_out_others() {
     let guarded = Guarded::with(USERS, |config| {
-        // Verifying a password takes a while on a busy machine.
+        // On a busy machine, verifying all passwords takes a while.
         config.limits.handshake_ms_max = 60_000;
         config.limits.access.logins_at_once = 1;
         config.limits.access.logins_waiting_max = 8;
     });
-    // All addresses of 127/8 belong to this machine.
+    // The flood comes from 127.0.0.2, so that it has another address than the other clients.
     let mut flood: Vec<_> = (0..16)
         .map(|number| {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -125,8 +125,8 @@ fn password_flood_from_one_address_does_not_lock_out_others() {
             stream
         })
         .collect();
-    // Every connection of the flood was accepted and has sent its password. The attempts of the flood are therefore
-    // queued before those of other addresses.
+    // When the node has sent its first bytes to each connection of the flood, the connection was accepted. The logins
+    // of the flood are then queued before those of other addresses.
     for stream in &mut flood {
         std::io::Read::read_exact(stream, &mut [0; 4]).unwrap();
     }
@@ -149,7 +149,7 @@ fn correct_password_is_also_throttled_after_many_wrong_ones() {
         }
     }
     assert_eq!(last, Some(ErrorCode::RateLimit));
-    // The attempt fails until the throttle accepts it. Every refusal before that comes from the throttle.
+    // Until the delay is over, every attempt with the right password must be refused with `RATE_LIMIT`.
     until("the throttle lets the right password in", || match ana() {
         Ok(_) => true,
         refused => {
@@ -181,7 +181,8 @@ fn throttled_login_gets_a_retry_time_on_every_listener() {
     });
     assert!(is_throttled, "40 failures of one address");
     let line = guarded.nats(&format!(",\"user\":\"bob\",\"pass\":\"{PASSWORD}\"")).line();
-    // Client libraries reconnect after any error text other than nats-server's texts for wrong credentials.
+    // The text must differ from nats-server's texts for wrong credentials: only after other texts do client libraries
+    // connect again.
     let seconds = line
         .strip_prefix("-ERR 'too many failed logins, try again in ")
         .and_then(|rest| rest.strip_suffix(" s'"));

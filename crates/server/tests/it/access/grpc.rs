@@ -1,4 +1,4 @@
-//! Tests of users of the gRPC listener.
+//! Tests authentication, permissions and rate limits over gRPC.
 
 use dunlin::topic::{Publish as _, TopicConfig};
 use dunlin_server::grpc::proto::{dunlin as v1, ratatoskr as rata};
@@ -87,7 +87,7 @@ fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
         );
         let got = records(&mut stream, 2).await;
         assert_eq!((got[0].seq, got[1].seq, got[1].skipped), (1, 3, 1), "{got:?}");
-        // The stream must end with `PermissionDenied` after a change of the user's read permissions.
+        // The stream must end with `PermissionDenied`, because the read permissions of its user change here.
         guarded.rewrite(&USERS.replace("\"secret.>\", ", "\"secret.>\", \"more.>\", "));
         let ended = next(&mut stream).await.unwrap_err();
         assert_eq!(ended.code(), Code::PermissionDenied, "{ended:?}");
@@ -115,8 +115,8 @@ fn grpc_refusal_over_the_rate_carries_a_retry_delay() {
     });
 }
 
-/// The node responds to a refused call only when the client may publish again, so a client that ignores the refusal is
-/// not refused a second time.
+/// The node responds to a refused call only when the client may publish again. If a client ignores the refusal, its
+/// next call therefore succeeds.
 #[test]
 fn ratatoskr_client_over_its_rate_is_slowed_down() {
     run(async {
@@ -202,7 +202,7 @@ fn subscription_of_another_user_is_reported_as_missing() {
             let response = broker.unsubscribe(foreign).await.unwrap().into_inner();
             assert_eq!(response, missing, "{user} {subscription}");
         }
-        // The same subscription name means another subscription for each user.
+        // Two users may use the same subscription name. Each name then belongs to the user's own subscription.
         let ended = authorized(&as_user("bob"), unsubscribe("rata", "billing"));
         assert!(broker.unsubscribe(ended).await.unwrap().into_inner().success);
         assert_eq!(own.message().await.unwrap(), None);

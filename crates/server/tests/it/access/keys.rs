@@ -1,4 +1,4 @@
-//! Tests of permissions for keys through every protocol. `ana` may use all keys and all locks below `a/`, except keys
+//! Tests permissions for keys over all protocols. The user `ana` may use all keys and locks below `a/`, except keys
 //! that begin with `a/secret`.
 
 use dunlin_client::state::{
@@ -36,7 +36,8 @@ fn forbidden<T: std::fmt::Debug>(result: Result<T, KvError>) {
     }
 }
 
-/// A change as text: its revision, and each key with its value, or with a minus if it was deleted.
+/// Returns the next change of a watch as text: its revision, followed by each key with its value. A deleted key has a
+/// minus sign instead.
 fn next_change(watch: &mut Watch) -> String {
     let change = watch.next_timeout(PATIENCE).unwrap().expect("a change");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -47,7 +48,7 @@ fn next_change(watch: &mut Watch) -> String {
     format!("{} {}", change.revision, change.events.iter().map(event).collect::<Vec<_>>().join(" "))
 }
 
-/// Writes five revisions: of keys that `ana` may see, of other keys, and of both together.
+/// Writes five revisions: some with keys that `ana` may read, some with other keys, and one with both.
 fn write_all(root: &Kv) {
     root.put("a/1", "seen").unwrap();
     root.put("a/secret", "hidden").unwrap();
@@ -191,8 +192,8 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
         assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
     }
     assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
-    // A subscriber of the topic `$kv`, which contains all changes, receives only the keys that the user's watches may
-    // show.
+    // The topic `$kv` contains all changes. Its subscriber must receive only keys for which the subscriber's user may
+    // have a watch.
     let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
     let received = raw(&guarded.by_password("ana"), options.clone(), 5);
     assert_eq!(received, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");
@@ -201,7 +202,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     let refused = guarded.by_password("guest").subscribe("$kv", options).unwrap_err();
     assert!(matches!(refused, SubscribeError::Forbidden(_)), "{refused:?}");
 
-    // The users file changes: `ana` loses the permission for some keys, and receives it for others.
+    // In the next users file, `ana` has lost the permission for some keys and has it for others.
     let mut later = ana.watch("a/x", WatchFrom::Now).unwrap();
     guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\", \"a/x2*\","));
     forbidden(ana.put("a/1", ""));
@@ -210,7 +211,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     assert_eq!(next_change(&mut later), "7 a/x2=seen");
 }
 
-/// The revisions and keys that a subscriber of the topic of changes receives, up to a revision.
+/// Subscribes to the topic `$kv`. Returns the revisions and keys that arrive, up to the revision `last`.
 fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
     use dunlin::topic::{Event, Notice, Subscribe};
     let mut subscriber = client.subscribe("$kv", options).unwrap();
@@ -235,7 +236,8 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
     }
 }
 
-/// The members of a group receive whole records. `$kv` has the changes of all keys, and an inbox belongs to one session.
+/// A group cannot leave out parts of a record. It must therefore refuse `$kv`, whose records have changes of all keys,
+/// and inboxes, each of which belongs to one session.
 #[test]
 fn groups_on_inboxes_or_on_partly_readable_keys_are_refused() {
     let may = "subscribe = [\">\"]\ngroups = [\">\"]";
@@ -332,7 +334,7 @@ fn http_user_reaches_only_its_permitted_keys() {
         keys.extend(change["events"].as_array().unwrap().iter().map(|event| event["key"].clone()));
     }
     assert_eq!(keys, [json!("a/1"), json!("a/1")]);
-    // A watch must end with `FORBIDDEN` when its user loses the permission to read the keys.
+    // The watch must end with `FORBIDDEN`, because its user loses the permission for the keys here.
     guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\","));
     let end = events.next().unwrap();
     assert_eq!(end.event, "end");

@@ -1,4 +1,4 @@
-//! Tests of the limits of users and tenants.
+//! Tests the limits of users and tenants.
 
 use dunlin::topic::{Publish, PublishError};
 use dunlin::wire::ErrorCode;
@@ -16,11 +16,12 @@ use crate::grpc::kv::{connect_kv, refused};
 use crate::grpc::{channel, run};
 use crate::nats_refusals::permission_violation;
 
-/// A user with permissions for keys and tasks.
+/// A users file with the user `ana`, who may publish, use all keys and manage tasks.
 const WRITER: &str =
     "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\nkeys = [\"*\"]\ntasks = [\"manage\"]\n";
 
-/// Limits [`WRITER`] to 1,000 bytes a second, and publishes a record that uses up this rate for 15 minutes.
+/// Limits `ana` to 1,000 bytes a second, and publishes 900,000 bytes as `ana`. The user is then over the limit for 15
+/// minutes.
 fn exceed_rate(guarded: &Guarded) {
     guarded.rewrite(&format!("{WRITER}[users.ana.limits]\npublish_bytes_per_s = 1000\n"));
     let response = guarded.http("POST", "/v1/topics/a", &basic("ana", PASSWORD), &[0; 900_000]);
@@ -68,7 +69,7 @@ fn lease_can_be_renewed_while_the_publish_rate_is_exceeded() {
     });
 }
 
-/// The gRPC code and the error code with which a request over the rate limit is refused.
+/// The gRPC code and the error code of a refusal because of the publish rate.
 fn rate_limit() -> (Code, String) {
     (Code::ResourceExhausted, "RATE_LIMIT".to_owned())
 }
@@ -115,8 +116,8 @@ fn publish_rate_applies_to_no_task_request_except_submission() {
     });
 }
 
-/// After a refusal, the node reads the client's next command only when the rate allows it, so a client that ignores the
-/// refusal is not refused a second time.
+/// After a refusal, the node reads the client's next command only when the rate permits one. If a client ignores the
+/// refusal, its next command therefore succeeds.
 #[test]
 fn every_kind_of_tcp_command_over_the_rate_is_slowed_down() {
     let guarded = Guarded::new(&format!("{WRITER}[users.ana.limits]\npublish_records_per_s = 5\n"));
@@ -139,18 +140,18 @@ fn nats_client_over_its_rate_waits_and_loses_nothing() {
     let guarded = Guarded::with(users, |config| config.limits.nats.rate_wait_ms_max = 3_600_000);
     let (mut ana, mut bob) = (guarded.nats_by_password("ana"), guarded.nats_by_password("bob"));
     let last = |topic: &str| guarded.node.topic(topic).map_or(0, |topic| topic.logs()[0].info().next_seq - 1);
-    // 150 records are more than the user may publish in one second.
+    // The user may publish 100 records a second, so that some of these 150 records must wait.
     ana.send("PUB slow 1\r\nx\r\n".repeat(150).as_bytes());
     ana.ping();
     assert_eq!(last("slow"), 150, "none was refused");
-    // At one record a second, 600 records take ten minutes. Other users do not wait for them.
+    // With one record a second, 600 records take ten minutes. The other user's records must not wait meanwhile.
     guarded.rewrite(&users.replace("= 100\n", "= 1\n"));
     ana.send("PUB slow 1\r\nx\r\n".repeat(600).as_bytes());
     (0..20).for_each(|_| bob.publish("free", "x"));
     bob.ping();
     assert_eq!(last("free"), 20);
     assert!(last("slow") < 750, "the limit holds");
-    // Once the limit is removed, no publish waits.
+    // After the limit is removed, the waiting records and all later ones must be appended at once.
     guarded.rewrite(&users.replace("publish_records_per_s = 100\n", ""));
     ana.send("PUB slow 1\r\nx\r\n".repeat(10_000).as_bytes());
     ana.ping();
@@ -236,8 +237,8 @@ fn idle_topics_of_a_tenant_expire_to_allow_new_ones() {
     assert_eq!(guarded.http("PUT", "/v1/topics/acme.kept", &ana, b"{}").status, 201);
     assert_eq!(guarded.http("POST", "/v1/topics/acme.used", &ana, b"x").status, 200);
     let response = guarded.http("POST", "/v1/topics/acme.third", &ana, b"x");
-    // On a slow machine, the idle time of one second may already have passed. The topic `acme.used` is then gone, and
-    // the publish succeeds.
+    // On a slow machine, `acme.used` may already have been idle for a second and have been deleted. Then this publish
+    // succeeds.
     if response.status != 200 {
         assert_eq!(response.status, 429, "{response:?}");
         assert!(String::from_utf8_lossy(&response.body).contains("topics"), "{response:?}");
@@ -315,7 +316,8 @@ fn one_user_cannot_use_up_all_groups() {
     join(&bob, groups_max).unwrap();
 }
 
-/// Subscriptions to patterns without topics count against a limit of the node, which one tenant must not use up.
+/// The node limits the number of subscriptions to patterns that have no topics yet. One tenant must not use up this
+/// limit.
 #[test]
 fn one_tenant_cannot_use_up_the_limit_of_waiting_subscriptions() {
     let may = "password = \"HASH\"\nsubscribe = [\">\"]\n";
@@ -346,7 +348,7 @@ fn one_tenant_cannot_use_up_the_limit_of_waiting_subscriptions() {
     until("ended subscriptions do not count", || subscribe(&clients[0], "evil.41.*").is_ok());
 }
 
-/// Groups remain for an hour without a member. Four users of one tenant must not take all groups of the node.
+/// A group without members remains for an hour. The users of one tenant must not use up the node's limit of groups.
 #[test]
 fn one_tenant_cannot_use_up_all_groups() {
     let may = "password = \"HASH\"\ncreate = [\">\"]\nsubscribe = [\">\"]\ngroups = [\">\"]\n";

@@ -1,4 +1,5 @@
-//! Memory that the connections of one tenant take, which counts towards the tenant's share on every listener.
+//! Tests that the memory of a tenant's connections counts towards the tenant's share of the memory budget, on every
+//! listener.
 
 use std::io::Write;
 
@@ -14,7 +15,7 @@ use crate::http::socket::Socket;
 use crate::nats_peer::NatsPeer;
 use crate::peer::{Peer, frames};
 
-/// The share of the tenant of `eve`, bytes. The user `ana` belongs to another tenant.
+/// The share of the memory budget for the tenant of `eve`, bytes. The user `ana` belongs to another tenant.
 const SHARE: u64 = 1 << 20;
 
 fn guarded() -> Guarded {
@@ -22,11 +23,11 @@ fn guarded() -> Guarded {
     let users = format!(
         "[tenants.small.limits]\nmemory_bytes = {SHARE}\n[users.eve]\ntenant = \"small\"\n{may}[users.ana]\n{may}"
     );
-    // Incomplete operations do not time out during a test.
+    // An operation that stays incomplete must not time out during a test.
     Guarded::with(&users, |config| config.limits.nats.publish_ms_max = 600_000)
 }
 
-/// A client of Dunlin's own protocol that has logged in as `eve` and has opened publisher 1.
+/// Connects a client of Dunlin's own protocol, which logs in as `eve` and opens publisher 1.
 fn connect_eve(guarded: &Guarded) -> Peer {
     let mut peer = Peer::log_in(&guarded.server, format!("eve\0{PASSWORD}").as_bytes());
     peer.open_publisher(1, "small.halves");
@@ -34,7 +35,7 @@ fn connect_eve(guarded: &Guarded) -> Peer {
     peer
 }
 
-/// Sends the first `bytes` bytes of a message that publishes a record of `record_bytes` bytes.
+/// Sends only the first `bytes` bytes of a PUBLISH message. The message has a record of `record_bytes` bytes.
 fn send_half(peer: &mut Peer, record_bytes: usize, bytes: usize) {
     let payload = vec![7_u8; record_bytes];
     let frames = frames(&[payload.as_slice()]);
@@ -51,7 +52,7 @@ fn send_half(peer: &mut Peer, record_bytes: usize, bytes: usize) {
     peer.stream.write_all(&message[..bytes]).unwrap();
 }
 
-/// The code and the limit in the next refusal of a publish.
+/// Returns the error code of the next refused publish, and the limit that the refusal states.
 fn publish_refusal(peer: &mut Peer) -> (ErrorCode, u64) {
     let refusal = peer.next(|message| match message {
         FromNode::PublishRefused(refused) => Some((refused.refusal.code, refused.refusal.numbers[2])),
@@ -60,7 +61,7 @@ fn publish_refusal(peer: &mut Peer) -> (ErrorCode, u64) {
     refusal.expect("the connection stays open")
 }
 
-/// Checks that the other tenant's user can publish and subscribe.
+/// Checks that `ana`, who belongs to another tenant, can still publish and subscribe.
 fn assert_others_have_memory(guarded: &Guarded) {
     let response = guarded.http("POST", "/v1/topics/other", &basic("ana", PASSWORD), &vec![b'x'; 2 << 20]);
     assert_eq!(response.status, 200, "{response:?}");
@@ -135,7 +136,7 @@ fn partial_nats_operation_counts_towards_the_tenants_memory() {
     let guarded = guarded();
     let mut eve = guarded.nats_by_password("eve");
     eve.send_line("PUB small.halves 2000000");
-    // The node may close the connection before it has read everything.
+    // The node may close the connection before all bytes are written, so a failure is ignored.
     let _ = eve.reader.get_mut().write_all(&vec![b'x'; 1_900_000]);
     await_sessions(&guarded.server, 0);
     assert_others_have_memory(&guarded);
@@ -196,14 +197,15 @@ fn nats_publish_before_the_login_is_refused_before_its_payload() {
     assert_eq!(stranger.line(), "-ERR 'Authorization Violation'");
 }
 
-/// A node whose login share is used up by incomplete request heads, and the connections that hold them.
+/// Starts a node whose login share is used up by incomplete request heads. Also returns the connections that sent these
+/// heads.
 fn with_spent_login_share() -> (Guarded, Vec<HttpPeer>) {
-    // The login share is a sixteenth of the budget: 256 KiB.
+    // The login share is a sixteenth of the memory budget, that is, 256 KiB.
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
     let users =
         "[users.ana]\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\n";
-    // Incomplete heads do not time out during a test.
+    // A request head that stays incomplete must not time out during a test.
     let guarded = Guarded::with_node(node, users, |config| config.limits.http.header_ms_max = 600_000);
     let before = guarded.node.budget().used();
     let heads = [60_000, 60_000, 60_000, 60_000, 20_000];
@@ -230,7 +232,8 @@ fn clients_can_log_in_while_the_login_share_is_used_up() {
     assert_eq!(guarded.http("POST", "/v1/topics/t", &basic("ana", PASSWORD), b"x").status, 200);
 }
 
-/// A wrong password is checked on another thread. In rare cases, the check ends before the node has counted the bytes.
+/// The password is checked on another thread. Rarely, the check ends before the node has counted the bytes, so the test
+/// tries several times.
 #[test]
 fn bytes_after_a_pending_login_count_towards_the_login_share() {
     let (guarded, _held) = with_spent_login_share();

@@ -1,4 +1,4 @@
-//! Tests of users' permissions for subjects, topics and groups through every listener.
+//! Tests permissions for subjects, topics and groups over all listeners.
 
 use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
@@ -12,7 +12,7 @@ const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"orders.>\"]\
                      [users.root]\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\ncreate = [\">\"]\ndelete = [\">\"]\n\
                      groups = [\">\"]\nsurveys = true\n";
 
-/// The text of the `FORBIDDEN` error that the client received; panics for any other result.
+/// Returns the text of the `FORBIDDEN` error in the result; panics for any other result.
 fn forbidden<T: std::fmt::Debug>(result: Result<T, CallError>) -> String {
     match result {
         Err(CallError::Refused(RefusedError { code: ErrorCode::Forbidden, text, .. })) => text,
@@ -61,7 +61,7 @@ fn user_publishes_only_to_permitted_subjects_of_a_topic() {
     guarded.node.create_topic("all", config, false).unwrap();
     let ana = guarded.by_password("ana");
     let mut subscriber = guarded.node.subscribe("orders.>", &SubscribeOptions::default()).unwrap();
-    // A publisher with the whole pattern needs a check of each record.
+    // `ana` may publish only to some subjects of this pattern, so the node must check each record.
     let mut publisher = ana.publisher("orders.>").unwrap();
     let to = |tail: &'static str| {
         let meta = dunlin::topic::RecordMeta { subject_tail: tail, ..Default::default() };
@@ -101,8 +101,8 @@ fn denied_subscription_is_refused() {
     }
 }
 
-/// `secret.>` is denied, while `>` is allowed. The test covers existing topics, topics that are created later, and a
-/// topic that also has other subjects.
+/// The user may read `>`, but not `secret.>`. The test covers topics that exist, topics that are created later, and a
+/// topic with permitted and denied subjects.
 #[test]
 fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     let guarded = Guarded::new(USERS);
@@ -130,7 +130,7 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     let expected: Vec<String> = (0..50).map(|round| format!("e{round}")).collect();
     let plain: Vec<String> = (0..50).map(|round| format!("p{round}")).collect();
     let mut got = Vec::new();
-    // The subscription reads two logs, whose last records may arrive in any order.
+    // The last records `end` and `over` are in two different logs, and may arrive in any order.
     while !(got.contains(&"end".to_owned()) && got.contains(&"over".to_owned())) {
         let next = if got.contains(&"end".to_owned()) { "over" } else { "end" };
         let before = got.len();
@@ -155,8 +155,8 @@ fn wildcard_subscriber_gets_all_records_except_denied_ones() {
     );
 }
 
-/// Over HTTP, each event has its position. Between two events, a denied record causes a jump of the position, but no
-/// `gap` event.
+/// Over HTTP, each event has a position. Where a denied record is left out, the position jumps, but no `gap` event is
+/// sent.
 #[test]
 fn event_stream_omits_denied_records_and_reports_no_gap() {
     let guarded = Guarded::new(USERS);
@@ -250,7 +250,8 @@ fn group_needs_permission_to_publish_its_dead_letters() {
         other => panic!("{other:?}"),
     }
     assert!(guarded.node.topic("dead.orders.eu").is_none());
-    // A group that has no dead letters, drops them, or publishes them to one of the user's subjects needs nothing more.
+    // These groups have no dead letters, drop them, or publish them to a subject that the user may use. They need no
+    // further permission.
     join("orders.none", 0, DeadLetterTarget::Default).unwrap();
     join("orders.drop", 1, DeadLetterTarget::Drop).unwrap();
     join("orders.named", 1, DeadLetterTarget::Subject("orders.dead".to_owned())).unwrap();
@@ -268,7 +269,7 @@ fn join_of_a_denied_group_is_refused_and_creates_no_topic() {
     }
     nats.send_line("SUB orders.later workers 2");
     nats.ping();
-    // Joining a group over TCP creates the topic; a refused join must not create it.
+    // Joining a group over TCP may create the topic. A join that is refused must not.
     let ana = guarded.by_password("ana");
     let join = |name| ana.join(Group { topic: "orders.later", name }, GroupOptions::default()).map(drop);
     assert!(matches!(join("others"), Err(SubscribeError::Forbidden(_))));
@@ -291,7 +292,7 @@ fn queue_subscriber_gets_an_error_if_a_denied_topic_is_created() {
         "-ERR 'Permissions Violation for Subscription to \"later\" using queue \"workers.of.later.+\": \
          no permission to join group \"workers.of.later.+\"'"
     );
-    // Checks that no other operation was refused, and that the connection continues.
+    // The response shows that nothing else was refused, and that the connection is still open.
     nats.ping();
 }
 
@@ -319,17 +320,18 @@ fn replies_reach_only_the_user_who_sent_the_request() {
     asks.ping();
     let request = answers.message();
     let reply = request.reply.unwrap();
-    // A responder that received the inbox's name may publish to the inbox, but not read it.
+    // The responder knows the inbox's name from the request. With it, the responder may publish to the inbox, but must
+    // not read from it.
     answers.send_line("SUB _INBOX.own.> 2");
     assert_eq!(answers.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.own.>\"'");
     answers.send_line(&format!("PUB {reply} 1\r\n!"));
     answers.ping();
     assert_eq!(asks.message().payload, b"!");
-    // Another connection of the same user may use the inbox too, as clients do after they reconnect.
+    // Another connection of the same user may read from the inbox, because clients do so after they reconnect.
     let mut again = guarded.nats_by_password("asks");
     again.send_line("SUB _INBOX.own.* 1");
     again.ping();
-    // Inboxes of clients of Dunlin's own protocol have the same rules as inboxes of NATS clients.
+    // The same rules apply to the inboxes of clients that use Dunlin's own protocol.
     let client = guarded.by_password("asks");
     let mut requester = client.requester();
     let waiting = std::thread::spawn(move || requester.request("ask", "?", super::PATIENCE));
@@ -371,7 +373,7 @@ fn survey_shows_a_user_only_data_of_its_own_tenant() {
     assert!(text("ana", "/metrics").contains("dunlin_topics 1\n"));
     let recent = guarded.http("GET", "/v1/subscriptions?recent", &basic("ana", PASSWORD), b"");
     assert_eq!(recent.status, 403, "{recent:?}");
-    // The node's own counters cover all tenants. A tenant's users may therefore not read them.
+    // The node's own counters contain data of all tenants, so users of one tenant must not read them.
     for path in ["/v1/node/stats", "/v1/topics/$node.%3E/events?from=snapshot"] {
         for user in ["ana", "bob"] {
             let refused = guarded.http("GET", path, &basic(user, PASSWORD), b"");

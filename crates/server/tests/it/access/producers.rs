@@ -1,4 +1,4 @@
-//! Tests that producers of different users may have the same id.
+//! Tests that users may choose the same producer id without affecting each other.
 
 use dunlin::topic::Publish as _;
 use dunlin_client::{ProducerIdentity, PublisherOptions};
@@ -10,12 +10,12 @@ use crate::http::peer::Peer as HttpPeer;
 
 const USERS: &str = "[users.ana]\npassword = \"HASH\"\npublish = [\"acme.>\"]\ncreate = [\"acme.>\"]\n\
                      [users.cid]\npassword = \"HASH\"\npublish = [\"acme.orders.>\"]\n";
-/// The producer id that both users choose. Each protocol uses another id, counted from this one.
+/// The producer id that both users choose over HTTP. Over the other protocols, both choose the next ids after this one.
 const PRODUCER: u64 = 7;
 
 type PublishFn = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
 
-/// Publishes the first record of the user's producer over HTTP; returns whether it was deduplicated.
+/// Publishes a producer's first record over HTTP as this user. Returns whether the node took it for a duplicate.
 fn publish_over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let mut peer = HttpPeer::connect(guarded.address(dunlin_server::Protocol::Http));
     let (authorization, producer) = (basic(user, PASSWORD), PRODUCER.to_string());
@@ -33,7 +33,7 @@ fn publish_over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -
     }
 }
 
-/// Publishes the first record of the user's producer over gRPC; returns whether it was deduplicated.
+/// Publishes a producer's first record over gRPC as this user. Returns whether the node took it for a duplicate.
 fn publish_over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     run(async {
         let producer = Some(v1::Producer { id: PRODUCER + 1, epoch, seq: 1 });
@@ -44,7 +44,8 @@ fn publish_over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -
     })
 }
 
-/// Publishes the first record of the user's producer with the Rust client; returns whether it was deduplicated.
+/// Publishes a producer's first record with the Rust client as this user. Returns whether the node took it for a
+/// duplicate.
 fn publish_over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let identity = Some(ProducerIdentity { producer: PRODUCER + 2, epoch });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };
@@ -52,7 +53,7 @@ fn publish_over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) ->
     publisher.publish(b"x").map(|receipt| receipt.duplicate).map_err(|error| error.to_string())
 }
 
-/// Producers of different users neither deduplicate nor fence each other's records.
+/// Two users with the same producer id must not have their records taken for duplicates, and must not fence each other.
 #[test]
 fn two_users_with_the_same_producer_id_are_two_producers() {
     let guarded = Guarded::new(USERS);

@@ -1,4 +1,4 @@
-//! Tests in which the users file changes while clients are connected.
+//! Tests changes of the users file while clients are connected.
 
 use std::time::Duration;
 
@@ -56,14 +56,14 @@ fn wildcard_subscription_continues_without_newly_denied_topics() {
     assert_eq!(read_to(&mut tcp, "first"), ["first"]);
     assert_eq!(nats.message().payload, b"first");
     guarded.rewrite(&users("\"secret.>\", \"orders.private.>\"", "\">\"", ""));
-    // A session must handle the change of the users file before any other notification.
+    // The sessions must apply the new users file before they send these records.
     publish("orders.private.x", "hidden");
     publish("secret.a", "hidden");
     publish("secret.later", "hidden");
     publish("orders.eu", "last");
     assert_eq!(read_to(&mut tcp, "last"), ["last"]);
     assert_eq!(nats.message().payload, b"last");
-    // After the permission is granted again, the subscriber receives records again.
+    // After the permission is granted again, the same subscription receives records again.
     guarded.rewrite(&users("", "\">\"", ""));
     publish("orders.private.x", "again");
     assert_eq!(read_to(&mut tcp, "again"), ["again"]);
@@ -114,14 +114,14 @@ fn removed_user_is_disconnected_at_once_with_a_reason() {
     assert_eq!(guarded.http("GET", "/v1/topics", &authorization, b"").status, 401);
 }
 
-/// Creates a key under a lease of a year that its client does not end.
+/// Writes a key that depends on a lease of one year. The lease is not revoked when the client ends.
 fn put_under_a_long_lease(kv: &Kv, key: &str) {
     let lease = kv.lease(Duration::from_secs(365 * 86_400)).unwrap();
     kv.put_with_lease(key, "1", lease.id()).unwrap();
     std::mem::forget(lease);
 }
 
-/// The lease of a removed user must end, and not keep a lock for a year.
+/// When a user is removed, the user's leases must end. Otherwise, a lock could stay held for a year.
 #[test]
 fn removing_a_user_ends_only_the_leases_of_that_user() {
     let user = |name: &str| format!("[users.{name}]\npassword = \"HASH\"\nkeys = [\"*\"]\n");
@@ -134,7 +134,7 @@ fn removing_a_user_ends_only_the_leases_of_that_user() {
     assert!(bob.get("of-bob").unwrap().is_some());
 }
 
-/// Otherwise, `ana` could renew its leases after the move, and keep locks of the former tenant.
+/// Without this, `ana` could renew its leases after the move, and so keep locks that belong to the former tenant.
 #[test]
 fn moving_a_user_to_another_tenant_ends_the_users_leases() {
     let users = |tenant: &str| {
@@ -185,7 +185,7 @@ fn changed_users_file_is_reloaded_and_a_broken_one_ignored() {
     nats.send_line("PUB a 1\r\nx");
     nats.ping();
     guarded.by_password("ana");
-    // The node must notice by itself that the file has changed.
+    // The file is changed without a request to reload, so the node must notice the change by itself.
     std::fs::write(&guarded.file, "# nobody\n").unwrap();
     assert_eq!(nats.line(), "-ERR 'User Authentication Revoked'");
 }

@@ -1,4 +1,4 @@
-//! Tests that subscriptions and waits end at once when their permission is withdrawn.
+//! Tests that subscriptions and waits for locks end at once when the user loses the permission.
 
 use std::thread;
 use std::time::Duration;
@@ -23,24 +23,24 @@ use crate::http::socket::Socket;
 const ROOT: &str =
     "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\npublish = [\">\"]\nsubscribe = [\">\"]\n";
 
-/// A users file with the users `root`, and `ana` with these permissions.
+/// Returns a users file with the user `root`, and with the user `ana`, who has these permissions.
 fn users(ana: &str) -> String {
     format!("{ROOT}[users.ana]\npassword = \"HASH\"\n{ana}\n")
 }
 
-/// Creates a lease of `ana` that is not renewed.
+/// Creates a lease of the user `ana` that lasts an hour.
 fn lease(guarded: &Guarded) -> u64 {
     let body = br#"{"ttl_ms":3600000}"#;
     let granted = guarded.http("POST", "/v1/leases", &basic("ana", PASSWORD), body);
     granted.json()["lease"].as_u64().unwrap()
 }
 
-/// Number of locks for which `ana` waits.
+/// The number of locks for which the user `ana` waits.
 fn count_waits(guarded: &Guarded) -> usize {
     guarded.node.control().unwrap().with(|state| state.waits_of_user(b"ana").len()).unwrap()
 }
 
-/// A function in which `ana` waits for a lock. It returns the error that ends the wait.
+/// A function that waits for a lock as `ana`, and returns the code of the error with which the wait ends.
 type LockWait = fn(&Guarded) -> String;
 
 fn lock_over_tcp(guarded: &Guarded) -> String {
@@ -65,8 +65,8 @@ fn lock_over_grpc(guarded: &Guarded) -> String {
     code
 }
 
-/// `ana` waits for a lock that `root` holds, once by each function of `lock_waits`. Then `after` becomes the users
-/// file, and each wait must end with an error of `codes`.
+/// Each function of `lock_waits` waits as `ana` for a lock that `root` holds. Then `after` becomes the users file. Each
+/// wait must end with one of the error codes in `codes`.
 fn assert_lock_waits_end(lock_waits: &[LockWait], after: &str, codes: &[&str]) {
     let guarded = Guarded::new(&users("keys = [\"*\"]"));
     let root = guarded.by_password("root").kv();
@@ -97,8 +97,8 @@ fn lock_wait_ends_when_its_permission_is_revoked() {
 
 #[test]
 fn lock_wait_ends_when_its_user_is_removed() {
-    // The test does not cover Dunlin's own protocol: there, the node closes the connection of a removed user. The wait
-    // may also end before the session notices that the user was removed.
+    // Over Dunlin's own protocol, the node closes the connection of a removed user, so that protocol is left out. Over
+    // the others, the wait may end before the session notices that the user was removed.
     assert_lock_waits_end(&[lock_over_http, lock_over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 
@@ -115,7 +115,7 @@ fn revoked_permission_ends_lock_waits_of_disconnected_clients() {
         peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
         until("it waits beside those whose clients are gone", || count_waits(&guarded) == count);
     }
-    // The change concerns another permission, so the waits must keep their places.
+    // This change adds another permission only, so it must not end the waits.
     guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
     guarded.rewrite(&users("keys = [\"*\"]\nkeys_deny = [\"$lock/gate\"]"));
     until("nothing waits", || count_waits(&guarded) == 0);
@@ -123,7 +123,7 @@ fn revoked_permission_ends_lock_waits_of_disconnected_clients() {
     assert_eq!(root.holder("gate").unwrap(), None);
 }
 
-/// Topics for which the permission to subscribe is not enough, each with the permission that `ana` needs in addition.
+/// Topics that need another permission in addition to `subscribe`, each with this permission.
 const SYSTEM_TOPICS: [(&str, &str); 2] =
     [("$tasks.>", "tasks = [\"submit\"]"), ("$node.>", "surveys = true")];
 
@@ -143,7 +143,7 @@ fn stream_of_a_system_topic_ends_if_permission_is_revoked() {
         let mut nats = guarded.nats_by_password("ana");
         nats.send_line(&format!("SUB {topic} 1\r\nPING"));
         loop {
-            // Records that the node itself publishes may arrive first.
+            // The node publishes to these topics too, so records may arrive before PONG.
             let line = nats.line();
             assert!(!line.starts_with("-ERR"), "{line}");
             if line == "PONG" {
@@ -236,7 +236,7 @@ fn nats_key_subscription_survives_reloads_that_keep_permission() {
     assert_eq!(nats.line(), "PONG");
 }
 
-/// Reads from a JSON WebSocket until a subscription ends, and returns the message that reports the end.
+/// Reads from a JSON WebSocket until a message reports the end of a subscription, and returns this message.
 fn read_until_end(socket: &mut Socket) -> Value {
     loop {
         let message = socket.receive_json();
@@ -287,8 +287,8 @@ fn idle_publish_stream_ends_when_its_user_is_removed() {
     });
 }
 
-/// Runs a call in which `ana` publishes more records to topic `a` than fit. Revokes the permission after the first
-/// record, and then makes room for the rest.
+/// Runs a call that publishes more records to the topic `a` than fit. After the first record, `ana` loses the
+/// permission to publish. Then the topic gets room for the other records.
 async fn revoke_during<T: Send + 'static>(
     guarded: &Guarded,
     call: impl Future<Output = T> + Send + 'static,
@@ -382,7 +382,7 @@ fn refusal_of_a_lock_wait_does_not_close_the_connection() {
         assert_eq!(waiting.join().unwrap().unwrap_err().code(), Some(ErrorCode::Forbidden));
     });
     kv.put("a/1", "still connected").unwrap();
-    // After the permission is granted again, the subscriber receives records again.
+    // After the permission is granted again, the client can wait for the lock again.
     guarded.rewrite(&users("keys = [\"*\"]"));
     lock.release().unwrap();
     kv.lock("gate", &lease, b"").unwrap().release().unwrap();

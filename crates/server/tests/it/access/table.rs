@@ -1,5 +1,5 @@
-//! Checks the table of permissions in `docs/security.md`. The table must have a row for each request, and name existing
-//! functions and tests. A route or call without a row must not serve an anonymous client.
+//! Checks the table of permissions in `docs/security.md`. Each request needs a row, and each row must name existing
+//! functions and tests. If a route or call has no row, it must refuse clients that are not logged in.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use dunlin_server::Protocol;
 
 use super::{Guarded, PASSWORD, basic};
 
-/// A row of the table of permissions.
+/// One row of the table of permissions.
 struct Row {
     section: String,
     what: Vec<String>,
@@ -25,7 +25,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The texts between backticks in a cell of the table.
+/// Returns the texts between backticks in a cell of the table.
 fn named(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
@@ -50,7 +50,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Checks that the rows of a section name each item of `expected` exactly once, and nothing else.
+/// Checks that the rows of a section name exactly the items of `expected`, each of them once.
 fn check_section(rows: &[Row], section: &str, expected: &[String]) {
     let of_section = rows.iter().filter(|row| row.section == section);
     let named: Vec<&String> = of_section.flat_map(|row| &row.what).collect();
@@ -65,7 +65,7 @@ fn check_section(rows: &[Row], section: &str, expected: &[String]) {
     );
 }
 
-/// Method and path of each route of the HTTP listener.
+/// Returns the method and path of each route that the HTTP listener serves.
 fn routes() -> Vec<String> {
     let paths = read("crates/server/src/http/paths.rs");
     let path_of = |name: &str| {
@@ -87,7 +87,7 @@ fn routes() -> Vec<String> {
     routes
 }
 
-/// Service and name of each call of the gRPC listener, and its full path.
+/// Returns each call of the gRPC listener, as `Service.Call` and as a full path.
 fn calls() -> Vec<(String, String)> {
     let mut calls = Vec::new();
     for file in ["dunlin/v1/dunlin", "dunlin/v1/kv", "dunlin/v1/tasks", "ratatoskr/ratatoskr"] {
@@ -109,7 +109,7 @@ fn calls() -> Vec<(String, String)> {
     calls
 }
 
-/// The variants of an enum, read from its source.
+/// Reads the names of an enum's variants from its source file.
 fn variants(path: &str, begin: &str) -> Vec<String> {
     let source = read(path);
     let (_, rest) = source.split_once(begin).unwrap_or_else(|| panic!("no {begin} in {path}"));
@@ -141,7 +141,7 @@ fn permission_docs_have_a_row_for_every_client_request() {
     check_section(&rows, "Commands about tasks", &of_tasks);
 }
 
-/// Appends all Rust source below this directory to `text`.
+/// Appends the text of all Rust files below this directory to `text`.
 fn source(dir: &Path, text: &mut String) {
     for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -184,7 +184,7 @@ fn anonymous_clients_reach_only_the_routes_listed_as_open() {
         let path = path.replace("{*name}", "x").replace("{name}", "x");
         let stranger = guarded.http(method, &path, "", b"");
         assert_eq!(stranger.status != 401, is_open(&route), "{route}: {stranger:?}");
-        // An empty list and the error for an invalid request count as refusals.
+        // Instead of a refusal, the response may be an empty list, or the error for an invalid request.
         let unprivileged = guarded.http(method, &path, &basic("nobody", PASSWORD), b"");
         let is_list = matches!(route.as_str(), "GET /v1/topics");
         assert_eq!(

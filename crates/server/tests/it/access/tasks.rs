@@ -1,5 +1,5 @@
-//! Tests of permissions for tasks. `ana` submits tasks for her tenant and sees no tasks of other tenants; `walt` runs
-//! tasks of her tenant only.
+//! Tests permissions for tasks. The user `ana` submits tasks for her tenant and sees no tasks of other tenants. The
+//! user `walt` runs tasks of this tenant only.
 
 use dunlin_client::scheduler::{Destination, NewTask, TaskCommand, TaskDependency, TaskStage};
 use dunlin_client::{ErrorCode, TasksError, WorkerOptions};
@@ -73,7 +73,7 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     attachment.complete(&assigned, b"done", &Default::default());
     attachment.flush(PATIENCE);
     assert_eq!(attachment.load().answered, 1);
-    // The other tenant's task is older than this one, and would otherwise be assigned first.
+    // The task of the other tenant is older. Without the restriction, it would be assigned before this one.
     let second = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
     let assigned = attachment.next(PATIENCE).unwrap().expect("a task");
     assert_eq!(assigned.task(), second);
@@ -84,7 +84,7 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     assert_eq!(refusal_of(walt.workers()), ErrorCode::Forbidden);
     assert_eq!(refusal_of(walt.submit("acme", NewTask::new(b"k", b""))), ErrorCode::Forbidden);
 
-    // A worker must not use the worker id of another user.
+    // A user must not use the id of another user's worker in a command.
     let at_large = root.attach(options(&[])).unwrap();
     let assigned = at_large.next(PATIENCE).unwrap().expect("a task");
     assert_eq!(assigned.task(), others);
@@ -162,7 +162,7 @@ fn worker_ends_when_its_permission_is_taken_away() {
         for command in [TaskCommand::Renew { workers: vec![worker] }, extend] {
             assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
         }
-        // Another worker receives the new task, and the task that the first worker had.
+        // The first worker was detached. Another worker must receive its task as well as the new one.
         let fresh = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
         let other = root.attach(options).unwrap();
         let mut assigned = [0, 0].map(|_| other.next(PATIENCE).unwrap().expect("a task").task());
@@ -171,8 +171,8 @@ fn worker_ends_when_its_permission_is_taken_away() {
     }
 }
 
-/// A users file with a user who may publish to `acme.open`, submits tasks of its tenant, and has this `publish`
-/// permission.
+/// Returns a users file with the user `ana`, who may submit tasks for the tenant `acme` and has this `publish`
+/// permission, and the user `root`.
 fn publishing(publish: &str) -> String {
     format!(
         "[tenants.acme]\n[tenants.other]\n\
@@ -185,7 +185,7 @@ fn publish_to(subject: &str) -> NewTask<'_> {
     NewTask { subject: subject.as_bytes(), ..NewTask::new(b"publish", b"payload") }
 }
 
-/// Waits until a task is over.
+/// Waits until the task is over. Returns its stage and the text of its outcome.
 fn wait_for_end(tasks: &dunlin_client::Tasks, task: u64) -> (TaskStage, String) {
     let view = find(format!("the end of task {task}"), || {
         let view = tasks.get(task).unwrap();
@@ -261,7 +261,8 @@ fn dependency_on_a_task_of_another_tenant_is_unknown() {
     let submit = |task| {
         let after = vec![TaskDependency::Task { task }];
         match ana.submit("acme", NewTask { after, ..NewTask::new(b"k", b"") }) {
-            // The error contains the requested number.
+            // The text contains the number of the missing task. It is replaced so that the texts of two refusals can be
+            // compared.
             Err(TasksError::Refused(refused)) => {
                 (refused.code, refused.text.replace(&format!("{task:x}"), "N"))
             }

@@ -1,4 +1,5 @@
-//! Tests of permissions for worlds: a user may watch entities without being allowed to command them, or changing the world's keys.
+//! Tests permissions for worlds: a user may watch a world's entities without the permission to command them, or to
+//! change the world's keys.
 
 use dunlin::space::{RegionId, WorldRefusal, WorldRequest, WorldResponse};
 use dunlin_client::ErrorCode;
@@ -16,7 +17,8 @@ const USERS: &str = "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\n\
                      [users.pilot]\npassword = \"HASH\"\nkeys_read = [\"space/*\"]\npublish = [\"space.*.process.*.command\"]\n\
                      [users.maker]\npassword = \"HASH\"\nkeys_read = [\"space/*\"]\npublish = [\"space.*.process.*.spawn\"]\n";
 
-/// The node of a world's process has other users than the node with the world's keys.
+/// The node with the world's keys accepts the viewer's user. The node of the world's process has other users, and
+/// refuses the viewer.
 #[test]
 fn viewer_reports_that_a_world_process_refused_its_login() {
     let (keys, other) = (Guarded::new(USERS), Guarded::new("[users.root]\npassword = \"HASH\"\n"));

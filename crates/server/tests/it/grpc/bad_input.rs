@@ -12,10 +12,10 @@ fn open_stream(server: &Server) -> TcpStream {
     stream
 }
 
-/// All bytes that the node sends until it closes the connection.
+/// Reads until the node closes the connection, and returns all bytes.
 fn read_to_end(mut stream: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
-    // A reset of the connection counts as its end.
+    // If the connection is reset, this counts as its end.
     let _ = stream.read_to_end(&mut all);
     all
 }
@@ -80,7 +80,7 @@ fn grpc_message_with_too_many_elements_is_refused() {
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
         let text = refused.message();
         assert!(text.contains("grpc.message_elements_max") && text.contains("100"), "{text}");
-        // The elements of nested messages count, too.
+        // Elements of nested messages count too.
         let mut with_headers = publish("t", "x");
         let header = v1::Header { name: "h".to_owned(), value: "v".into() };
         with_headers.record.as_mut().unwrap().headers = vec![header; 101];
@@ -123,7 +123,7 @@ fn invalid_protobuf_message_fails_only_its_call() {
         let (_node, server) = serve_grpc();
         let mut grpc = tonic::client::Grpc::new(channel(&server).await);
         grpc.ready().await.unwrap();
-        // Sends bytes that are not UTF-8 in the text field of the subject.
+        // Field 1 of the request is the subject. These bytes in it are not UTF-8.
         let wrong = v1::Draft { payload: vec![0xff, 0xfe].into(), ..Default::default() };
         let codec: tonic_prost::ProstCodec<v1::Draft, v1::PublishResponse> = Default::default();
         let path = "/dunlin.v1.Dunlin/Publish".parse().unwrap();
@@ -167,7 +167,7 @@ fn short_invalid_protobuf_is_refused_as_a_protocol_error() {
     });
 }
 
-/// Fields of a type that no request has.
+/// A message in which the first fields have a type that they have in no request.
 #[derive(Clone, PartialEq, prost::Message)]
 struct WrongTypes {
     #[prost(fixed32, tag = "1")]
@@ -218,7 +218,7 @@ fn unfinished_grpc_message_ends_its_call() {
         let request = http::Request::post("http://node/dunlin.v1.Dunlin/PublishStream");
         let request = request.header("content-type", "application/grpc").body(()).unwrap();
         let (response, mut sending) = client.send_request(request, false).unwrap();
-        // Sends the header of a message of 16 bytes, and only two of these bytes.
+        // Sends the header of a message of 16 bytes, but only the first two bytes of the message.
         sending.send_data(bytes::Bytes::from_static(&[0, 0, 0, 0, 16, 1, 2]), false).unwrap();
         let mut body = response.await.unwrap().into_body();
         assert!(body.data().await.is_none(), "only the end follows");

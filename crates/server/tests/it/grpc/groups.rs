@@ -10,7 +10,7 @@ use v1::join_group_response::Event;
 use super::*;
 use crate::nats_peer::NatsPeer;
 
-/// A member's stream of requests, and its stream of records.
+/// A member of a group: the stream over which it sends requests, and the stream over which it receives records.
 struct Member {
     requests: mpsc::Sender<v1::JoinGroupRequest>,
     responses: Streaming<v1::JoinGroupResponse>,
@@ -137,7 +137,8 @@ fn grpc_work_is_redelivered_until_acknowledged() {
         let again = member.deliveries().await.remove(0);
         assert_eq!((again.attempt, again.record.unwrap().payload[..].to_vec()), (2, vec![1]));
 
-        // A member that leaves returns its records, and the returned delivery does not count as an attempt.
+        // When a member leaves, its records go to other members. The delivery to the member that left must not count as
+        // an attempt.
         let Member { requests, mut responses } = member;
         drop(requests);
         assert!(responses.message().await.unwrap().is_none());

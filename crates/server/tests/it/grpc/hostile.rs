@@ -1,4 +1,4 @@
-//! Tests hostile and broken clients: each must receive an error or be disconnected, and no other client may be
+//! Tests hostile and broken clients. Each must receive an error or be disconnected, and other clients must not be
 //! affected.
 
 use std::io::{Read, Write};
@@ -13,10 +13,10 @@ use tonic::Code;
 use super::*;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// An empty SETTINGS frame.
+/// An HTTP/2 frame of the type SETTINGS without any settings.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// A connection on which the test controls every frame.
+/// Opens an HTTP/2 connection on which the test decides about every frame.
 async fn connect_h2(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) -> SendRequest<Bytes> {
     let stream = tokio::net::TcpStream::connect(grpc_address(server)).await.unwrap();
     let mut builder = h2::client::Builder::new();
@@ -38,11 +38,11 @@ fn grpc_frame(flag: u8, message: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// The gRPC status of a call with this body; `None` without a response.
+/// Sends a call with this body, and returns the gRPC status of the response; `None` if there is no response.
 async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> Option<Code> {
     *client = client.clone().ready().await.ok()?;
     let (response, mut sending) = client.send_request(new_request(name), false).ok()?;
-    // The call may be refused before the whole body was sent.
+    // The node may refuse the call before the whole body is sent, so a failure is ignored.
     let _ = sending.send_data(body, true);
     let response = response.await.ok()?;
     let code = |headers: &http::HeaderMap| Some(Code::from_bytes(headers.get("grpc-status")?.as_bytes()));
@@ -50,7 +50,7 @@ async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> 
         return Some(code);
     }
     let mut body = response.into_body();
-    // Only the first response of a stream matters; the rest ends with the call.
+    // For a call that streams responses, the first response is enough, and the stream is then closed.
     if let Some(Ok(data)) = body.data().await {
         body.flow_control().release_capacity(data.len()).unwrap();
         if !body.is_end_stream() && name != "Publish" {
@@ -68,7 +68,7 @@ fn message_marked_compressed_is_refused_without_decoding() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_h2(&server, |_| ()).await;
-        // A gzip stream that would expand to a multiple of its size.
+        // A gzip stream, which would become much larger if the node decompressed it.
         let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &[0; 1_000]].concat();
         let refused = status_of(&mut client, "Publish", grpc_frame(1, &bomb)).await;
         assert!(refused.is_some_and(|code| code != Code::Ok), "{refused:?}");
@@ -85,7 +85,8 @@ fn million_empty_elements_are_refused_without_decoding() {
         let mut other = connect(&server).await;
         other.publish(publish("t", "x")).await.unwrap();
         let before = node.budget().used();
-        // Messages with a million empty elements in field 1 or 2, and a record with a million empty headers (field 4).
+        // Messages with a million empty elements in field 1 or 2. In another message, a record has a million empty
+        // headers (field 4).
         let in_field = |key: u8| [key, 0].repeat(1_000_000);
         let headers = in_field(0x22);
         let mut record = vec![0x12];
@@ -106,8 +107,8 @@ fn million_empty_elements_are_refused_without_decoding() {
     });
 }
 
-/// Begins a call with the header of a message of `announced` bytes and the first bytes of the message. Returns the end
-/// of its request, which keeps the call open.
+/// Begins a call, and sends the header of a message of `announced` bytes and the first bytes of the message. The
+/// returned values keep the call open.
 async fn begin_message(
     client: &mut SendRequest<Bytes>,
     path: &str,
@@ -135,7 +136,8 @@ fn announced_grpc_messages_are_charged_as_they_arrive() {
         for _ in 0..100 {
             calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &[]).await);
         }
-        // Once these bytes are charged, the node has read the headers of all the calls before.
+        // The node handles the calls in order. When it has charged the bytes of this last call, it has received all
+        // calls before it.
         let first = vec![0x7a; 8 << 10];
         calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &first).await);
         until(async || node.budget().used() >= before + (8 << 10)).await;
@@ -158,7 +160,7 @@ fn large_message_of_a_call_without_login_is_refused() {
     });
 }
 
-/// The status of a response without messages.
+/// Returns the gRPC status of a response that contains no messages.
 async fn refusal_code(response: http::Response<h2::RecvStream>) -> Code {
     let status = match response.headers().get("grpc-status") {
         Some(status) => status.clone(),
@@ -194,7 +196,7 @@ fn partial_grpc_message_counts_towards_the_tenants_memory() {
     });
 }
 
-/// Starts a call of `Health/Watch`. Returns its response, which keeps the call open.
+/// Calls `Health/Watch`, and returns the response, which keeps the call open.
 async fn watch_health(client: &mut SendRequest<Bytes>) -> http::Response<h2::RecvStream> {
     *client = client.clone().ready().await.unwrap();
     let request = http::Request::post("http://node/grpc.health.v1.Health/Watch");
@@ -204,7 +206,7 @@ async fn watch_health(client: &mut SendRequest<Bytes>) -> http::Response<h2::Rec
     response.await.unwrap()
 }
 
-/// hyper panics when it writes a date before 1970, so the node must not let it write one.
+/// hyper panics when it writes a date before 1970. The node must therefore omit the date.
 #[test]
 fn grpc_responses_have_no_date_header() {
     run(async {
@@ -230,10 +232,10 @@ fn open_calls_without_login_are_limited_and_charged() {
         assert!(node.budget().used() >= before + (16 << 14));
         let refused = watch_health(&mut client).await;
         assert_eq!(refused.headers()["grpc-status"], "8");
-        // Other calls are not affected.
+        // Other calls of the same client must still succeed.
         let message = grpc_frame(0, &publish("t", "x").encode_to_vec());
         assert_eq!(status_of(&mut client, "Publish", message).await, Some(Code::Ok));
-        // A call that has ended makes room for another one.
+        // When a call ends, another one must be accepted.
         drop(open);
         until(async || !watch_health(&mut client).await.headers().contains_key("grpc-status")).await;
     });
@@ -256,7 +258,7 @@ fn invalid_utf8_text_is_refused_but_the_connection_works() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect_h2(&server, |_| ()).await;
-        // Field 1 with a text of two bytes that are not UTF-8.
+        // Field 1 is a text in all these requests. The two bytes in it are not UTF-8.
         for name in ["Publish", "Request", "CreateTopic", "ListTopics", "Subscribe", "JoinGroup"] {
             let refused = status_of(&mut client, name, grpc_frame(0, &[0x0a, 2, 0xff, 0xfe])).await;
             assert!(refused.is_some_and(|code| code != Code::Ok), "{name}: {refused:?}");
@@ -268,7 +270,7 @@ fn invalid_utf8_text_is_refused_but_the_connection_works() {
     });
 }
 
-/// Sends calls of every kind with slightly damaged bytes. A failure reports the seed.
+/// Sends calls of several kinds with a few damaged bytes. If a check fails, its message contains the seed.
 #[test]
 fn arbitrary_grpc_bytes_always_get_a_status() {
     run(async {
@@ -302,7 +304,7 @@ fn arbitrary_grpc_bytes_always_get_a_status() {
     });
 }
 
-/// Returns a copy of `valid` in which a few bytes were changed, removed or inserted.
+/// Returns a copy of `valid` with a few bytes changed, removed or inserted, depending on `seed`.
 fn corrupt(valid: &[u8], seed: u64) -> Vec<u8> {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut below = |bound: usize| {
@@ -334,7 +336,7 @@ fn unresponsive_grpc_client_is_disconnected() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
             let mut received = Vec::new();
-            // A reset of the connection counts as its end; a timeout does not.
+            // If the connection is reset, it counts as closed. If reading times out, it does not.
             match stream.read_to_end(&mut received) {
                 Ok(_) => true,
                 Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
@@ -354,7 +356,7 @@ fn thousands_of_reset_calls_keep_no_memory_and_delay_no_others() {
         for _ in 0..5 {
             let mut client = connect_h2(&server, |_| ()).await;
             for _ in 0..2_000 {
-                // The node may have closed the connection already.
+                // The node may already have closed this connection.
                 let Ok(ready) = client.clone().ready().await else { break };
                 client = ready;
                 let Ok((_, mut sending)) = client.send_request(new_request("PublishStream"), false) else {
@@ -364,7 +366,7 @@ fn thousands_of_reset_calls_keep_no_memory_and_delay_no_others() {
             }
             other.publish(publish("t", "x")).await.unwrap();
         }
-        // Waits until the memory of the calls is released.
+        // Waits until the memory for the calls is free again.
         until(async || node.budget().used() <= before + (1 << 20)).await;
     });
 }
@@ -378,7 +380,7 @@ fn call_over_the_stream_limit_delays_only_its_own_client() {
         let (_second, _) =
             start_subscription(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
-        // One thread serves both clients. It must still serve the calls of the client `other`.
+        // The same thread serves both clients, and must still serve the calls of `other`.
         for _ in 0..100 {
             other.publish(publish("t", "x")).await.unwrap();
         }
@@ -408,7 +410,7 @@ fn subscriber_with_a_zero_window_delays_no_others() {
             other.publish(publish("t", vec![7; 10_000])).await.unwrap();
         }
         assert_eq!(records(&mut stream, 200).await.len(), 200);
-        // Only the topic's log and at most two batches of the stream may be in memory.
+        // The memory may contain only the topic's log and at most two batches of the stream.
         assert!(node.budget().used() < before + (8 << 20), "{}", node.budget().used() - before);
     });
 }

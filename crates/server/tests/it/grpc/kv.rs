@@ -1,4 +1,4 @@
-//! Tests the gRPC service `dunlin.v1.Kv` with its generated client.
+//! Tests the gRPC service `dunlin.v1.Kv` with a generated client.
 
 use dunlin::Config;
 use dunlin::state::{ControlCommand, KeyOperation};
@@ -36,7 +36,7 @@ fn watch(key: &str, end: &str, start_revision: u64) -> v1::WatchRequest {
     v1::WatchRequest { key, range_end, start_revision, ..Default::default() }
 }
 
-/// The gRPC code and the error code of a refusal; panics if the request succeeded.
+/// Returns the gRPC code and the error code of a refusal; panics if the request has succeeded.
 pub(crate) fn refused<T: std::fmt::Debug>(result: Result<Response<T>, Status>) -> (Code, String) {
     row(&result.map(|response| response.into_inner()).unwrap_err())
 }
@@ -49,7 +49,8 @@ fn moved() -> (Code, String) {
     (Code::Aborted, "KEY_MOVED".to_owned())
 }
 
-/// The next change as text: its revision, and each key with its value, or with a minus if it was deleted.
+/// Returns the next change of the stream as text: its revision, followed by each key with its value. A deleted key has
+/// a minus sign instead.
 async fn next_change(stream: &mut Streaming<v1::WatchResponse>) -> String {
     let change = stream.message().await.unwrap().expect("the watch continues");
     let event = |event: &v1::KeyEvent| {
@@ -194,7 +195,7 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
             (next_change(&mut oldest).await, next_change(&mut oldest).await),
             ("0 ".into(), "3 b/1=y".into())
         );
-        // A watch whose keys do not change must still receive the current revision.
+        // A watch must receive the present revision even if its own keys do not change.
         let mut quiet = kv.watch(watch("c", "", 0)).await.unwrap().into_inner();
         assert_eq!(next_change(&mut quiet).await, "5 ");
         for _ in 0..1_100 {
@@ -207,7 +208,8 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
     });
 }
 
-/// Clients accept messages of up to 4 MiB by default. A larger revision must arrive in several messages.
+/// By default, clients accept messages of at most 4 MiB. A larger revision must therefore be split into several
+/// messages.
 #[test]
 fn large_revision_reaches_a_watch_in_parts() {
     run(async {
@@ -284,7 +286,7 @@ async fn grant_two_leases(kv: &mut Kv) -> [u64; 2] {
     leases
 }
 
-/// Waits until the lease waits for a lock.
+/// Waits until a request with this lease is waiting for a lock.
 async fn wait_for_waiter(kv: &mut KvClient<Channel>, lease: u64) {
     until(async || {
         let response = kv.lease_time_to_live(v1::LeaseTimeToLiveRequest { lease });
@@ -374,7 +376,8 @@ fn large_grpc_results_for_keys_count_towards_the_budget() {
         let (name, value) = ("gate".into(), vec![7_u8; 100 << 10].into());
         kv.lock(v1::LockRequest { name, lease, value, ..Default::default() }).await.unwrap();
         let holder = v1::LeaderRequest { name: "gate".into() };
-        // Repeats the requests, because charges of earlier requests may be released only now.
+        // Tries until all three requests are refused: the memory of earlier requests may be released late, and then
+        // leave room for a result.
         let (written, read, held) = loop {
             let _rest = charge_all_but(&node, 50 << 10);
             let (written, read) = (kv.txn(transaction.clone()).await, kv.range(get("k")).await);
@@ -386,7 +389,7 @@ fn large_grpc_results_for_keys_count_towards_the_budget() {
         assert_eq!(refused(written).1, "COMMAND_UNKNOWN");
         assert_eq!(refused(read).1, "BUDGET_SPENT");
         assert_eq!(refused(held).1, "BUDGET_SPENT");
-        // Each charge is released once the result is sent.
+        // The memory for a result must be released after the result is sent. Otherwise, 20 results would not fit.
         let _rest = charge_all_but(&node, 1 << 20);
         for _ in 0..20 {
             kv.txn(transaction.clone()).await.unwrap();

@@ -223,7 +223,7 @@ fn full_reliable_topic_delays_only_its_grpc_publisher() {
                     .unwrap();
             }
         });
-        // The publishing task cannot finish before the subscriber reads, because 400 KB do not fit into a window of 64
+        // The stream must not end before the subscriber reads, because its 400 KB exceed the flow-control window of 64
         // KB.
         for _ in 0..50 {
             other.publish(publish("elsewhere", "x")).await.unwrap();

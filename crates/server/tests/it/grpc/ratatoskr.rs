@@ -60,7 +60,7 @@ fn message_is_delivered_with_the_id_of_its_publish_response() {
             subscriber_id: subscriber.to_owned(),
         };
         assert_eq!(broker.subscribe(request("me")).await.unwrap_err().code(), Code::NotFound);
-        // Publishing creates the topic. A subscriber that subscribes later receives no earlier record.
+        // Publishing creates the topic. A client that subscribes later must not receive the earlier record.
         let old = broker.publish(message("news", "old")).await.unwrap().into_inner();
         assert!(old.success && old.timestamp > 0);
         let mut stream = broker.subscribe(request("me")).await.unwrap().into_inner();
@@ -132,7 +132,7 @@ fn number_of_subscribers_per_ratatoskr_topic_is_limited() {
         let third = broker.subscribe(request()).await.unwrap_err();
         assert_eq!((third.code(), third.message()), (Code::ResourceExhausted, "max_subscribers_reached"));
         drop(first);
-        // The node notices the end of the stream a moment later.
+        // The node needs a moment to notice that the stream has ended.
         until(async || broker.subscribe(request()).await.is_ok()).await;
     });
 }

@@ -32,7 +32,7 @@ fn grpc_subscriber_gets_records_in_sequence_order() {
 fn grpc_subscriber_of_many_topics_gets_all_their_records() {
     run(async {
         let (node, server) = serve_grpc();
-        // More topics than the node reads at once, each with more records than it reads at once.
+        // There are more topics than the node reads in one round, and each has more records than it reads in one round.
         let topics: Vec<String> = (0..100).map(|topic| format!("many.{topic}")).collect();
         for topic in &topics {
             let mut publisher = node.publisher(topic).unwrap();
@@ -55,7 +55,7 @@ fn stalled_grpc_subscriber_gets_exact_gaps() {
         let mut client = connect(&server).await;
         let (mut stalled, _) =
             start_subscription(&mut client, subscribe(&["t"], At::Earliest(true))).await.unwrap();
-        // Publishes more records than all windows and buffers can hold.
+        // Publishes more records than fit in the client's and the node's buffers.
         let mut publisher = node.publisher("t").unwrap();
         const PUBLISHED: u64 = 40_000;
         for number in 1..=PUBLISHED {
@@ -99,7 +99,7 @@ fn stalled_subscription_does_not_block_others_on_its_connection() {
             publisher.publish(vec![1; 100_000].as_slice()).unwrap();
             tokio::task::yield_now().await;
         }
-        // Another stream of the same connection must still be served.
+        // Another stream on the same connection must still receive its records.
         let (mut other, _) =
             start_subscription(&mut client, subscribe(&["quick"], At::Latest(true))).await.unwrap();
         node.publisher("quick").unwrap().publish("here").unwrap();
@@ -212,15 +212,14 @@ fn subscriber_resumes_when_the_missing_topic_is_created() {
             other => panic!("{other:?}"),
         }
         assert_eq!(records(&mut plain, 1).await[0].payload[..], b"new"[..]);
-        // The new topic keeps no state, so it is not the topic that these subscribers read before.
+        // The new topic keeps no state. These two subscribers followed a state, so their streams must end.
         for stream in [&mut state, &mut merged] {
             let ended = next(stream).await.unwrap_err();
             assert!(ended.message().contains("keeps no state"), "{ended}");
         }
         let refused = client.subscribe(follows(subscribe(&["t"], resume()))).await.unwrap_err();
         assert!(refused.message().contains("keeps no state"), "{refused}");
-        // A single position cannot resume a subscription of several topics, because it does not state the log to which
-        // it belongs.
+        // A single position does not state its log. With several topics, it is therefore not sufficient to resume.
         let refused = client.subscribe(subscribe(&["t", "u"], resume())).await.unwrap_err();
         assert!(refused.message().contains("MANY_LOGS"), "{refused}");
     });
@@ -306,7 +305,7 @@ fn state_is_sent_in_parts_before_its_changes() {
                     meta.encode(encoded, record.append_time_ns, &record.payload, &mut frame);
                     let (frame, _) = dunlin::topic::Frame::split(&frame).unwrap();
                     mine.apply(record.seq, &frame).unwrap();
-                    // The owner sends a checksum together with a record, at most twice a second.
+                    // The owner sends a checksum only together with a record, and at most twice a second.
                     tokio::time::sleep(POLL).await;
                     publish();
                 }

@@ -1,4 +1,4 @@
-//! Tests the gRPC service `dunlin.v1.Tasks` with its generated client.
+//! Tests the gRPC service `dunlin.v1.Tasks` with a generated client.
 
 use dunlin_server::grpc::proto::dunlin as v1;
 use tonic::Code;
@@ -39,7 +39,7 @@ fn largest_task_submission_is_within_the_element_limit() {
         let mut client = connect_tasks(&server).await;
         submit(&mut client, "acme", vec![draft("k")]).await;
         let before = node.budget().used();
-        // The scheduler accepts 10,000 tasks together.
+        // The scheduler accepts at most 10,000 tasks in one request.
         let labels = vec![label("user", "ann"), label("zone", "eu")];
         let tasks = vec![v1::TaskDraft { labels, ..draft("k") }; 10_000];
         let taken = submit(&mut client, "acme", tasks).await;
@@ -112,8 +112,8 @@ fn dead_tasks_are_retried_one_by_one_or_all_together() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;
-        // On a slow machine, the short deadline may have passed before a task is submitted, so that the task is
-        // refused.
+        // On a slow machine, the short deadlines may pass before the tasks are submitted. The tasks are then refused,
+        // and a longer deadline is tried.
         let mut dead = Vec::new();
         for patience_ms in [500, 5_000, 50_000] {
             let deadline_ms = dunlin::now_ns() / 1_000_000 + patience_ms;

@@ -4,7 +4,7 @@ use dunlin_wait::until;
 
 use super::{HttpServer, Peer};
 
-/// Checks that the node still serves other clients.
+/// Checks that the node still responds to other clients.
 fn assert_healthy(fixture: &HttpServer) {
     assert_eq!(fixture.get("/healthz").status, 200);
 }
@@ -14,20 +14,21 @@ fn oversized_http_body_is_refused_with_or_without_a_length() {
     let fixture = HttpServer::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     fixture.node.create_topic("t", config, false).unwrap();
-    // If the body's length is announced, the body must be refused before it is sent.
+    // The head announces the body's length. The node must refuse the request without waiting for the body.
     let mut peer = fixture.peer();
     peer.head("POST", "/v1/topics/t", &[("content-length", "1000000000000")]);
     let response = peer.read_response();
     assert_eq!((response.status, response.code().as_str()), (413, "RECORD_TOO_LARGE"));
     assert_eq!(response.json()["numbers"]["bytes_allowed"], 1_000);
-    // A body in chunks must be refused as soon as it exceeds the limit.
+    // The length of a chunked body is not announced. The node must refuse the request as soon as the body exceeds the
+    // limit.
     let mut peer = fixture.peer();
     peer.head("POST", "/v1/topics/t", &[("transfer-encoding", "chunked")]);
     for _ in 0..3 {
         peer.send_some(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes());
     }
     assert_eq!(peer.read_response().status, 413);
-    // The body is within the limit, but the record's frame, which also has a header and fields, exceeds the limit.
+    // A record's frame is larger than its payload. This payload is within the limit, but the frame exceeds it.
     assert_eq!(fixture.post("/v1/topics/t", &[], &[b'x'; 999]).code(), "RECORD_TOO_LARGE");
     assert_eq!(fixture.post("/v1/topics/t", &[], &[b'x'; 900]).status, 200);
     assert_healthy(&fixture);
@@ -48,7 +49,7 @@ fn batch_of_records_over_the_memory_budget_is_refused() {
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
     let fixture = HttpServer::of(Node::start(Config { limits, ..Config::default() }).unwrap(), |_| ());
     let post = |lines: &[u8]| fixture.post("/v1/topics/t/batch", &[("content-type", "text/plain")], lines);
-    // The body fits in the memory budget, but its records do not: each empty line of the body becomes a record.
+    // Each empty line of the body becomes a record. The memory budget has room for the body, but not for these records.
     let refused = post(&vec![b'\n'; 512 << 10]);
     assert_eq!((refused.status, refused.code().as_str()), (503, "BUDGET_SPENT"));
     assert_eq!(post(b"small\n").json()["published"], 1);
@@ -74,7 +75,7 @@ fn request_heads_without_login_take_only_the_login_share() {
     const HEAD_BYTES: usize = 60_000;
     let limits = NodeLimits { memory_bytes_max: 4 << 20, ..NodeLimits::default() };
     let node = Node::start(Config { limits, ..Config::default() }).unwrap();
-    // Incomplete heads do not time out during the test.
+    // A request head that stays incomplete must not time out during the test.
     let fixture = HttpServer::of(node, |config| config.limits.http.header_ms_max = 600_000);
     let before = fixture.node.budget().used();
     let half_head = || {
@@ -87,7 +88,7 @@ fn request_heads_without_login_take_only_the_login_share() {
     until("the heads are charged", || {
         fixture.node.budget().used() >= before + (held.len() * HEAD_BYTES) as u64
     });
-    // The login share is a sixteenth of the node's budget.
+    // The heads that are held use up the login share, which is a sixteenth of the memory budget.
     assert!(half_head().is_closed());
     assert_healthy(&fixture);
     drop(held);
@@ -113,19 +114,19 @@ fn slow_http_request_head_or_body_ends_the_connection() {
     for peer in [&mut silent, &mut idle] {
         assert!(peer.is_closed());
     }
-    // The client may receive an error because it is too slow.
+    // Before the node closes the connection, it may send an error, because the client is too slow.
     while !half.is_closed() {}
     assert_healthy(&fixture);
 }
 
-/// A client that reads nothing must be treated like one whose connection was lost, whether it is stalled or gone.
+/// A client that does not read may be stalled or gone. In both cases, the node must close the connection.
 #[test]
 fn client_that_accepts_no_data_is_disconnected() {
     let fixture = HttpServer::with(|config| config.limits.http.stalled_ms_max = 1_000);
     let events = fixture.events("/v1/topics/t/events", &[]);
     assert_eq!(fixture.server.sessions(), 1);
     let payload = vec![b'x'; 100_000];
-    // Publishes far more than the socket buffers can hold.
+    // Publishes much more than fits in the sockets' buffers.
     (0..300).for_each(|_| drop(fixture.publish("t", &payload).position.to_string()));
     until("the session has ended", || fixture.server.sessions() == 0);
     drop(events);
@@ -218,8 +219,8 @@ fn invalid_http_gets_an_error_or_a_disconnect() {
 fn smuggled_second_request_is_not_executed() {
     let fixture = HttpServer::new();
     let mut peer = fixture.peer();
-    // The request states two different lengths. The node must use the chunked length, and must not handle the rest of
-    // the bytes as a second request.
+    // The head states a length and also that the body is chunked. The node must read the body as chunked, and must not
+    // handle the remaining bytes as a second request.
     peer.send_some(
         b"POST /v1/topics/a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
           0\r\n\r\nPOST /v1/topics/hidden HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx",
@@ -295,7 +296,7 @@ fn unknown_topic_is_refused_if_auto_create_is_off() {
         HttpServer::of(Node::start(Config { auto_create: false, ..Config::default() }).unwrap(), |_| ());
     assert_eq!(fixture.post("/v1/topics/t", &[], b"x").code(), "NO_TOPIC");
     assert_eq!(fixture.get("/v1/topics/t/events").code(), "NO_TOPIC");
-    // A subscription with a pattern waits for topics that are created later.
+    // A subscription to a pattern is accepted, and waits until a matching topic is created.
     let mut events = fixture.events("/v1/topics/t.*/events", &[]);
     fixture.node.create_topic("t.a", TopicConfig::default(), false).unwrap();
     fixture.publish("t.a", b"x");
@@ -317,7 +318,7 @@ fn http_connection_over_the_limit_gets_429() {
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("limits.connections"), "{}", ready.text());
     drop(kept);
-    // The node accepts new clients once it has noticed the closed connections.
+    // After the node has noticed the closed connections, it accepts clients again.
     until("all sessions have ended", || fixture.server.sessions() == 0);
     assert_healthy(&fixture);
 }

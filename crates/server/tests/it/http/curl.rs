@@ -1,11 +1,11 @@
-//! Runs the examples of the README and `docs/listeners.md` with `curl`.
+//! Runs the `curl` examples of the README and of `docs/listeners.md`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::HttpServer;
 
-/// A `curl -N` that runs until it is dropped.
+/// A running `curl -N`, which reads a stream. Dropping the value kills it.
 struct Curl {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -23,7 +23,7 @@ impl Curl {
         Curl { child, lines }
     }
 
-    /// The next line with this prefix.
+    /// Reads until a line begins with this prefix, and returns the rest of that line.
     fn line(&mut self, prefix: &str) -> String {
         loop {
             let mut line = String::new();

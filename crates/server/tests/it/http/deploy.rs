@@ -1,4 +1,4 @@
-//! Checks that the dashboard and alerts in `deploy/` match `/metrics`.
+//! Checks that the dashboard and the alerts in `deploy/` use only metrics and labels that `/metrics` has.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The names of the metrics in an expression.
+/// Returns the names of all metrics in a text, such as a query expression.
 fn metrics(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = |word: &&str| word.starts_with("dunlin_") || word.starts_with("process_");
     words.filter(ours).map(str::to_owned).collect()
 }
 
-/// The labels in a text: those of a `by (…)` clause, and those that a legend or message inserts as `{{label}}`.
+/// Returns the labels in a text: those in `by (…)` clauses, and those that a legend or message inserts as `{{label}}`.
 fn labels(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for part in text.split("by (").skip(1) {
@@ -36,7 +36,7 @@ fn labels(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The `/metrics` of a node that has a value for each metric.
+/// Returns the `/metrics` of a node, prepared so that each metric has a value.
 fn scrape() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();
@@ -95,7 +95,7 @@ fn every_dashboard_panel_has_a_query_and_its_own_position() {
     }
 }
 
-/// Prometheus refuses the whole file if one text is not YAML.
+/// If one text is not valid YAML, Prometheus refuses the whole file.
 #[test]
 fn alert_text_does_not_contain_its_enclosing_quote_character() {
     let alerts = file("prometheus-alerts.yml");

@@ -28,7 +28,7 @@ fn event_stream_delivers_payloads_unchanged() {
     fixture.publish("t", b"a\r\nb");
     let mut events = fixture.events("/v1/topics/t/events?from=earliest", &[]);
     assert_eq!(events.records(6), ["", " a", "a\nb\n", "\n", "data: x\n\nevent: y", "ä😀"]);
-    // A payload must be marked as base64 if it is not text, or if an event would change it.
+    // A payload must be sent as base64 if it is not text, or if an event would change its line ends.
     for data in ["AP8=", "YQ0KYg=="] {
         let event = events.next().unwrap();
         assert_eq!((event.event.as_str(), event.data.as_str()), ("base64", data));
@@ -83,7 +83,7 @@ fn http_wildcard_subscriber_reads_existing_and_later_topics() {
     assert_eq!(subject(), "orders.eu");
     fixture.publish("orders.us", b"2");
     assert_eq!(subject(), "orders.us");
-    // `>` must be percent-encoded, because URLs must not contain it.
+    // URLs must not contain `>`, so it is percent-encoded.
     let mut all = fixture.events("/v1/topics/%3E/events?from=earliest", &[]);
     let mut received = all.records(2);
     received.sort();
@@ -98,7 +98,7 @@ fn stalled_event_stream_uses_little_memory_and_gets_exact_gaps() {
     let before = fixture.node.budget().used();
     let mut publisher = fixture.node.publisher("t").unwrap();
     let payload = "x".repeat(1_000);
-    // Publishes far more than the socket buffers can hold.
+    // Publishes much more than fits in the sockets' buffers.
     for _ in 0..60_000 {
         publisher.publish(payload.as_str()).unwrap();
     }
@@ -186,6 +186,7 @@ fn records_of_other_subjects_are_skipped_and_counted_as_read() {
     fixture.publish("orders.eu", b"1");
     assert_eq!(events.records(1), ["1"]);
     let last = fixture.publish("orders.us", b"2").position.to_string();
-    // The id must advance without an event. A client that resumes after this id misses nothing.
+    // The id advances past the last record, although this subscriber does not receive it. A client that resumes after
+    // this id misses nothing.
     while events.block().unwrap() != format!("id: {last}") {}
 }

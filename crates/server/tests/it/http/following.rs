@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::HttpServer;
 
-/// A topic that keeps the last value of each key.
+/// Creates a topic whose state is the last value of each key.
 fn create_state_topic(fixture: &HttpServer) {
     let reducer = ReducerConfig { kind: "last".to_owned(), options: BTreeMap::new() };
     fixture
@@ -55,7 +55,8 @@ fn reconnected_state_subscriber_is_brought_up_to_date() {
             break event;
         }
     };
-    // The node sends either one record or the state, whichever is shorter. Both lead to the same state.
+    // The node sends the missing record or the whole state, whichever is shorter. With both, the client gets the same
+    // state.
     assert!(next.event == "message" && next.data == "2" || next.event == "snapshot", "{next:?}");
 }
 

@@ -55,7 +55,7 @@ fn http_ranges_are_paged_and_binary_values_are_base64() {
     }
     assert_eq!(keys, (0..25).map(|number| format!("k/{number:02}")).collect::<Vec<_>>());
     let all = fixture.get("/v1/kv?start=l&stale").json();
-    // A watch can continue from the listed epoch and revision.
+    // A watch that resumes from the listed epoch and revision must receive the next change.
     let id = format!("{}-{}", all["epoch"], all["revision"]);
     send(&fixture, "PUT", "/v1/kv/m", &[], "later");
     let mut watch = fixture.events("/v1/watch", &[("last-event-id", &id)]);
@@ -86,7 +86,7 @@ fn large_http_results_for_keys_count_towards_the_budget() {
     let transaction = json!({"then": [{"get": {"key": "k"}}]}).to_string();
     let lease =
         send(&fixture, "POST", "/v1/leases", &[], r#"{"ttl_ms": 600000}"#).json()["lease"].to_string();
-    // In JSON, each quotation mark takes two bytes.
+    // In JSON, a quotation mark takes two bytes, so this value is larger in the response.
     let path = format!("/v1/locks/gate?lease={lease}");
     assert_eq!(send(&fixture, "PUT", &path, &[], &"\"".repeat(60 << 10)).status, 200);
     for (method, path, content, code) in [
@@ -95,13 +95,14 @@ fn large_http_results_for_keys_count_towards_the_budget() {
         ("GET", "/v1/kv/k", "", "BUDGET_SPENT"),
         ("GET", "/v1/locks/gate", "", "BUDGET_SPENT"),
     ] {
-        // Repeats the request, because charges of earlier requests may be released only now.
+        // The request is repeated, because the memory of earlier requests may be released late, and then leave room for
+        // the result.
         until("a result is refused", || {
             let _rest = charge_all_but(&fixture.node, 50 << 10);
             let response = send(&fixture, method, path, &[], content);
             response.status != 200 && response.code() == code
         });
-        // Each charge is released once the result is sent.
+        // The memory for a result must be released after the result is sent. Otherwise, 20 results would not fit.
         let _rest = charge_all_but(&fixture.node, 1 << 20);
         for _ in 0..20 {
             assert_eq!(send(&fixture, method, path, &[], content).status, 200, "{path}");
@@ -130,7 +131,7 @@ fn http_watch_resumes_after_the_last_event_id() {
     assert_eq!(change, json!({"revision": 5, "events": [{"type": "delete", "key": "a"}]}));
     assert_eq!(fixture.get("/v1/watch?from=99").status, 416);
     assert_eq!(fixture.events(&format!("/v1/watch?from={}", id(2)), &[]).next().unwrap().id, id(2));
-    // The position is sent before the first event.
+    // The stream must begin with the present position, before any event.
     let mut quiet = fixture.events("/v1/watch?prefix=c", &[]);
     let began = [quiet.block().unwrap(), quiet.block().unwrap()];
     assert_eq!(began, [": watching".to_owned(), format!("id: {}", id(5))]);
@@ -153,8 +154,8 @@ fn http_watch_from_an_old_epoch_ends_as_compacted() {
     send(&before, "PUT", "/v1/kv/a", &[], "1");
     let event = before.events("/v1/watch?from=1", &[]).next().unwrap();
     drop(before);
-    // This server represents the same node after a restart without a data directory. It reaches the last revision that
-    // the client has seen, but in a new epoch.
+    // This server stands for the same node after a restart without its data directory. It reaches the revision that the
+    // client has seen last, but its epoch differs.
     let after = HttpServer::new();
     for value in ["x", "y", "z"] {
         send(&after, "PUT", "/v1/kv/a", &[], value);
@@ -177,7 +178,7 @@ fn http_watch_finds_a_change_after_many_changes_of_other_keys() {
         let command = ControlCommand::Put { key: key.as_bytes(), value: b"1", lease: 0 };
         dunlin::block_on(fixture.node.execute(&command)).unwrap();
     };
-    // Makes more changes than the node examines at once.
+    // Makes more changes than the node examines in one step.
     (0..3_000).for_each(|_| put("a"));
     put("b");
     let mut events = fixture.events("/v1/watch?prefix=b&from=oldest", &[]);
@@ -237,7 +238,7 @@ fn large_keys_and_values_and_system_keys_are_refused() {
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
     let refused = send(&fixture, "PUT", "/v1/kv/a", &[], &"v".repeat((1 << 20) + 1));
     assert_eq!((refused.status, refused.code().as_str()), (413, "KEY_TOO_LARGE"));
-    // If the body's length is announced, the body must be refused before it is sent.
+    // The head announces the body's length. The node must refuse the request without waiting for the body.
     let mut peer = fixture.peer();
     peer.head("PUT", "/v1/kv/a", &[("content-length", &((16 << 20) + 1).to_string())]);
     let refused = peer.read_response();

@@ -4,7 +4,7 @@ use dunlin::topic::{Start, Subscribe, SubscribeOptions};
 
 use super::{HttpServer, short};
 
-/// Parses metrics, and checks their text format. Returns each series with its value.
+/// Parses the text of `/metrics` and checks its format. Returns the value of each series.
 pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
     let mut series = BTreeMap::new();
     let mut family = None;
@@ -24,8 +24,8 @@ pub(super) fn read(text: &str) -> BTreeMap<String, f64> {
     series
 }
 
-/// Scrapes until the condition holds. One scrape is not enough, because the node reuses the result of a survey for a
-/// moment.
+/// Reads `/metrics` until `condition` holds. One attempt is not enough, because the node reuses its collected counters
+/// for a short time.
 fn scrape_until(
     fixture: &HttpServer,
     condition: impl Fn(&BTreeMap<String, f64>) -> bool,
@@ -69,7 +69,7 @@ fn metrics_count_published_lost_and_lagging_records() {
     assert_eq!(series[&format!("dunlin_subscription_lag_records{labels}")], 5_000.0);
     assert!(series["dunlin_memory_used_bytes"] > 0.0 && series["process_resident_memory_bytes"] > 1e6);
     assert!(series["process_start_time_seconds"] > 1.6e9 && series["process_open_fds"] > 3.0);
-    // The totals must remain after the topic is deleted.
+    // Totals must not decrease when a topic is deleted.
     fixture.node.delete_topic("a.\"b").unwrap();
     let series = scrape_until(&fixture, |series| series["dunlin_topics"] == 0.0);
     assert_eq!(series["dunlin_records_total"], 5_000.0);

@@ -1,4 +1,4 @@
-//! Tests the node's reports about itself.
+//! Tests the reports that a node makes about itself, over HTTP and in the topic `$node`.
 
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ fn node_figures_are_sent_at_once_and_then_every_second() {
         }
     }
     assert_eq!(received_text, [ALL, ALL].concat());
-    // A new subscriber must not have to wait for the next second.
+    // A new subscriber must receive the last reports at once, without waiting for the next ones.
     let mut late = fixture.events("/v1/topics/$node.%3E/events?from=snapshot", &[]);
     let event = loop {
         let event = late.next().unwrap();

@@ -31,7 +31,7 @@ fn slowest_subscriptions_are_listed_first_with_a_reason() {
         ..SubscribeOptions::default()
     };
     let mut lost = fixture.node.subscribe("t", &options("lost")).unwrap();
-    // This subscriber reads everything.
+    // The subscriber `quick` reads all records.
     let mut quick = fixture.events("/v1/topics/t/events?from=earliest&name=quick", &[]);
     quick.records(1);
     for _ in 0..5_000 {
@@ -66,7 +66,7 @@ fn slowest_subscriptions_are_listed_first_with_a_reason() {
     assert_eq!(fixture.get("/v1/subscriptions?limit=1").json()["subscriptions"].as_array().unwrap().len(), 1);
 }
 
-/// A node whose topic `orders` cannot be opened, because its file is missing.
+/// Opens a node whose topic `orders` cannot be opened, because the topic's file is missing.
 fn with_refused_topic(dir: &Path) -> Node {
     let open = || Node::open(Config::default(), Arc::new(RealDisk), dir).unwrap().0;
     let node = open();
@@ -121,7 +121,7 @@ fn node_on_which_a_topics_disk_failed_is_not_ready() {
     assert_eq!(fixture.get("/readyz").status, 200);
 }
 
-/// A node that is configured for a cluster must not be ready before it has joined it.
+/// If a node's directory is prepared for a cluster, the node must not be ready before it has started as a member.
 #[test]
 fn node_that_has_not_joined_its_cluster_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();

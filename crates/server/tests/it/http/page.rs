@@ -20,7 +20,7 @@ fn report_page_is_sandboxed_and_returns_404_without_a_report() {
     assert!(gone.text().contains("does not exist"), "{gone:?}");
 }
 
-/// The headers of a browser that opens a page.
+/// The headers that a browser sends when it opens a page.
 const BROWSER: [(&str, &str); 2] =
     [("accept", "text/html,application/xhtml+xml"), ("accept-encoding", "gzip, br")];
 
@@ -47,7 +47,7 @@ fn browser_gets_a_page_with_strict_policy_and_curl_gets_text() {
 fn every_file_of_the_dashboard_is_compressed_and_small() {
     let fixture = HttpServer::new();
     let page = fixture.peer().request("GET", "/", &[BROWSER[0]], b"");
-    // Links must be relative to the page's path, because a proxy may change this path.
+    // A proxy may serve the page at another path, so its links must be relative.
     let named = page.text().split('"').filter_map(|text| text.strip_prefix('.'));
     let named: Vec<_> = named.filter(|path| path.starts_with("/assets/") || *path == "/icon.svg").collect();
     assert!(named.len() >= 3, "a script, a style and an icon: {named:?}");

@@ -1,4 +1,4 @@
-//! An HTTP client that sends exactly the bytes that the test states.
+//! An HTTP client for tests. It sends exactly the bytes that the test chooses.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,20 +17,20 @@ pub(crate) struct HttpResponse {
     pub(crate) body: Vec<u8>,
 }
 
-/// A stream of events.
+/// A stream of server-sent events.
 pub(crate) struct Events {
     peer: Peer,
-    /// Bytes of an incomplete event.
+    /// The beginning of an event that has not arrived completely.
     rest: String,
     pub(crate) last_id: String,
-    /// Number of comments that were received.
+    /// Number of comments received so far.
     pub(crate) comments: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServerEvent {
     pub(crate) id: String,
-    /// The event's name; `message` if the event has none.
+    /// The type of the event; `message` if the stream states none.
     pub(crate) event: String,
     pub(crate) data: String,
 }
@@ -48,7 +48,7 @@ impl Peer {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// Sends bytes. It is no error if the node does not read all of them.
+    /// Sends the bytes. A failure is ignored, because the node may close the connection before it has read all of them.
     pub(crate) fn send_some(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
@@ -80,7 +80,7 @@ impl Peer {
         self.read_response()
     }
 
-    /// Reads a response with its body, which has a known length or is chunked.
+    /// Reads a response with its body. The body may have a stated length or be chunked.
     pub(crate) fn read_response(&mut self) -> HttpResponse {
         let (status, headers) = self.read_response_head();
         let header =
@@ -122,7 +122,7 @@ impl Peer {
         line.trim_end().to_owned()
     }
 
-    /// The next chunk of a body; `None` at its end.
+    /// Reads the next chunk of a body; `None` at the end of the body.
     fn chunk(&mut self) -> Option<Vec<u8>> {
         let line = self.line();
         let bytes =
@@ -133,7 +133,7 @@ impl Peer {
         (bytes > 0).then_some(chunk)
     }
 
-    /// Whether the node has closed the connection without another byte.
+    /// Whether the node closes the connection without sending more bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(read) => read == 0,
@@ -168,7 +168,7 @@ impl HttpResponse {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// The code of a problem; fails for any other response.
+    /// The error code of the response; panics if the response is no problem document.
     pub(crate) fn code(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let body = self.json();
@@ -178,7 +178,7 @@ impl HttpResponse {
 }
 
 impl Events {
-    /// The next event as a browser would receive it; `None` when the stream ends.
+    /// Reads the next event, parsed as a browser does; `None` if the stream ends.
     pub(crate) fn next(&mut self) -> Option<ServerEvent> {
         loop {
             let block = self.block()?;
@@ -205,7 +205,7 @@ impl Events {
         }
     }
 
-    /// The text up to the next empty line; `None` when the stream ends.
+    /// Reads the text up to the next empty line; `None` if the stream ends.
     pub(crate) fn block(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.rest.split_once("\n\n") {
@@ -217,7 +217,7 @@ impl Events {
         }
     }
 
-    /// The data of the next `count` events; panics if one is not a record.
+    /// Reads the next `count` events, and returns their data; panics if an event is not a record.
     pub(crate) fn records(&mut self, count: usize) -> Vec<String> {
         let next = |_| {
             let received = self.next().expect("the stream goes on");
@@ -227,7 +227,7 @@ impl Events {
         (0..count).map(next).collect()
     }
 
-    /// Reads until an event with this name arrives. Returns the earlier events and this one.
+    /// Reads until an event of this type arrives. Returns the events before it, and the event itself.
     pub(crate) fn until(&mut self, event: &str) -> (Vec<ServerEvent>, ServerEvent) {
         let mut before = Vec::new();
         loop {

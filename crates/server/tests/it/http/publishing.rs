@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::HttpServer;
 
-/// Passes each record of the pattern to `read`, and returns the results.
+/// Calls `read` with each record that matches the pattern, and returns the results.
 fn read_all<R>(node: &Node, pattern: &str, read: impl Fn(&Record<'_>) -> R) -> Vec<R> {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut subscriber = node.subscribe(pattern, &options).unwrap();
@@ -81,7 +81,7 @@ fn http_connection_serves_many_and_pipelined_requests_in_order() {
         let response = peer.request("POST", "/v1/topics/t", &[], b"x");
         assert_eq!(response.json()["seq"], seq);
     }
-    // Sends further requests before the first response arrives.
+    // Sends three requests without waiting for responses.
     for _ in 0..3 {
         peer.head("POST", "/v1/topics/t", &[("content-length", "1")]);
         peer.send(b"y");
@@ -180,7 +180,7 @@ fn batch_with_one_bad_line_publishes_nothing() {
 #[test]
 fn encoding_of_an_http_batch_stops_at_the_size_limit() {
     let fixture = HttpServer::new();
-    // The records of all lines would take four times the limit.
+    // Each line becomes a record. All records together would be four times as large as the limit.
     let lines = vec![b'\n'; 4 << 20];
     let response = fixture.post("/v1/topics/t/batch", &[("content-type", "text/plain")], &lines);
     assert_eq!((response.status, response.code().as_str()), (413, "RECORD_TOO_LARGE"));
@@ -231,10 +231,11 @@ fn publish_that_waits_for_a_subscriber_delays_no_other_request() {
     let address = fixture.address();
     let publisher = thread::spawn(move || {
         let mut peer = super::Peer::connect(address);
-        // Publishes more records than the log can hold.
+        // Publishes more records than the log has room for.
         (0..2_000).all(|_| peer.request("POST", "/v1/topics/t", &[], &[b'x'; 100]).status == 200)
     });
-    // Publishing has stopped when no further record is added. The single thread must respond during this time.
+    // When the number of records no longer grows, the publisher waits for room. The only thread of the server must
+    // still respond meanwhile.
     let (mut last, mut unchanged) = (0, 0);
     while unchanged < 100 {
         assert_eq!(fixture.get("/healthz").status, 200);
@@ -271,7 +272,7 @@ fn publish_is_refused_if_its_topic_stays_full() {
     assert_eq!(refused.header("retry-after"), Some("1"));
 }
 
-/// A level of an order book: price and size.
+/// Encodes a level of an order book with this price and a size of 5.
 fn level(price: i64) -> Vec<u8> {
     [&[1, 1, 0, 0, 0, 0, 0, 0][..], &price.to_le_bytes(), &5_i64.to_le_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! Tests `/v1/subscriptions?recent`, which lists clients of all listeners that were refused or disconnected recently.
+//! Tests `/v1/subscriptions?recent`, which lists the clients that any listener has recently refused or disconnected.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ fn any() -> Vec<SocketAddr> {
     vec![([127, 0, 0, 1], 0).into()]
 }
 
-/// Waits until the list has an entry that `is_it` accepts, and returns the newest such entry.
+/// Waits until `is_it` accepts an entry of the list. Returns the newest entry that it accepts.
 fn recent(fixture: &HttpServer, is_it: impl Fn(&Value) -> bool) -> Value {
     find("one of that kind", || {
         let response = fixture.get("/v1/subscriptions?recent&limit=100").json();
@@ -30,7 +30,7 @@ fn disconnected_slow_nats_client_is_listed_with_its_lag() {
     slow.subscribe("gaps 1");
     slow.ping();
     let mut publisher = fixture.node.publisher("gaps").unwrap();
-    // Publishes more than the kernel's buffers and the log together can hold.
+    // Publishes more than the kernel's buffers and the topic's log together can hold.
     for _ in 0..40_000 {
         dunlin::topic::Publish::publish(&mut publisher, vec![b'x'; 1_000].as_slice()).unwrap();
     }
@@ -50,7 +50,7 @@ fn clients_that_speak_a_wrong_protocol_are_listed_and_counted() {
         let mut stranger = TcpStream::connect(address).unwrap();
         stranger.set_read_timeout(Some(PATIENCE)).unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        // The client may be disconnected before its bytes are read.
+        // The node may close the connection before it reads the bytes, so a failure is ignored.
         let _ = stranger.read_to_end(&mut Vec::new());
     }
     let found = recent(&fixture, |one| one["protocol"] == "tcp" && one["times"] == 3);

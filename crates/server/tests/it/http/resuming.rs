@@ -31,7 +31,7 @@ fn subscriber_gets_a_resume_position_before_any_record() {
     let fixture = HttpServer::new();
     fixture.publish("t", b"before");
     let mut events = fixture.events("/v1/topics/t/events", &[]);
-    // The id must arrive before any event.
+    // The stream must state an id before its first event.
     while events.last_id.is_empty() {
         let block = events.block().unwrap();
         events.last_id = block.strip_prefix("id: ").unwrap_or_default().to_owned();
@@ -66,7 +66,7 @@ fn subscriber_that_returns_late_gets_an_exact_gap() {
     assert_eq!(next.id, format!("{}-{}", first.epoch, last + 1));
 }
 
-/// Publishes to many topics, while a subscriber of all of them is disconnected repeatedly.
+/// Publishes to many topics. A client that subscribes to all of them disconnects and resumes several times.
 #[test]
 fn subscriber_of_many_logs_resumes_in_each_log() {
     let fixture = HttpServer::new();
@@ -82,7 +82,8 @@ fn subscriber_of_many_logs_resumes_in_each_log() {
     let mut id = String::new();
     let mut published = 0;
     for round in 0..20 {
-        // In addition, each round uses a topic of its own. Some of these are created while the subscriber is away.
+        // The fourth subject changes in every second round. Its topic may be created while the subscriber is
+        // disconnected.
         for subject in ["m.a", "m.b", "m.parts", &format!("m.new{}", round / 2)] {
             for _ in 0..3 {
                 fixture.publish(subject, format!("{published}").as_bytes());
@@ -91,7 +92,7 @@ fn subscriber_of_many_logs_resumes_in_each_log() {
         }
         let headers = if id.is_empty() { vec![] } else { vec![(ID, id.as_str())] };
         let mut events = fixture.events("/v1/topics/m.*/events?from=earliest", &headers);
-        // Disconnects the subscriber while it has unread events.
+        // In every third round, the subscriber disconnects before it has read the last five events.
         let expected = published - if round % 3 == 0 { 5 } else { 0 };
         while received.len() < expected {
             let event = events.next().unwrap();
@@ -114,7 +115,7 @@ fn resuming_a_stream_of_many_logs_reports_the_deleted_ones() {
     fixture.publish("m.b", b"2");
     let mut events = fixture.events("/v1/topics/m.*/events?from=earliest", &[]);
     events.records(2);
-    // The id must arrive after the events that it covers.
+    // The id that covers an event must arrive after this event.
     fixture.publish("m.a", b"3");
     events.records(1);
     let id = events.last_id.clone();
@@ -164,7 +165,7 @@ fn resuming_and_state_subscribers_create_no_topic() {
     assert_eq!(events.records(1), ["2"]);
 }
 
-/// A state topic is replaced by a plain topic, while it has subscribers over server-sent events and a JSON WebSocket.
+/// A plain topic replaces a state topic. Subscribers over server-sent events and over a JSON WebSocket must then end.
 #[test]
 fn subscribers_of_a_state_topic_end_if_a_plain_one_replaces_it() {
     let fixture = HttpServer::new();
@@ -178,7 +179,8 @@ fn subscribers_of_a_state_topic_end_if_a_plain_one_replaces_it() {
     drop(fixture);
     let fixture = HttpServer::of(Node::start(Config::default()).unwrap(), |_| ());
     for state in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {
-        // The subscriber waits for the lost topic while another client creates a new one.
+        // The subscriber waits, because its topic no longer exists. Then another client creates a topic with the same
+        // name.
         let mut events = fixture.events(&format!("/v1/topics/t/events?{state}"), &[(ID, &old)]);
         let event = events.next().unwrap();
         assert_eq!(event.event, "deleted", "{event:?}");
@@ -193,7 +195,7 @@ fn subscribers_of_a_state_topic_end_if_a_plain_one_replaces_it() {
         assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("NO_STATE")), "{state}");
         let end = socket.receive_json();
         assert_eq!((&end["op"], &end["title"]), (&json!("end"), &json!("NO_STATE")), "{state}");
-        // A new topic is created before the subscriber returns.
+        // In this case, the new topic exists before the subscriber connects again.
         let path = format!("/v1/topics/t/events?{state}");
         let response = fixture.peer().request("GET", &path, &[(ID, &old)], b"");
         assert_eq!((response.status, response.code().as_str()), (409, "NO_STATE"), "{state}");

@@ -1,4 +1,5 @@
-//! Tests WebSockets with raw sockets: the pages that may open one, and clients that violate the protocol.
+//! Tests WebSockets with raw sockets: from which web pages they may be opened, and how the node treats clients that
+//! violate the protocol.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// A WebSocket that sends and receives single frames.
+/// A WebSocket client that sends and receives single frames.
 pub(crate) struct Socket(Peer);
 
 fn handshake(fixture: &HttpServer, more: &[(&str, &str)]) -> (Peer, u16) {
@@ -49,7 +50,7 @@ impl Socket {
         Socket(peer)
     }
 
-    /// Opens a WebSocket in the same way as NATS clients.
+    /// Opens a WebSocket at the path that NATS clients use.
     pub(crate) fn nats_at(address: SocketAddr) -> Socket {
         let (peer, status) = handshake_at_path(address, "/", &[]);
         assert_eq!(status, 101);
@@ -60,7 +61,7 @@ impl Socket {
         self.frame(0x80 | BINARY, bytes);
     }
 
-    /// The payload of binary messages, up to and including these bytes.
+    /// Reads binary messages until their bytes end with `end`, and returns all bytes.
     pub(crate) fn bytes_until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut received = Vec::new();
         while !received.ends_with(end) {
@@ -79,7 +80,7 @@ impl Socket {
         Socket::json_as(address, &json!({}))
     }
 
-    /// Opens a JSON WebSocket, and logs in with these credentials.
+    /// Opens a WebSocket for JSON messages, and logs in with these credentials.
     pub(crate) fn json_as(address: SocketAddr, credentials: &Value) -> Socket {
         let mut socket = Socket::open_at(address, "dunlin.v1.json");
         let mut hello = credentials.clone();
@@ -111,7 +112,7 @@ impl Socket {
         self.frame(0x80 | TEXT, value.to_string().as_bytes());
     }
 
-    /// The next frame: its kind and its payload.
+    /// Reads the next frame. Returns its kind and its payload.
     fn next(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 2];
         self.0.stream.read_exact(&mut head).unwrap();
@@ -139,7 +140,7 @@ impl Socket {
         serde_json::from_slice(&payload).unwrap()
     }
 
-    /// The status of the close frame, which must be the next and last frame.
+    /// Returns the status of the close frame, which must be the next frame and the last one.
     fn closed(&mut self) -> u16 {
         let (kind, payload) = self.next();
         assert_eq!(kind, CLOSE, "{payload:?}");
@@ -284,8 +285,8 @@ fn websocket_ping_does_not_count_as_an_unfinished_message() {
     let mut socket = Socket::json(&fixture);
     socket.frame(0x80 | PING, b"");
     let (mut heartbeats, mut pongs) = (0, 0);
-    // Heartbeats arrive every 100 ms, and an unfinished message is refused after 50 ms. If the ping counted as the
-    // beginning of a message, the node would refuse it by the second heartbeat.
+    // Heartbeats arrive every 100 ms, and an incomplete message is refused after 50 ms. If the node took the ping for
+    // the beginning of a message, it would refuse that message before the second heartbeat.
     while heartbeats < 3 || pongs < 1 {
         match socket.next() {
             (PONG, _) => (heartbeats, pongs) = (0, pongs + 1),
@@ -311,7 +312,7 @@ fn overlong_length_encoding_is_a_protocol_violation() {
         let mut socket = Socket::open(&fixture, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
             socket.0.send_some(&[byte]);
-            // When the node's only thread responds over another connection, it has read the byte.
+            // One thread serves both connections. When it responds over the other one, it has read this byte.
             assert_eq!(fixture.get("/healthz").status, 200);
         }
         assert_eq!(socket.closed(), 1002, "{protocol}");
@@ -339,7 +340,7 @@ fn stalled_websocket_uses_little_memory_and_gets_exact_gaps() {
     socket.send_json(&json!({"op": "subscribe", "id": 1, "pattern": "t"}));
     assert_eq!(socket.receive_json()["op"], "subscribed");
     let before = fixture.node.budget().used();
-    // Publishes far more than the socket buffers can hold.
+    // Publishes much more than fits in the sockets' buffers.
     for _ in 0..200_000 {
         fixture.publish("t", &[b'x'; 100]);
     }
@@ -384,8 +385,7 @@ fn connections_are_counted_separately_for_each_listener() {
     until("it is counted", || {
         fixture.get("/metrics").text().contains("dunlin_connections{protocol=\"ws\"} 1\n")
     });
-    // Ends the test while a connection has sent only the first line of its WebSocket request. The server must still
-    // stop.
+    // The server must stop although this connection has sent only the first line of its WebSocket request.
     let mut half = fixture.peer();
     half.send(b"GET /v1/ws HTTP/1.1\r\n");
     half.stream.get_mut().flush().unwrap();

@@ -1,4 +1,4 @@
-//! Tests `/v1/tasks`, the HTTP requests for tasks.
+//! Tests the HTTP requests for tasks, below `/v1/tasks`.
 
 use dunlin::journal::RealDisk;
 use dunlin::{Config, Node};
@@ -76,7 +76,7 @@ fn many_tasks_with_all_options_are_submitted_together() {
 fn too_long_task_list_is_refused_without_checking_excess_tasks() {
     let fixture = HttpServer::new();
     let list = |more: &str| format!("[{}{more}]", [r#"{"kind":"k"}"#; 10_000].join(","));
-    // The second list has an invalid task beyond the limit, which is not read any more.
+    // In the second list, the task beyond the limit is invalid. The node must not read it, and must report the limit.
     for more in [r#",{"kind":"k"}"#, ",{}"] {
         let refused = fixture.post("/v1/tasks", &[], list(more).as_bytes());
         assert_eq!(refused.code(), "LIMIT");

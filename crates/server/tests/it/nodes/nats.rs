@@ -1,4 +1,4 @@
-//! Tests NATS subscriptions, queue groups and publishers at nodes that do not own the topic.
+//! Tests NATS subscriptions, queue groups and publishers at nodes that are not the topic's owner.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::TestCluster;
 use crate::nats_refusals::permission_violation;
 
-/// The last payload that a member of a queue group reads.
+/// When a member of a queue group receives this payload, it stops reading.
 const END: &str = "end";
 
 #[test]
@@ -52,7 +52,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     let mut publishers = [1, 2, 3].map(|id| cluster.nats(id));
     for number in 0..RECORDS {
         let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
-        // The first records create the topics of the second group, so that its members can find the topics.
+        // The first records to `orders` create its topics, which the members of the second group then find.
         ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
     }
     let mut received = BTreeSet::new();
@@ -66,8 +66,8 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     assert!(taken.try_recv().is_err(), "something was given twice");
 }
 
-/// The topic's name is none of its subjects. The owner's thread for other nodes must still find the topic, and must not
-/// wait forever.
+/// The topic's name does not match its own pattern. A member at another node must still find the topic, and the owner's
+/// thread for other nodes must not be blocked.
 #[test]
 fn pattern_topic_serves_queue_group_members_on_other_nodes() {
     let cluster = TestCluster::of(2);
@@ -101,7 +101,7 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
     until("it is gone", || owner.groups(&topic).is_empty());
 }
 
-/// Records that the owner has sent before it learns that the member leaves must still be delivered to the member.
+/// When a member leaves, it must still receive records that the owner had sent before.
 #[test]
 fn draining_queue_member_on_another_node_loses_nothing() {
     let cluster = TestCluster::of(2);
@@ -170,7 +170,8 @@ fn nats_clients_continue_after_the_death_of_a_topic_owner() {
     assert_eq!((plain.text().1, queue.text().1), ("first".to_owned(), "first".to_owned()));
     cluster.kill(1);
     until("another node owns it", || cluster.owner("t") != 1);
-    // An `-ERR` must not be sent, because it is not a message, and client libraries close permanently after one.
+    // The subscribers must not receive `-ERR` when the owner changes, because client libraries close the connection
+    // after it.
     publisher.publish("t", "next");
     assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
     publisher.publish("t", "last");
@@ -186,11 +187,11 @@ fn nats_publisher_continues_after_the_death_of_one_owner() {
     cluster.create_topic_at(2, "book", TopicConfig { reducer, ..TopicConfig::default() });
     let (mut peer, mut other) = (cluster.nats(1), cluster.nats(2));
     other.subscribe("live 1");
-    // The owner is alive and refuses one record.
+    // The owner is alive, and its state refuses this record.
     peer.publish("book", "no book");
     let text = permission_violation(&peer.line(), "Publish", "book");
     assert!(text.contains("refuses it"), "{text}");
-    // The owner dies. From then on, batches to which it has not responded may be refused at any time.
+    // After the owner has died, any batch without a response may be refused, at any time.
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
     cluster.kill(3);
     (0..500).for_each(|n| peer.publish("dead", &n.to_string()));
@@ -219,10 +220,10 @@ fn queue_members_follow_a_moved_topic() {
             node.groups(&topic).first().is_some_and(|group| group.members.len() == 1)
         });
     };
-    // Moves the topic between two other nodes, then to the publisher's node, and then away from it.
+    // The publisher is at node 2. The topic moves between two other nodes, then to node 2, and then away from it.
     for (round, id) in [1, 3, 2, 1].into_iter().enumerate() {
         if round > 0 {
-            // Runs without holding the lock, because agreeing on the move takes the lock.
+            // The lock is released before the move, because the move itself locks `members`.
             let ownership = cluster.members.lock().unwrap()[&1].ownership.clone();
             ownership.move_topic("t", id).unwrap();
         }
@@ -232,7 +233,7 @@ fn queue_members_follow_a_moved_topic() {
     }
 }
 
-/// The members behave like those of NATS sessions, but read only when the test requests it.
+/// These members are like those of NATS sessions, but read only when the test tells them to.
 #[test]
 fn moved_topic_loses_no_record_of_its_queue_group() {
     const RECORDS: usize = 100;
@@ -255,13 +256,13 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
         }
     };
     let move_to = |id: u64| {
-        // Epochs depend on the time, so there are unused numbers between two epochs.
+        // Epochs depend on the clock. The next epoch is therefore usually not the next number.
         let epoch = cluster.state.lock().unwrap().placement(b"t").unwrap().epoch + 10;
         cluster.apply(&ControlCommand::Move { topic: b"t", node: id, epoch }).unwrap();
         until("the owner has it", || !cluster.node(id).topic("t").unwrap().logs()[0].is_mirror());
     };
     let mut received = BTreeSet::new();
-    // When a member requests records, it finds the topic's owner, and later the next owner.
+    // A member that reads connects to the topic's owner, and after a move to the next owner.
     let mut read_until = |members: &mut [ShareMember], what: &str, is_so: &dyn Fn(usize) -> bool| {
         until(what, || {
             for member in members.iter_mut() {
@@ -276,13 +277,13 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
             is_so(received.len())
         });
     };
-    // The only member is at the owner, and has read no record when the topic moves.
+    // There is only one member, at the owner. It has not read any record when the topic moves.
     let mut members = vec![member(1)];
     publish(1, 0);
     move_to(3);
     publish(3, RECORDS);
     read_until(&mut members, "each record is given to the member", &|received| received == 2 * RECORDS);
-    // The members are at the present owner, at the next owner, and at a third node.
+    // Now there are members at the present owner, at the next owner, and at a third node.
     members.extend([2, 3].map(member));
     let mut count = 2 * RECORDS;
     for (owner, next) in [(3, 2), (2, 1)] {
@@ -298,7 +299,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
     }
 }
 
-/// Users with all permissions. The part of a user's name before `-` is the user's tenant.
+/// Users who have all permissions. A user's name begins with the tenant's name, followed by `-`.
 #[derive(Debug)]
 struct TenantUsers(Arc<MemoryBudget>);
 
@@ -392,7 +393,7 @@ fn group_joined_at_another_node_counts_towards_the_users_limit() {
     until("another tenant has room", || owner.groups(&topic).len() == members.len());
 }
 
-/// A subscriber at another node must also receive the records that the owner appends after the `PONG`.
+/// After the `PONG`, the owner appends a record. The subscriber at the other node must receive it.
 #[test]
 fn remote_nats_subscriber_gets_records_published_after_pong() {
     let cluster = TestCluster::of(2);
@@ -406,7 +407,8 @@ fn remote_nats_subscriber_gets_records_published_after_pong() {
     }
 }
 
-/// A group that NATS clients create starts with new records, so its first member must exist before they are published.
+/// A group that a NATS client creates starts with new records. Its first member must therefore have joined before the
+/// `PONG`.
 #[test]
 fn remote_queue_member_gets_records_published_after_pong() {
     let cluster = TestCluster::of(2);
@@ -420,8 +422,8 @@ fn remote_queue_member_gets_records_published_after_pong() {
     }
 }
 
-/// A durable topic begins an epoch with each start of its owner. The epoch of the topic's placement in the agreed state
-/// stays the same.
+/// With each start, the owner of a durable topic begins an epoch. The epoch of the topic's placement in the agreed
+/// state does not change.
 #[test]
 fn queue_group_gets_no_old_records_after_an_owner_restart() {
     const STARTS: usize = 4;

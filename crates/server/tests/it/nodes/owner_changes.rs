@@ -1,5 +1,5 @@
-//! Tests members of queue groups, and subscribers, that connect to their topic's next owner in any order. The members
-//! behave like those of NATS sessions, but read only when the test requests it.
+//! Tests owner changes of topics with queue groups and subscribers, which connect to the next owner in any order. The
+//! members are like those of NATS sessions, but read only when the test tells them to.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,12 +24,12 @@ fn member(cluster: &TestCluster, id: u64) -> ShareMember {
     cluster.node(id).join_share_with_waiter("t", "workers", &options, (Waiter::new(), 0)).unwrap()
 }
 
-/// The number of deliveries to the group, for each record.
+/// How often each record was delivered to the group.
 #[derive(Debug, Default)]
 struct GroupDeliveries(BTreeMap<u64, usize>);
 
 impl GroupDeliveries {
-    /// Reads all records that the members can receive now. By requesting records, a member finds the topic's owner.
+    /// Reads all records that the members can receive now. A member that reads connects to the topic's owner.
     fn read(&mut self, members: &mut [&mut ShareMember]) {
         for member in members {
             while member.ready().unwrap() {
@@ -66,7 +66,8 @@ fn move_to(cluster: &TestCluster, id: u64) {
     until("the owner has it", || !cluster.node(id).topic("t").unwrap().logs()[0].is_mirror());
 }
 
-/// Node 3 owns the topic and dies. Node 2 becomes the owner, but node 1 does not know that yet.
+/// Starts a cluster in which node 3 owns the topic and is then killed. Node 2 becomes the owner, but node 1 does not
+/// know this yet.
 fn cluster_without_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestCluster> {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
@@ -139,7 +140,7 @@ fn records_delivered_by_an_ended_group_are_not_delivered_again() {
     assert_eq!(deliveries.numbers(), Vec::from_iter(100..140));
 }
 
-/// The owner responded to the member before the next owner's epoch began.
+/// Here, the owner accepts the member before the next owner begins its epoch.
 #[test]
 fn member_that_joined_during_an_owner_change_misses_no_record() {
     let mut first = None;
@@ -163,7 +164,7 @@ fn member_that_joined_during_an_owner_change_misses_no_record() {
     assert_eq!(deliveries.numbers(), Vec::from_iter(100..120));
 }
 
-/// Node 1 learns of both moves after they are complete.
+/// Here, node 1 learns of both moves only after the second one.
 #[test]
 fn group_gets_no_record_twice_when_its_topic_moves_twice() {
     let cluster = TestCluster::of(3);
@@ -207,7 +208,7 @@ fn first_member_of_a_group_gets_only_records_after_it_joined() {
     assert_eq!(deliveries.numbers(), Vec::from_iter(110..120));
 }
 
-/// A subscriber at node 1 connects while node 3, the owner, is away.
+/// Here, a client at node 1 subscribes while the owner, node 3, does not run.
 #[test]
 fn subscriber_started_during_an_owner_outage_gets_no_old_record() {
     let cluster = TestCluster::of(2);

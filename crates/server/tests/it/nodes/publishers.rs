@@ -1,4 +1,4 @@
-//! Tests of publishers and subscribers of a state that another node owns.
+//! Tests publishers and subscribers of a state topic that another node owns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -24,7 +24,7 @@ fn follow(client: &Client) -> dunlin_client::Subscriber {
     client.subscribe("md", options).unwrap()
 }
 
-/// Reads until a notice reports that publishers are connected, or that none is.
+/// Reads until a notice reports that publishers are connected, or with `connected` false, that none is connected.
 fn wait_for_publisher_status(reader: &mut dunlin_client::Subscriber, connected: bool) {
     loop {
         match reader.next_timeout(PATIENCE).unwrap() {
@@ -35,7 +35,7 @@ fn wait_for_publisher_status(reader: &mut dunlin_client::Subscriber, connected: 
     }
 }
 
-/// A level of a book. A negative size is refused.
+/// Encodes a level of an order book. If `number` is a multiple of 100, its size is negative, and the state refuses it.
 fn level(number: i64) -> Vec<u8> {
     let size = if number % 100 == 0 { -1 } else { number };
     [&[1, 1, 0, 0, 0, 0, 0, 0][..], &number.to_le_bytes(), &size.to_le_bytes()].concat()
@@ -72,7 +72,7 @@ fn refused_remote_record_does_not_fail_other_records() {
     }
     burst.extend_from_slice(b"PING\r\n");
     peer.send(&burst);
-    // The owner responds asynchronously, so `PONG` may arrive before the refusals.
+    // The owner's response takes a while, so `PONG` may arrive before the refusals.
     let (pongs, refused): (Vec<_>, Vec<_>) = (0..11).map(|_| peer.line()).partition(|line| line == "PONG");
     assert_eq!(pongs.len(), 1, "{refused:?}");
     refused
@@ -89,8 +89,8 @@ fn refused_remote_record_does_not_fail_other_records() {
     assert_eq!((log().0.seq, log().1.entries), (2_970, 2_970));
 }
 
-/// Publishes levels through node 3 in one stream. Returns the number of answered records, and the refused
-/// ones.
+/// Publishes levels through node 3 over one gRPC stream. Returns the number of acknowledged records, and the numbers of
+/// those that were refused.
 async fn stream_levels(cluster: &TestCluster, numbers: std::ops::RangeInclusive<i64>) -> (u64, Vec<u64>) {
     let address = format!("http://{}", cluster.address(3, Protocol::Grpc));
     let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
@@ -140,7 +140,7 @@ fn moved_state_topic_keeps_its_publishers() {
         let ownership = cluster.members.lock().unwrap()[&owner].ownership.clone();
         ownership.move_topic("md", owner).unwrap();
         until("the owner has it", || !cluster.node(owner).topic("md").unwrap().logs()[0].is_mirror());
-        // After the move, a new subscriber must also start with a snapshot.
+        // A subscriber that starts after the move must also begin with a snapshot.
         let mut joined = follow(&reading);
         let first = joined.next_timeout(PATIENCE).unwrap();
         assert!(matches!(first, Some(Event::Notice(Notice::Snapshot(_)))), "{first:?}");
@@ -179,7 +179,7 @@ fn owner_refuses_relayed_records_that_follow_a_refused_one() {
         outcome.unwrap()
     };
     let relay = node.relay("t", None);
-    // The node becomes the owner after the first record has arrived, but before the later ones arrive.
+    // This node becomes the owner between the arrivals of the first and the second record.
     let returned = relay_record(&relay, "first");
     assert!(matches!(returned, RelayOutcome::NotAccepted(_)), "{returned:?}");
     let ownership = cluster.members.lock().unwrap()[&1].ownership.clone();
@@ -212,8 +212,8 @@ fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
     let mut old = connect();
     old.publish(1, 1, &[b"first"]);
     assert!(is_published(&mut old));
-    // The forwarding node gives up its connection while its second batch is being sent, and sends its third batch over
-    // a new connection.
+    // The forwarding node gives up its connection while the second batch is in transit. It sends the third batch over a
+    // new connection.
     let mut new = connect();
     new.publish(1, 1, &[b"third"]);
     assert!(is_published(&mut new));
@@ -234,7 +234,7 @@ fn records_keep_their_order_if_a_non_owner_returns_one() {
     let cluster = TestCluster::patient(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let mut reader = cluster.node(3).subscribe("t", &start_at(Start::Latest)).unwrap();
-    // Node 2 does not know yet that it owns the topic, so it returns the records that node 1 sends.
+    // Node 2 owns the topic now, but does not know it yet. It therefore returns the records that node 1 forwards to it.
     cluster.hold_back_changes(2);
     let ownership = cluster.members.lock().unwrap()[&1].ownership.clone();
     ownership.move_topic("t", 2).unwrap();
@@ -244,8 +244,8 @@ fn records_keep_their_order_if_a_non_owner_returns_one() {
         if !is_second || !is_first.swap(false, Ordering::Relaxed) {
             return;
         }
-        // When the first record is returned, the second one is about to be sent, and node 2 learns that it is the
-        // owner.
+        // At this moment, the first record was returned, and the second is about to be sent. Node 2 now learns that it
+        // is the owner.
         let cluster = of.upgrade().unwrap();
         cluster.node(1).has_subscriber(Subject::parse("behind.the.first").unwrap());
         cluster.release_changes(2);
@@ -267,8 +267,8 @@ fn records_keep_their_order_if_a_non_owner_returns_one() {
     assert_eq!(texts, ["first", "second", "third"]);
 }
 
-/// A publisher that states the state from which it continues. It publishes over a client's connection, in a node's
-/// process, by HTTP requests, or by gRPC calls.
+/// A publisher that states after which record it continues. There is a variant for each way to publish: over TCP,
+/// inside a node's process, over HTTP, and over gRPC.
 enum StatePublisher {
     Tcp(dunlin_client::Publisher),
     Inside(dunlin::topic::Publisher),
@@ -276,7 +276,7 @@ enum StatePublisher {
     Grpc(std::net::SocketAddr, Option<v1::LastPosition>),
 }
 
-/// The position at which a record was appended, and whether the epoch had changed; or the name of the refusal.
+/// The result of a publish: the record's position and whether the epoch has changed, or the name of the error.
 type Outcome = Result<(Position, bool), String>;
 
 impl StatePublisher {
@@ -338,7 +338,7 @@ impl StatePublisher {
         }
     }
 
-    /// Publishes a level, and retries while the owner cannot be reached.
+    /// Publishes a level. Tries again while the owner cannot be reached.
     fn publish(&mut self, number: i64) -> Outcome {
         let mut outcome = Err(String::new());
         until("the owner has answered", || {
@@ -360,8 +360,7 @@ fn publisher_over_any_protocol_is_refused_once_after_state_loss() {
         assert_eq!(publisher.publish(number).unwrap().0.seq, number as u64);
     }
     let before = last();
-    // The node is killed and restarted before its lease ends. It then owns the topic again, but has none of its
-    // records.
+    // The owner is stopped and started again before its lease ends. It still owns the topic, but has lost the records.
     cluster.stop_with_lease(2);
     cluster.start(2);
     for publisher in &mut publishers {
@@ -385,7 +384,7 @@ fn records_sent_before_a_state_loss_was_known_are_refused() {
     let mut publisher = client.publisher("md").unwrap();
     publisher.publish(&level(1)[..]).unwrap();
     cluster.stop_with_lease(2);
-    // The publishers must wait for the owner.
+    // These records must wait until the owner runs again.
     for number in 2..=50 {
         publisher.send(&level(number)[..]).unwrap();
     }
@@ -417,17 +416,17 @@ fn publishers_continue_when_the_new_owner_has_the_whole_state() {
         publisher.publish(number).unwrap();
     }
     let count = publishers.len() as u64;
-    // The topic moves to a node that has no part of the state, and then to another node.
+    // The topic first moves to a node that has no part of the state.
     for owner in [3, 1, 2] {
         let ownership = cluster.members.lock().unwrap()[&owner].ownership.clone();
         ownership.move_topic("md", owner).unwrap();
         until("the owner has it", || !cluster.node(owner).topic("md").unwrap().logs()[0].is_mirror());
-        // The first publisher publishes nothing here, so it still knows the first owner's state.
+        // The first publisher does not publish here. It therefore knows only the state of the first owner.
         for publisher in &mut publishers[1..] {
             publisher.publish(1).unwrap();
         }
     }
-    // A node that has read the whole state becomes the owner.
+    // Node 3 reads the whole state, and then becomes the owner.
     let mirror = cluster.node(3).topic("md").unwrap();
     let client = cluster.client(3);
     let _reader = follow(&client);
@@ -448,7 +447,8 @@ fn publishers_continue_when_the_new_owner_has_the_whole_state() {
     assert_eq!(cluster.owner("md"), 3);
 }
 
-/// The relays of the publishers' node to the owner belong to the deleted topic.
+/// The topic is deleted and created again. The node of the publishers still has connections' relays for the deleted
+/// topic.
 #[test]
 fn recreated_topic_accepts_records_through_another_node() {
     let cluster = TestCluster::of(2);
@@ -467,7 +467,8 @@ fn recreated_topic_accepts_records_through_another_node() {
     cluster.create_topic_at(1, "md", TopicConfig::default());
     for publisher in &mut publishers {
         if let StatePublisher::Tcp(_) = publisher {
-            // As at the owner's node, a publisher of Dunlin's own protocol learns once that its topic was deleted.
+            // A publisher of Dunlin's own protocol must learn once that its topic was deleted, just as at the owner's
+            // node.
             assert_eq!(publisher.publish_once(b"lost"), Err(PublishError::Closed.to_string()));
         }
         publisher.publish_once(b"after").unwrap();
@@ -493,7 +494,7 @@ fn request_during_a_deletion_creates_the_topic_again() {
         let forwarding: Forwarding = Arc::new(move |_| sender.send(()).unwrap_or_default());
         *cluster.forwarding.lock().unwrap() = Some(forwarding);
         let publishing = thread::spawn(move || publisher(address).publish_once(b"after"));
-        // Node 1 does not know of the deletion when it sends the record to the owner of the deleted topic.
+        // When node 1 forwards the record, it does not know yet that the topic was deleted.
         forwarded.recv_timeout(PATIENCE).expect("the record is forwarded");
         cluster.release_changes(1);
         let outcome = publishing.join().unwrap();

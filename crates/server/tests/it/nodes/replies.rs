@@ -1,5 +1,5 @@
-//! Tests requests that name any subject for their reply. Other clients may use this subject too: their records get a
-//! topic, and reach the subscribers of all nodes. For a reply, no topic is created.
+//! Tests NATS requests with a reply subject of any name. A reply must not create a topic. But if other clients publish
+//! to the same subject, a topic is created, and the records reach subscribers at all nodes.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use dunlin_wait::{PATIENCE, until};
 use super::{TestCluster, start_at};
 use crate::nats_peer::NatsPeer;
 
-/// A NATS client at node 1 that has sent a request with this reply subject, and the service at node 2 that has received
-/// the request. The client subscribes to all subjects that differ from the reply subject only in the last token.
+/// Lets a NATS client at node 1 send a request with this reply subject to a service at node 2. Returns the client and
+/// the service, which has received the request. The client subscribes to the reply subject with `*` as the last token.
 fn request(cluster: &Arc<TestCluster>, reply: &str) -> (NatsPeer, NatsPeer) {
     let (mut requester, mut service) = (cluster.nats(1), cluster.nats(2));
     service.subscribe("svc 1");
@@ -34,8 +34,8 @@ fn custom_reply_subject_stays_readable_on_other_nodes() {
     let mut after = cluster.nats(3);
     after.subscribe("shop.> 1");
     let mut publisher = cluster.nats(2);
-    // One of the subjects is a request's reply subject, the other is not. The service publishes to both, and so does a
-    // client that is unrelated to the request.
+    // Only the first of these subjects is the reply subject of a request. A client that has nothing to do with the
+    // request publishes to both.
     for subject in ["shop.orders.1", "shop.orders.2"] {
         publisher.publish(subject, "order");
         let order = (subject.to_owned(), "order".to_owned());
@@ -56,12 +56,12 @@ fn custom_reply_subject_stays_readable_on_other_nodes() {
 fn reply_subject_used_by_other_clients_becomes_a_topic() {
     let cluster = TestCluster::patient(3);
     let (mut requester, mut service) = request(&cluster, "shop.orders.1");
-    // Only the client that named the subject has subscribed to it.
+    // Nobody but the requester has subscribed to the reply subject.
     cluster.nats(3).publish("shop.orders.1", "order");
     assert_eq!(requester.text(), ("shop.orders.1".to_owned(), "order".to_owned()));
     until("it has a topic", || is_topic_everywhere(&cluster, "shop.orders.1"));
-    // The reply subject now has a topic. A reply is therefore stored in the topic, and reaches the subscribers of all
-    // nodes.
+    // The reply subject has a topic now. The reply is therefore appended to it, so that all subscribers can read the
+    // reply.
     service.publish("shop.orders.1", "reply");
     assert_eq!(requester.text().1, "reply");
     let mut subscriber = cluster.client(2).subscribe("shop.orders.1", start_at(Start::Earliest)).unwrap();
@@ -158,7 +158,7 @@ fn replies_while_a_member_is_silent_create_no_topics() {
     let (mut requester, mut service) = request(&cluster, "acme.reply.u.0");
     service.publish("acme.reply.u.0", "here");
     assert_eq!(requester.text().1, "here");
-    // Node 3 does not respond, but its lease has not ended.
+    // From now on, node 3 does not respond, but its lease lasts.
     cluster.stop_with_lease(3);
     for number in 1..=10 {
         let reply = format!("acme.reply.u.{number}");

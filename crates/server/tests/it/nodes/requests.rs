@@ -1,5 +1,5 @@
-//! Tests requests and replies of NATS clients at different nodes. A request without a subscriber on any node fails at
-//! once. Subjects that are used once leave no topic on any node.
+//! Tests requests and replies between NATS clients at different nodes. If no node has a subscriber, a request must fail
+//! at once. Subjects that are used only for a request must not leave topics at any node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use dunlin_wait::{PATIENCE, until};
 use super::TestCluster;
 use crate::nats_peer::{NatsMessage, NatsPeer};
 
-/// Publishes a request whose reply subject is `_INBOX.me.1`, and returns the reply.
+/// Sends a request with the reply subject `_INBOX.me.1`, and returns the message that arrives.
 fn request(requester: &mut NatsPeer, subject: &str) -> NatsMessage {
     requester.send_line(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
     requester.message()
@@ -23,7 +23,7 @@ fn is_no_responder(got: &NatsMessage) -> bool {
 }
 
 impl TestCluster {
-    /// A cluster whose nodes wait for each other's responses as long as a busy machine needs.
+    /// Starts a cluster whose nodes wait for each other longer than a busy machine needs to respond.
     pub(super) fn patient(count: u64) -> Arc<TestCluster> {
         let mirror_wait_max = Duration::from_secs(600);
         TestCluster::with(count, OwnershipLimits { mirror_wait_max, ..OwnershipLimits::default() })
@@ -35,14 +35,14 @@ impl TestCluster {
         requester
     }
 
-    /// A NATS client with this subscription, for use with [`reply_to_next`].
+    /// Connects a NATS client with this subscription, which then replies with [`reply_to_next`].
     fn responder(&self, id: u64, subscription: &str) -> NatsPeer {
         let mut service = self.nats(id);
         service.subscribe(subscription);
         service
     }
 
-    /// Whether a node, or the agreed state, has a topic whose name begins with this prefix.
+    /// Whether any node, or the agreed state, has a topic with this prefix.
     pub(super) fn has_topics(&self, prefix: &str) -> bool {
         let members = self.members.lock().unwrap();
         members.values().any(|member| {
@@ -71,7 +71,7 @@ fn nats_request_gets_503_if_no_node_has_a_subscriber() {
     assert!(!cluster.has_topics("help") && !cluster.has_topics("$SRV"));
 }
 
-/// The topic exists, and other subjects of it have subscribers.
+/// Here, the topic exists, and its other subjects have subscribers.
 #[test]
 fn request_to_an_unread_subject_of_a_topic_gets_503() {
     let cluster = TestCluster::patient(3);
@@ -90,7 +90,8 @@ fn request_to_an_unread_subject_of_a_topic_gets_503() {
                     "{prefix}.{subject} at {id}"
                 );
             }
-            // Uses a new inbox name, because other nodes may still list `_INBOX.me` for an earlier client.
+            // Each client uses another inbox name, because other nodes may still know `_INBOX.me` from an earlier
+            // client.
             let inbox = format!("_INBOX.{}{id}", prefix.len());
             requester.subscribe(&format!("{inbox}.* 2"));
             requester.send_line(&format!("PUB {prefix}.PING.a {inbox}.1 1\r\n?"));
@@ -120,7 +121,7 @@ fn request_reaches_a_subscriber_at_another_node() {
 #[test]
 fn request_after_the_last_subscriber_has_left_gets_503() {
     let cluster = TestCluster::patient(3);
-    // The service is at the owner, at a node that reads the topic through its mirror, or at the node of the requester.
+    // The service may be at the topic's owner, at a node with a mirror, or at the requester's node.
     for (owner, id) in [(1, 2), (2, 3), (3, 1), (2, 2)] {
         let subject = format!("left.{owner}.{id}");
         cluster.create_topic_at(owner, &subject, TopicConfig::default());
@@ -131,7 +132,8 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
         assert_eq!(requester.text().1, "here");
         service.send_line("UNSUB 1");
         service.ping();
-        // For a moment, the node still counts the ended subscription. A request during that time gets no response.
+        // The requester's node may still count the ended subscription for a moment. Such a request gets no response,
+        // and is repeated.
         until("it is told", || {
             requester.send_line(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
             requester.send_line("PING");
@@ -174,7 +176,7 @@ fn request_is_published_while_a_member_node_is_silent() {
     let mut requester = cluster.requester(1);
     assert!(is_no_responder(&request(&mut requester, "help")));
     cluster.stop_with_lease(3);
-    // Node 3 is still a member of the cluster, so the request is published.
+    // Node 3 may have a subscriber, because it is still a member. The request is therefore published.
     requester.send_line("PUB help _INBOX.me.1 1\r\n?");
     requester.ping();
     assert!(cluster.has_topics("help"));
@@ -244,8 +246,8 @@ fn topic_created_on_another_node_replaces_a_custom_inbox() {
 #[test]
 fn late_reply_creates_no_topic_on_any_node() {
     let cluster = TestCluster::patient(3);
-    // The service replies too late in three cases: the requester had subscribed to the reply subject, it had not, and
-    // the service is a member of a queue group.
+    // In all three cases, the requester no longer waits when the service replies. In the first case, the requester had
+    // subscribed to the reply subject. In the third case, the service is a member of a queue group.
     for (number, subscription) in ["svc.0 1", "svc.1 1", "svc.2 workers 1"].into_iter().enumerate() {
         let (mut requester, mut service) = (cluster.nats(1), cluster.responder(2, subscription));
         let reply = format!("acme.late.{number}.1");
@@ -258,7 +260,7 @@ fn late_reply_creates_no_topic_on_any_node() {
         requester.send_line("UNSUB 1");
         requester.ping();
         service.publish(&reply, "too late");
-        // The node must not refuse any record.
+        // If the node had refused the reply, an error would arrive before PONG.
         service.ping();
     }
     assert!(!cluster.has_topics("acme."));

@@ -1,4 +1,4 @@
-//! A certificate authority for tests, and the certificates that it issues.
+//! A certificate authority for tests, which issues certificates for nodes and clients.
 
 use std::path::PathBuf;
 
@@ -7,20 +7,20 @@ use dunlin_server::TlsConfig;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
-/// A certificate authority, with a directory for its certificates.
+/// A certificate authority, and the directory with its files.
 pub struct Authority {
     dir: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate and its key, both PEM.
+/// A certificate and its private key, both in PEM.
 pub struct SignedCertificate {
     pub cert: String,
     pub key: String,
 }
 
 impl Authority {
-    /// Creates an authority that has signed `server.pem` for `localhost`.
+    /// Creates an authority, and a certificate for `localhost` in the file `server.pem`.
     pub fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, "an authority of tests");
@@ -55,13 +55,13 @@ impl Authority {
         SignedCertificate { cert, key: key.serialize_pem() }
     }
 
-    /// Writes `NAME.pem` and `NAME-key.pem`.
+    /// Writes a certificate to `NAME.pem`, and its key to `NAME-key.pem`.
     pub fn write_certificate(&self, name: &str, signed: &SignedCertificate) {
         self.write(&format!("{name}-key.pem"), &signed.key);
         self.write(&format!("{name}.pem"), &signed.cert);
     }
 
-    /// Replaces a file atomically, as tools that renew certificates do.
+    /// Replaces a file in one step by renaming, as tools that renew certificates do.
     pub fn write(&self, name: &str, text: &str) {
         let temporary = self.path(&format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
@@ -72,7 +72,7 @@ impl Authority {
         self.dir.path().join(name)
     }
 
-    /// The node's TLS configuration.
+    /// The TLS configuration for a node. If `mutual` is true, clients need a certificate.
     pub fn tls(&self, mutual: bool) -> TlsConfig {
         TlsConfig {
             cert: self.path("server.pem"),
@@ -82,14 +82,14 @@ impl Authority {
         }
     }
 
-    /// Options of a client without a certificate.
+    /// The TLS options for a client that has no certificate.
     pub fn client_options(&self) -> TlsOptions {
         let mut options = TlsOptions::default();
         options.ca = Some(self.ca().into_bytes());
         options
     }
 
-    /// Options of a client with this certificate.
+    /// The TLS options for a client that has this certificate.
     pub fn with_certificate(&self, signed: &SignedCertificate) -> TlsOptions {
         let mut options = self.client_options();
         options.cert = Some(signed.cert.clone().into_bytes());

@@ -1,4 +1,5 @@
-//! Tests of the TLS files: errors name the fault, and new files apply to new connections.
+//! Tests the files of the TLS configuration: an error names the faulty file, and new files are used for new
+//! connections.
 
 use dunlin::{Config, Node};
 use dunlin_server::{Server, ServerConfig};
@@ -7,7 +8,7 @@ use dunlin_wait::until;
 use super::authority::Authority;
 use super::{connect, refusal_text, serve_tls};
 
-/// The error with which a node refuses to start.
+/// Starts a node that must refuse to start, and returns the error.
 fn start(authority: &Authority, mutual: bool) -> String {
     let node = Node::start(Config::default()).unwrap();
     let tcp = vec![([127, 0, 0, 1], 0).into()];
@@ -52,7 +53,7 @@ fn reloaded_certificate_is_used_and_a_broken_one_ignored() {
     assert!(server.reload());
     assert!(refusal_text(connect(&server, old.client_options())).contains("not trusted here"));
     connect(&server, new.client_options()).unwrap();
-    // An existing connection must stay open.
+    // A connection that was open before must stay open.
     before.publisher("t").unwrap();
     assert_eq!(before.connections(), 1);
 }

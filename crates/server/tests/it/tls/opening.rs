@@ -1,4 +1,4 @@
-//! Tests that a node that is still starting refuses TLS clients with OPENING.
+//! Tests that a starting node completes the TLS handshake, and then refuses the client with OPENING.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Tests the web origins that may use HTTP over TLS.
+//! Tests from which web origins HTTP may be used over TLS.
 
 use dunlin_server::Protocol;
 

@@ -1,4 +1,4 @@
-//! Tests of NATS, HTTP and gRPC over TLS, with a raw peer, `curl` and a generated client.
+//! Tests NATS, HTTP and gRPC over TLS with raw sockets, with `curl` and with a generated gRPC client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn socket(server: &Server, protocol: Protocol) -> TcpStream {
     socket
 }
 
-/// Starts TLS on the socket.
+/// Does the TLS handshake on the socket as a client.
 pub(super) fn connect_tls(
     socket: TcpStream,
     authority: &Authority,
@@ -120,7 +120,7 @@ fn curl_publishes_and_reads_over_tls() {
     let mut following = following.spawn().expect("curl is there");
     let lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
     let data = lines.into_iter().find_map(|line| line.strip_prefix("data: ").map(str::len));
-    // `curl` must be killed, because a stream of events does not end by itself.
+    // The stream of events does not end by itself, so `curl` is killed.
     following.kill().and_then(|()| following.wait()).unwrap();
     assert_eq!(data, Some(large.len()));
     let distrusted = curl(&[&format!("{url}/healthz")]);
@@ -130,7 +130,7 @@ fn curl_publishes_and_reads_over_tls() {
     );
 }
 
-/// A browser's `wss://` connection: one text frame in each direction.
+/// Sends and receives one text frame over `wss://`, as a browser does.
 #[test]
 fn websocket_publishes_over_tls() {
     let authority = Authority::new();
@@ -243,7 +243,8 @@ fn grpc_clients_need_a_certificate_under_mutual_tls() {
         let me = authority.sign("me");
         let mut client = DunlinClient::new(channel(&server, &authority, Some(&me)).await);
         client.publish(publish(vec![1])).await.unwrap();
-        // With TLS 1.3, the channel connects before the node has noticed the missing certificate. Only the call fails.
+        // With TLS 1.3, a client is connected before the node has noticed that its certificate is missing. Therefore
+        // the call fails, not the connection.
         let mut stranger = DunlinClient::new(channel(&server, &authority, None).await);
         assert!(stranger.publish(publish(vec![1])).await.is_err());
     });

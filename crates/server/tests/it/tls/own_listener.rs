@@ -1,4 +1,4 @@
-//! Tests Dunlin's own client over TLS, with a trusted node and with nodes that the client must not trust.
+//! Tests Dunlin's own client over TLS, with a node that it trusts and with nodes that it must not trust.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -36,7 +36,7 @@ fn records_of_every_size_pass_over_tls() {
     }
 }
 
-/// The subscriber does not read until all buffers are full. No bytes may then remain unread in TLS.
+/// The subscriber begins to read only when all buffers are full. No bytes may then be left unread in the TLS layer.
 #[test]
 fn resumed_tls_subscriber_receives_every_record() {
     const RECORDS: u32 = 60_000;
@@ -127,7 +127,8 @@ fn certificate_of_an_unknown_authority_is_not_trusted() {
     let (_node, server) = serve_tls(&theirs, false);
     let error = refusal_text(connect(&server, mine.client_options()));
     assert!(error.contains("signed by an authority that is not trusted here"), "{error}");
-    // The authorities of the operating system, if there are any, have not signed the node's certificate either.
+    // Without options, the client trusts the authorities of the operating system. None of them has signed the node's
+    // certificate.
     let error = refusal_text(connect(&server, TlsOptions::default()));
     assert!(error.contains("authority"), "{error}");
 }
@@ -207,23 +208,23 @@ fn client_recognizes_another_protocol_behind_tls() {
     assert!(error.contains("not Dunlin's own protocol"), "{error}");
 }
 
-/// A handshake that arrives byte by byte must be ended, and must not disturb other clients.
+/// A handshake that arrives slowly must be ended in time, and must not affect other clients.
 #[test]
 fn slow_handshakes_time_out_and_do_not_block_others() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.handshake_ms_max = 500);
     let mut dripping: Vec<_> =
         (0..20).map(|_| TcpStream::connect(server.tcp_addresses()[0]).unwrap()).collect();
-    // Sends the beginning of a ClientHello of 512 bytes.
+    // Sends the first bytes of a ClientHello, which announces 512 bytes.
     dripping.iter_mut().for_each(|socket| socket.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap());
-    // The short time limit must not affect a client of normal speed.
+    // A client of normal speed must still connect, despite the short time limit.
     let patient = patient_options(authority.client_options());
     let url = format!("tls://{}", at(&server, Protocol::Tcp));
     let client = (0..100).find_map(|_| Client::connect(&url, patient.clone()).ok()).expect("it comes in");
     client.publisher("t").unwrap().publish("hello").unwrap();
     for socket in &mut dripping {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Some clients send further single bytes. All of them must be disconnected in the end.
+        // Continues to send single bytes until the node disconnects the client.
         while socket.write_all(&[1]).is_ok() {
             match socket.read(&mut [0; 64]) {
                 Ok(0) | Err(_) => break,
@@ -259,12 +260,12 @@ fn tls_handshakes_over_the_limit_wait_until_another_ends() {
     let mut stalled = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     stalled.write_all(&[0x16, 3, 1, 2, 0, 1, 0]).unwrap();
     until("it is a session", || server.sessions() > 0);
-    // A client that has sent no byte must not use one of the limited handshakes.
+    // A connection without any byte must not take one of the permits for handshakes.
     let _silent = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| connect(&server, authority.client_options()));
         until("it waits for its turn", || server.sessions() == 3);
-        // The server's thread must still serve other clients.
+        // The server's only thread must still accept connections.
         let _more: Vec<_> = (4..24)
             .map(|sessions| {
                 let more = TcpStream::connect(server.tcp_addresses()[0]).unwrap();
@@ -294,7 +295,7 @@ fn users_file_maps_a_certificate_to_a_user() {
     other.publisher("other").unwrap().publish("by a name").unwrap();
     let error = refusal_text(connect(&server, authority.with_certificate(&authority.sign("stranger"))));
     assert!(error.contains("the certificate belongs to no user"), "{error}");
-    // Credentials take precedence over the certificate.
+    // If a client sends credentials and a certificate, the credentials count.
     let credentials = dunlin_client::Credentials::token("dunlin_guess");
     let options = ClientOptions { credentials, ..patient_options(authority.with_certificate(&worker)) };
     let error = refusal_text(Client::connect(&format!("tls://{}", at(&server, Protocol::Tcp)), options));

@@ -83,7 +83,7 @@ impl GroupMember {
         }
     }
 
-    /// Leaves the group. The other members receive the unconsumed records.
+    /// Leaves the group. Records that were not consumed go to the other members.
     pub(super) fn leave_unconsumed(self, node: &Node) {
         match self {
             GroupMember::Share(share) => {
