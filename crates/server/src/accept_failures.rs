@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Shortest time between two lines that one listener writes to the log, ns.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
-/// Time for which the node is not ready after a failure, ns. A listener that keeps failing records its next failure
-/// before this time ends.
+/// The node is not ready for this time after a failure, ns. If a listener continues to fail, it reports the next
+/// failure within this time.
 const RECENT_NS: u64 = 1_000_000_000;
 
 /// Counts one listener's failures since its last line in the log.

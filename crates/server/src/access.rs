@@ -213,14 +213,16 @@ impl Access {
         &self.counts
     }
 
-    /// Topics that were created automatically and that seem unused from this node's view; at most `max` of each tenant.
+    /// Returns topics that were created automatically and that nobody uses, as far as this node knows; at most `max` of
+    /// each tenant.
     pub(crate) fn idle_topics(&self, max: usize) -> Vec<Arc<Topic>> {
         let now_ns = now_ns();
         self.tenancies().iter().flat_map(|tenancy| tenancy.idle_topics(now_ns, max)).collect()
     }
 
-    /// Deletes topics that no node has used for their tenant's `topic_idle`. Call this about once a second. `uses` has,
-    /// for each unused topic of this node, the time of its last use at other nodes.
+    /// Deletes topics that no client at any node has used for the time `topic_idle` of their tenant. Call this about
+    /// once a second. `uses` has the topics that are unused at this node, each with the time of its last use at other
+    /// nodes.
     pub(crate) fn tick(&self, uses: &HashMap<String, u64>) {
         let now_ns = now_ns();
         self.tenancies().iter().for_each(|tenancy| tenancy.expire(now_ns, uses));

@@ -81,7 +81,7 @@ fn attempt(topic: &Topic, request: AppendRequest<'_>, evict: bool) -> Result<Rec
     )
 }
 
-/// Tries the append each time when the topic may have room, until the topic's wait time is over.
+/// Tries the append whenever the topic may have room, until the topic's wait time is over.
 pub(crate) async fn append_when_there_is_room(
     topic: &Topic,
     request: AppendRequest<'_>,
@@ -132,7 +132,8 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
     tokio::time::timeout(STORE_TIMEOUT, stored).await.unwrap_or_else(|_| Err(unknown()))
 }
 
-/// A waiter for the storing of records. When dropped, it is removed from the log's waiters.
+/// A waiter that is notified when records are stored. When this value is dropped, the waiter is removed from the log's
+/// waiters.
 struct StoredWait<'a> {
     log: &'a Log,
     waiter: Arc<Waiter>,

@@ -11,14 +11,15 @@ use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge, SubscribeErro
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
-/// Up to this number of bytes, a result, or a session's requests that await responses, are not charged. Renewals of
-/// leases therefore succeed even when the memory budget is used up.
+/// A result of at most this many bytes is not charged, and neither are the requests of a session that await responses,
+/// if together they have at most this many bytes. Renewals of leases therefore succeed even when the memory budget is
+/// used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The login share is the node's memory budget divided by this number. Connections before their login and request heads
 /// take their memory from the login share.
 const LOGIN_SHARE: u64 = 16;
-/// Up to this number of bytes, a connection's unread bytes are not charged. Most clients never have more.
+/// The unread bytes of a connection are not charged while there are at most this many. Most clients never have more.
 pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
 /// Memory that is charged for each subscription, and again for each log that the subscription reads, bytes. It covers
 /// the cursor, the waiter and statistics. The client's texts are charged in addition.

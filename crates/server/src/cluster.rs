@@ -74,7 +74,7 @@ use frame::{ClusterFrame, ClusterFrameKind};
 use secure::ClusterTls;
 use transport::RaftTransport;
 
-/// The version of Dunlin that this build is.
+/// The version of this build of Dunlin.
 pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// How long a stopping node waits until another node has become the leader.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(3);

@@ -72,8 +72,8 @@ pub struct ServerLimits {
     pub channels_max: usize,
     /// Time limit for the TLS handshake, and then again for the HELLO message, ms. Slower clients are disconnected.
     pub handshake_ms_max: u32,
-    /// Maximum number of TLS handshakes at the same time; further handshakes wait. Each takes about 30 KiB. At most
-    /// half of them may be with clients of the same address.
+    /// Maximum number of TLS handshakes at the same time; further handshakes wait. Each handshake takes about 30 KiB.
+    /// At most half of the handshakes may be with clients of one address.
     pub handshakes_max: usize,
     /// Longest time for which a session sends nothing to its client, ms. A heartbeat is then sent.
     pub heartbeat_ms: u32,
@@ -118,7 +118,8 @@ impl ServerLimits {
 pub struct NatsLimits {
     /// Interval at which the node sends PING to a client, ms.
     pub ping_ms: u32,
-    /// Number of PINGs without a response after which the next one closes the connection.
+    /// Maximum number of PINGs without a response. If the next PING is due while this many are without a response, the
+    /// connection is closed.
     pub pings_max: u32,
     /// Time limit from the first to the last byte of an operation such as PUB, ms.
     pub publish_ms_max: u32,
@@ -127,8 +128,8 @@ pub struct NatsLimits {
     pub rate_wait_ms_max: u32,
     /// Maximum number of subjects for which a session caches the topic to publish to.
     pub targets_max: usize,
-    /// Number of ranges of a client's own records that its session remembers for each log. A session remembers them
-    /// only if the client disabled echo, and skips these records.
+    /// If a client disables echo, its session remembers which records the client itself has published, in order to skip
+    /// them. This is the maximum number of ranges of such records that it remembers for each log.
     pub own_ranges_max: usize,
 }
 

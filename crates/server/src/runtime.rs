@@ -12,12 +12,12 @@ use crate::error::StartError;
 use crate::session::pace::wake_paused;
 use crate::watchdog::Pulse;
 
-/// A spinning thread polls all its sockets after each this many tasks. A poll costs a system call, and busy sessions
-/// poll their own sockets anyway.
+/// Number of tasks that a spinning thread runs between two polls of all its sockets. A poll costs a system call, and
+/// busy sessions poll their own sockets anyway.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// Any other thread polls all its sockets after each this many tasks. With the runtime's default of 61, a single client
-/// that flooded the node delayed the other sockets by 20 ms.
+/// Number of tasks that any other thread runs between two polls of all its sockets. With the runtime's default of 61, a
+/// single client that flooded the node delayed the other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 
 /// After this many tasks, a thread runs a task that was woken from another thread. With the runtime's default of 31,

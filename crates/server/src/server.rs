@@ -64,7 +64,7 @@ impl Server {
         Server::with_listeners(listeners, node, config, None)
     }
 
-    /// Like [`Server::start`], but takes over the sockets of `opening`, which served clients while the node was
+    /// Like [`Server::start`], but takes over the sockets of `opening`, which refused clients while the node was
     /// starting.
     pub fn open(node: Node, config: ServerConfig, opening: StartupListeners) -> Result<Server, StartError> {
         node.wait_for_epoch();

@@ -11,7 +11,7 @@ pub(crate) mod timer;
 #[derive(Debug)]
 pub(crate) struct ConnectionLost;
 
-/// The result of a session's round: whether it read, wrote or handled anything.
+/// Whether a session has made progress in a round, that is, has read, written or handled anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoundProgress {
     Some,

@@ -147,8 +147,8 @@ impl SharedServer {
         }
     }
 
-    /// Counts one more session. Returns `None` if there are too many sessions, or if the node is still starting. Then
-    /// [`SharedServer::admission_refusal`] returns the reason.
+    /// Admits a session. Returns `None` if there are too many sessions, or if the node is still starting;
+    /// [`SharedServer::admission_refusal`] then returns the reason.
     pub(crate) fn admit(
         self: &Arc<SharedServer>,
         session: u64,

@@ -145,8 +145,8 @@ pub(crate) fn session_span(protocol: Protocol, peer: Option<SocketAddr>, session
     span
 }
 
-/// Records the end of a session in its span. The span is marked as an error if the node ended the session for another
-/// reason than the node's own stop.
+/// Records the end of a session in its span. The span is marked as an error if the node ended the session for any
+/// reason other than its own stop.
 pub(crate) fn end_session(span: &Span, records: u64, why: Option<&str>) {
     span.record("dunlin.records.sent", records as i64);
     span.record("dunlin.session.end", why.unwrap_or("the client closed it"));

@@ -126,7 +126,7 @@ impl Stream {
         either!(self, _stream => true, tls => !tls.has_unsent())
     }
 
-    /// Reads the bytes that are available. If they do not fill `into`, the next read waits until the socket is readable
+    /// Reads the bytes that are available. If they do not fill `into`, the socket counts as empty until it is readable
     /// again.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = either!(self, stream => stream.try_read(into), tls => return tls.read(into))?;
@@ -146,7 +146,7 @@ impl Stream {
         read.map(|(read, _)| read).map_err(io::Error::from)
     }
 
-    /// Writes as many bytes as the kernel takes. If it does not take all, the next write waits until the socket is
+    /// Writes as many bytes as the kernel takes. If it does not take all, the socket counts as full until it is
     /// writable again.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let all: usize = slices.iter().map(|slice| slice.len()).sum();

@@ -1,5 +1,6 @@
 //! Caches a login for the requests of one connection, when each request carries credentials. Requests with the same
-//! header share the login while the users file still contains its credential. A shared login counts as one connection.
+//! header share one login while the users file still contains the login's credential. A shared login counts as one
+//! connection.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use dunlin::scheduler::{NewTask, TaskCommand};
 use dunlin::state::ControlCommand;
 
-/// A command that may count as published records at a limit of the publish rate.
+/// A command that may use up a user's publish rate, as published records do.
 pub(crate) trait MeteredCommand {
     /// The number of records that the command counts as. With 0, the publish rate does not limit the command.
     fn published_records(&self) -> u64;

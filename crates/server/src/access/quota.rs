@@ -15,7 +15,7 @@ use super::users::UserLimits;
 /// affected by the pause.
 const PAUSE_MS_MAX: u64 = 250;
 
-/// How long the node stops reading from a refused client; `None` if the refusal has another reason than the publish
+/// How long the node stops reading from a refused client; `None` if the refusal has a reason other than the publish
 /// rate.
 pub(crate) fn pause(refused: &Refused) -> Option<Duration> {
     let retry_after_ms = refused.numbers[0];

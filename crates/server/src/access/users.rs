@@ -64,7 +64,7 @@ pub(crate) struct AccessUser {
     /// The Argon2id hash of the user's password; `None` if the user has no password.
     pub(crate) password: Option<String>,
     pub(crate) tokens: Vec<TokenDigest>,
-    /// The accepted client certificates, each by its subject or by one of its alternative names.
+    /// Names of accepted client certificates: subjects or alternative names.
     pub(crate) certificates: Vec<String>,
     /// Accepted NATS public keys.
     pub(crate) nkeys: Vec<String>,
@@ -192,7 +192,7 @@ pub struct UserInfo<'u> {
     pub password: bool,
     /// Number of the user's tokens.
     pub tokens: usize,
-    /// Accepted client certificates, by subject or alternative name.
+    /// Names of accepted client certificates: subjects or alternative names.
     pub certificates: &'u [String],
     /// Accepted NATS public keys.
     pub nkeys: &'u [String],

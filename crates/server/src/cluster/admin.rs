@@ -48,7 +48,7 @@ pub(super) enum AdminRequest {
     Backup,
     /// Sends all tasks of a shard in parts. The reply follows after the last part.
     BackupShard { shard: u8 },
-    /// Returns the counters of the topics that the node owns.
+    /// Returns the counters that the node has of topics: of their logs, publishers and subscribers.
     Figures(FiguresRequest),
 }
 
@@ -164,8 +164,8 @@ async fn handle_request(member: &Arc<ClusterMember>, request: AdminRequest) -> A
     reply.unwrap_or_else(|reply| reply)
 }
 
-/// Collects the counters of this node's topics. The collection visits every topic, so it runs on a thread that serves
-/// no connections.
+/// Collects the counters that this node has of topics. The collection visits every topic, so it runs on a thread that
+/// serves no connections.
 async fn figures(member: &ClusterMember, request: FiguresRequest) -> AdminReply {
     let Some(source) = member.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || source(&request)).await {

@@ -108,8 +108,8 @@ impl NodeIdentity {
         Ok(NodeIdentity { is_restored: true, ..NodeIdentity::new(cluster, node, address)? })
     }
 
-    /// Returns this identity without the marks of a beginning or restored cluster. Call this after the cluster has
-    /// begun and the backup's nodes were removed.
+    /// Returns this identity with `begins` and `is_restored` set to false. Call this after the cluster has begun and
+    /// the backup's nodes were removed.
     pub(super) fn settled(self) -> NodeIdentity {
         NodeIdentity { is_restored: false, begins: false, ..self }
     }

@@ -21,10 +21,10 @@ use tokio::task::yield_now;
 const HEAD_BYTES: usize = 13;
 /// Number of bytes that `length` counts in addition to the payload: the id and the kind.
 const COUNTED: usize = 9;
-/// Maximum number of bytes that one call reads.
+/// Maximum number of bytes that one read takes from the connection.
 const READ_BYTES: usize = 64 << 10;
 /// A large frame is read or written in chunks of this many bytes. Other tasks of the thread run between two chunks,
-/// because a chunk must also be encrypted or decrypted.
+/// because it takes long to encrypt or decrypt a large frame.
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// The meaning of a frame between two nodes, such as a request or a response.

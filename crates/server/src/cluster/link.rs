@@ -52,7 +52,7 @@ impl LinkCounters {
         lock(&self.last_messages).insert(node, Instant::now());
     }
 
-    /// Whether a message from the node has arrived within the last `within`.
+    /// Whether a message from the node has arrived in the period `within`, which ends now.
     pub(super) fn has_received_from(&self, node: u64, within: Duration) -> bool {
         lock(&self.last_messages).get(&node).is_some_and(|at| at.elapsed() < within)
     }

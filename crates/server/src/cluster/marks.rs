@@ -16,7 +16,7 @@ use super::files::ClusterDirectory;
 /// they are written before `identity.json`, and remain after an interrupted join or `init`.
 const AFTER_IDENTITY: [&str; 2] = ["node.pem", "node-key.pem"];
 
-/// Refuses a directory that has no `identity.json`, but other files of a cluster member.
+/// Refuses a directory that has no `identity.json`, but has other files of a cluster member.
 pub(super) fn refuse_member(files: &ClusterDirectory, data_dir: &Path) -> Result<(), ClusterError> {
     let Some(mark) = find(files, data_dir)? else { return Ok(()) };
     let dir = data_dir.display();

@@ -38,7 +38,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A function that serves another node's connection with Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// A function that collects the counters of this node's topics for another node. The function may take a while.
+/// A function that collects the counters that this node has of topics, for another node. The function may take a while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
 /// The state of a node as a member of its cluster. Cluster connections, listeners and topic ownership share this state.
@@ -158,7 +158,7 @@ impl ClusterMember {
         let _ = self.listener.set(on_connection);
     }
 
-    /// Sets the function that collects the counters of this node's topics for other nodes.
+    /// Sets the function that collects the counters that this node has of topics, for other nodes.
     pub(crate) fn set_figures_source(
         &self,
         source: impl Fn(&FiguresRequest) -> FiguresResponse + Send + Sync + 'static,
@@ -245,7 +245,7 @@ impl ClusterMember {
         members.filter_map(|record| record.listeners.get("http")).any(|address| matches(address))
     }
 
-    /// A node's entry in this node's copy of the cluster's table.
+    /// The entry of `node` in this node's copy of the cluster's table.
     pub(super) fn record(&self, node: u64) -> Option<NodeRecord> {
         lock(&self.table).iter().find(|record| record.node == node).cloned()
     }
@@ -262,7 +262,7 @@ impl ClusterMember {
         lock(&self.table).iter().filter(is_live).filter_map(address).filter(is_specified).collect()
     }
 
-    /// A node's address in this node's copy of the cluster's table.
+    /// The address of `node` in this node's copy of the cluster's table.
     pub(super) fn address_of(&self, node: u64) -> Option<String> {
         lock(&self.table).iter().find(|record| record.node == node).map(|record| record.address.clone())
     }
@@ -290,7 +290,7 @@ impl ClusterMember {
         }
     }
 
-    /// Whether this node knows the other node as a member of any Raft group, that of the keys or of a task shard.
+    /// Whether this node knows `node` as a member of any Raft group: that of the keys, or that of a task shard.
     pub(super) fn is_in_a_group(&self, node: u64) -> bool {
         let includes =
             |status: &Status| status.voters.iter().chain(&status.learners).any(|member| member.id == node);
@@ -478,8 +478,9 @@ impl ClusterMember {
         }
     }
 
-    /// Whether a node is alive. If this node has the complete state, the other node's lease decides. Otherwise this
-    /// node may be without a majority, where no lease ends, so the other node must have sent a message recently.
+    /// Whether `node` is alive. If this node has the complete state, the lease of `node` decides. Otherwise, this node
+    /// may lack a majority, and leases do not end then. In this case, `node` is alive if it has sent a message
+    /// recently.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
         match self.is_fresh(SILENCE_MAX) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),

@@ -40,7 +40,7 @@ use super::member::ClusterMember;
 use super::records::{self, NodeRecord};
 use super::serving::send_frame;
 
-/// How long a new start waits until an earlier start has ended that does not respond.
+/// How long a new start waits for the end of an earlier start that does not respond.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts to register a start.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);

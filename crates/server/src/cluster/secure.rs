@@ -73,7 +73,7 @@ impl ClusterTls {
         Ok(ClusterTls { cluster: cluster.to_owned(), server_config, client_config })
     }
 
-    /// Connects to a node, and verifies by the peer's certificate that the peer is this node.
+    /// Connects to the node with the number `node`. Verifies by the peer's certificate that the peer is that node.
     pub(super) async fn connect(&self, node: u64, address: &str) -> io::Result<Stream> {
         let name = certificate_name(&self.cluster, node);
         let tls_stream = secure(address, Arc::clone(&self.client_config), &name).await;

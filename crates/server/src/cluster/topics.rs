@@ -95,7 +95,7 @@ impl ClusterTopics {
     }
 
     /// Lets this node own topics as soon as the cluster responds. The node first announces the durable topics on its
-    /// disk, and then becomes a possible owner of others.
+    /// disk. Then other topics may be assigned to it too.
     pub(super) fn take_share(&self) {
         let (follower, weak_ownership) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
         if let Err(error) = spawn("dunlin-topics-begin", move || follower.take_share(&weak_ownership)) {
@@ -152,8 +152,8 @@ impl OwnershipFollower {
                         ownership.apply_events(events);
                         self.revision.store(revision, Ordering::Release);
                     } else {
-                        // The state that this node applied as a whole already includes the change. Only its deletions
-                        // may still have to be carried out.
+                        // The state that this node applied as a whole already includes the change. Only topics that the
+                        // change deleted may still have to be removed here.
                         self.remove_if_deleted(&ownership, Ownership::deleted_topics(events));
                     }
                 }

@@ -44,8 +44,8 @@ impl RaftTransport {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.get(&(member.id, lane)) {
             Some(link) if link.address == member.address => link.requests.clone(),
-            // If there is a connection to an older address, its queue is dropped here. It ends after its pending
-            // responses.
+            // If there is a connection to an older address, its queue is dropped here. The connection then ends after
+            // its pending responses.
             _ => {
                 let (requests, receiver) = mpsc::channel(self.member.limits.ask_queue_max);
                 let (node, address, shard) = (member.id, member.address.clone(), self.shard);

@@ -8,7 +8,8 @@ use dunlin::topic::ProducerMark;
 use dunlin::wire::{NO_PRODUCER, PRESENT};
 use dunlin_client::{Client, Relay};
 
-/// Pause between two checks for publishers that have left. An owner learns of a leaving publisher at most this late.
+/// Pause between two checks for publishers that have left. An owner learns after at most this time that the last
+/// publisher has left.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The presences of publishers that were announced over one connection.

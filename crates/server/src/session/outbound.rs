@@ -75,8 +75,8 @@ impl OutboundBuffer {
         self.partial.is_empty() && self.control.is_empty()
     }
 
-    /// Removes the first `bytes` bytes of the output, which the socket has taken. Returns how many of the bytes exceed
-    /// this output, that is, belong to records.
+    /// Removes the first `bytes` bytes, which the socket has taken. If this output has fewer bytes, returns the number
+    /// of the others, which belong to records.
     pub(crate) fn remove_sent(&mut self, mut bytes: usize) -> usize {
         while let Some(first) = self.partial.front_mut() {
             let len = first.bytes().len();

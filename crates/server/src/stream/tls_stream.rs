@@ -94,7 +94,7 @@ impl TlsStream {
         self.socket.poll_read_ready(cx)
     }
 
-    /// Returns `Ready` when the socket is readable, even if the bytes are no complete TLS record.
+    /// Returns `Ready` when the socket is readable, even if no complete TLS record has arrived.
     pub(crate) fn poll_socket_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.socket.poll_read_ready(cx)
     }

@@ -147,7 +147,7 @@ pub(crate) struct Session {
     /// Whether the client is another node of the cluster. Its messages are meant for this node, so they are not
     /// forwarded again.
     from_node: bool,
-    /// If the client is another node, the registration of this connection as that node's newest.
+    /// If the client is another node, registers this connection as the newest of that node.
     node_connection: Option<NodeConnection>,
     _guard: Option<SessionGuard>,
 }

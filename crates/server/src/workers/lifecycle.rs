@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(lifecycle.advance(2_999, SILENT_MS), (None, ProcessSignal::Nothing));
         assert_eq!(lifecycle.advance(3_000, SILENT_MS), (None, ProcessSignal::Kill));
         assert_eq!(lifecycle.end_events(), [LifecycleEvent::Gone]);
-        // A draining worker detaches before its process ends, which must not count as silence.
+        // A draining worker detaches before its process ends. The process must not be killed for being detached.
         let mut lifecycle = ready();
         lifecycle.drain(60_000);
         lifecycle.record_attached(1_000, false);

@@ -114,7 +114,7 @@ fn invalid_reply_subject_is_refused_as_a_bad_frame() {
     let mut sound = vec![0; encoded.padded()];
     meta.encode(encoded, 0, b"x", &mut sound);
     let at = sound.windows(5).position(|bytes| bytes == b"r.Xyz").unwrap() + 2;
-    // A client name like that of another node must not avoid the checks.
+    // A client with a name like that of another node must be checked in the same way.
     for client in ["client", "$node-7"] {
         let mut peer = Peer::connect_as(&server, client);
         peer.open_publisher(1, "a");

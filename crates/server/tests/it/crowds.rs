@@ -133,7 +133,7 @@ fn process_killed_during_repartitioning_loses_no_entity() {
     let mut members: Vec<_> = (1..=3).map(|number| WorldMember::start(&settings(), kv(), number)).collect();
     wait_until_all_tick("all regions begin", &kv(), &members);
     for round in 0..2 {
-        // `members[0]` is killed, which also decides on new partitions.
+        // The killed process, `members[0]`, is also the one that decides on new partitions.
         let before = version(&members[0]);
         until("the curve is cut anew", &kv(), &members, || version(&members[0]) > before || round > 0);
         members.remove(0).kill();

@@ -14,7 +14,7 @@ const PLENTY: u64 = 1 << 40;
 /// channel's next turn, the channel is queued a second time.
 #[test]
 fn conflated_record_queued_twice_is_sent_once() {
-    /// Number of attempts to cause the race between both. With this number, some runs of the test cause it.
+    /// Number of attempts. With this number, some runs of the test hit the case described above.
     const STEPS: usize = 300;
     let (node, server) = serve();
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
@@ -185,8 +185,8 @@ fn options_of_a_refused_subscription_are_discarded() {
         });
         assert_eq!(refused, Some(Ok(subscription)));
     }
-    // FOLLOW stated options for subscription 1, with which a topic without a state would refuse it. They must not apply
-    // any more.
+    // FOLLOW stated options for subscription 1. With these options, a topic without a state would refuse it, so they
+    // must not apply any more.
     reader.subscribe(1, "plain", StartAt::Latest, PLENTY);
     let accepted = reader.next(|message| match message {
         FromNode::Subscribed(subscribed) => Some(Ok(subscribed.subscription)),

@@ -210,7 +210,8 @@ impl Transport for NoTransport {
     }
 }
 
-/// The node must disconnect the client. After a reconnect, client libraries subscribe again, but not after a refusal.
+/// The node must disconnect the client, because client libraries subscribe again after a reconnect, but not after a
+/// refusal.
 #[test]
 fn nats_subscribe_without_a_majority_ends_the_connection() {
     let node = Node::start(Config::default()).unwrap();

@@ -59,7 +59,7 @@ fn nats_services_are_found_by_their_discovery_subjects() {
     let page = node.topics(Some(&Pattern::parse("$SRV.>").unwrap()), "", usize::MAX);
     assert!(page.topics.is_empty(), "all lies in one topic");
     assert!(node.topic("$SRV").is_some());
-    // `$SRV` is the only reserved subject that this permits. Others must stay reserved.
+    // Only `$SRV` may be used for requests. The other reserved subjects must stay reserved.
     requester.send_line("PUB $SYS.REQ _INBOX.a.3 0\r\n");
     assert_eq!(requester.message().headers, [" 503"]);
 }

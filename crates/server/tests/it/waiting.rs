@@ -25,7 +25,7 @@ use crate::http::{HttpServer, Peer as HttpPeer, socket::Socket};
 use crate::nats_peer::{NatsPeer, nats_address};
 use crate::peer::Peer;
 
-/// Number of operations in a burst. After fewer operations, the async runtime makes a task yield.
+/// Number of operations in a burst. It exceeds the number after which the async runtime makes a task yield.
 const BURST: u64 = 200;
 
 /// A cluster of one node whose listeners all share one thread.

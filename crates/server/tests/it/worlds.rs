@@ -179,7 +179,7 @@ pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
             return false;
         }
         let before = since.get_or_insert_with(|| now.clone());
-        // A region has moved since the first look, so the check begins again.
+        // A region has moved since the first check, so the checks begin again.
         if before.iter().zip(&now).any(|(before, now)| !before.keys().eq(now.keys())) {
             since = None;
             return false;
@@ -439,7 +439,8 @@ fn processes_with_different_settings_report_the_conflict() {
     until("both report it", &kv, &members, || members.iter().all(|member| has_event(member, "Conflict")));
 }
 
-/// Processes report these differences in their settings, but do not refuse each other.
+/// Processes report that they expect different numbers of processes or different standbys, but do not refuse each
+/// other.
 #[test]
 fn processes_report_different_process_counts_and_standby_modes() {
     let keys = serve();
@@ -567,7 +568,7 @@ fn spawn_is_refused_while_a_region_has_no_owner() {
     });
 }
 
-/// Here, a process is killed while the other process waits for its response, to find out whether an id is in use.
+/// Here, a process is killed while the other process waits for its response to the question whether an id is in use.
 #[test]
 fn takeover_during_an_id_check_leaves_no_spawn_unanswered() {
     let test = WorldTest::new(settings("asked", 2, StandbyMode::Required));

@@ -151,7 +151,7 @@ impl Session {
         }
     }
 
-    /// Returns whether the topic of this publisher is created if it does not exist, or the publisher is refused.
+    /// The policy for a missing topic: whether it is created, or the publisher is refused.
     pub(super) fn missing_topic_policy(&self, publisher: u32) -> MissingTopicPolicy {
         let expected = self.publishing.expected.as_ref().filter(|expected| expected.publisher == publisher);
         let may_create = !self.from_node && expected.is_none_or(|expected| expected.create);

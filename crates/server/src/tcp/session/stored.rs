@@ -103,7 +103,8 @@ impl AckQueue {
                 }
                 AckProgress::Waiting => break,
                 AckProgress::Failed(error) if first.level == AckLevel::ByOwner => {
-                    // The owner returns a result for each forwarded batch. Only this batch has failed so far.
+                    // For each forwarded batch, the owner returns a result. So far, only this batch is known to have
+                    // failed.
                     let lost = self.pending.pop_front().map(|ack| ack.header);
                     outcome.refused = Some((Refused::from(&error), lost.into_iter().collect()));
                     outcome.more = true;

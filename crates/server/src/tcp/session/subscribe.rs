@@ -123,7 +123,7 @@ impl Session {
         })
     }
 
-    /// Returns whether a topic is created if none matches the subscription, or the subscription is refused.
+    /// The policy if no topic matches the subscription: whether a topic is created, or the subscription is refused.
     pub(super) fn unknown_topic_policy(&self, start: Start, resumes: bool) -> MissingTopicPolicy {
         if self.from_node { MissingTopicPolicy::Refuse } else { MissingTopicPolicy::of(start, resumes) }
     }

@@ -83,8 +83,8 @@ pub(super) struct Channel {
     pub(super) reported: Position,
     /// The progress of the channel, which reports show to operators.
     pub(super) progress: Arc<SubscriberProgress>,
-    /// Number of bytes by which the channel has exceeded its share of writes. It sends nothing until its unused shares
-    /// have compensated them.
+    /// Number of bytes by which the channel has exceeded its share of writes. The channel sends nothing until the
+    /// shares that it leaves unused have made up for these bytes.
     pub(super) debt: Cell<usize>,
     /// Whether the socket did not take all bytes of the channel in the last write.
     pub(super) stopped: bool,

@@ -181,7 +181,7 @@ fn throttled_login_gets_a_retry_time_on_every_listener() {
     });
     assert!(is_throttled, "40 failures of one address");
     let line = guarded.nats(&format!(",\"user\":\"bob\",\"pass\":\"{PASSWORD}\"")).line();
-    // The text must differ from nats-server's texts for wrong credentials: only after other texts do client libraries
+    // The text must differ from nats-server's texts for wrong credentials. After those texts, client libraries do not
     // connect again.
     let seconds = line
         .strip_prefix("-ERR 'too many failed logins, try again in ")

@@ -168,7 +168,7 @@ impl HttpResponse {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// The error code of the response; panics if the response is no problem document.
+    /// The error code of the response; panics if the response is not of the type `application/problem+json`.
     pub(crate) fn code(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let body = self.json();

@@ -24,7 +24,7 @@ fn follow(client: &Client) -> dunlin_client::Subscriber {
     client.subscribe("md", options).unwrap()
 }
 
-/// Reads until a notice reports that publishers are connected, or with `connected` false, that none is connected.
+/// Reads until a notice reports that publishers are connected (or, if `connected` is false, that none is).
 fn wait_for_publisher_status(reader: &mut dunlin_client::Subscriber, connected: bool) {
     loop {
         match reader.next_timeout(PATIENCE).unwrap() {
@@ -447,8 +447,8 @@ fn publishers_continue_when_the_new_owner_has_the_whole_state() {
     assert_eq!(cluster.owner("md"), 3);
 }
 
-/// The topic is deleted and created again. The node of the publishers still has connections' relays for the deleted
-/// topic.
+/// The topic is deleted and created again. The publishers' node still has relays for the deleted topic; a relay
+/// forwards a topic's records to its owner.
 #[test]
 fn recreated_topic_accepts_records_through_another_node() {
     let cluster = TestCluster::of(2);

@@ -243,8 +243,8 @@ fn grpc_clients_need_a_certificate_under_mutual_tls() {
         let me = authority.sign("me");
         let mut client = DunlinClient::new(channel(&server, &authority, Some(&me)).await);
         client.publish(publish(vec![1])).await.unwrap();
-        // With TLS 1.3, a client is connected before the node has noticed that its certificate is missing. Therefore
-        // the call fails, not the connection.
+        // With TLS 1.3, a client is connected before the node has noticed that the client's certificate is missing.
+        // Therefore the call fails, not the connection.
         let mut stranger = DunlinClient::new(channel(&server, &authority, None).await);
         assert!(stranger.publish(publish(vec![1])).await.is_err());
     });

@@ -32,8 +32,8 @@ pub(in super::super) struct GroupMembership {
 /// How far a member has left its group. Only a member that returns records leaves in several steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
-    /// The member leaves after its total number of delivered records has reached this number. The total includes the
-    /// records that the group already had for the member when it began to leave.
+    /// The member leaves when it has received this many records in total. This number includes the records that the
+    /// group already had for the member when it began to leave.
     After(u64),
     /// All records were delivered, and the client was informed that the membership ends.
     Complete,

@@ -96,8 +96,8 @@ impl OpenedPublisher {
         Ok(())
     }
 
-    /// Records that a batch was refused. `by_node` states who sends it again: the node that forwarded the batch, or its
-    /// client.
+    /// Records that a batch was refused. `by_node` is true if the node that forwarded the batch sends it again, and
+    /// false if its client does.
     pub(super) fn record_refusal(&mut self, header: &PublishHeader, by_node: bool) {
         let partition = header.partition;
         let known = self.refused.iter().any(|refused| refused.partition == partition);
