@@ -1,10 +1,11 @@
-"""A task queue on Redis with Celery: submits the tasks, and starts a Celery worker that runs them.
+"""Measures Celery with Redis as its queue: submits tasks, and starts a Celery worker that runs them.
 
     celery_load.py WORK
 
-WORK describes the work as JSON (crates/bench/src/tasks/work.rs); the output is the report. Each task has a number, which its process
-appends to a file when the task ends. A task that is done twice or never is an error. A task sleeps with `time.sleep` in a thread. If
-tasks do nothing, the worker has one process for each core, as is Celery's default.
+WORK describes the workload as JSON (crates/bench/src/tasks/work.rs). The program prints the report as JSON. Each task has a number,
+which the process that runs the task appends to a file when the task ends. The report counts tasks that ran twice. The program fails if
+a task does not run. A task that takes time sleeps with `time.sleep` in a thread. If tasks take no time, the worker has one process for
+each core, as is Celery's default.
 """
 
 import json
@@ -41,7 +42,7 @@ def work(seq, due_ns, task_ns, _filler):
 
 
 class CompletedTasks:
-    """The completed tasks, read from the workers' files."""
+    """Reads the completed tasks from the files that the worker's processes write."""
 
     def __init__(self, folder):
         self.folder, self.offsets, self.times, self.twice = folder, {}, {}, 0
@@ -60,7 +61,7 @@ class CompletedTasks:
 
 
 class Submitters:
-    """Submits until the time is over."""
+    """Threads that submit tasks until `end_ns`."""
 
     def __init__(self, todo, done, end_ns):
         self.todo, self.done, self.end_ns = todo, done, end_ns
@@ -146,7 +147,7 @@ def main():
         child, workers_in_process = worker(todo, broker, folder)
         try:
             done = CompletedTasks(folder)
-            # The first task shows that the worker is ready; it is not counted.
+            # When the first task ends, the worker is ready. The report does not count this task.
             work.apply_async((2**63, time.monotonic_ns(), 0, ""))
             wait_until("the worker", done.refresh)
             done.times.clear()

@@ -1,11 +1,11 @@
-"""Tasks with HyperQueue: starts a server and a worker, which starts a program for each task.
+"""Measures HyperQueue: starts a server and a worker, and submits tasks. The worker starts a program for each task.
 
     hyperqueue_load.py WORK
 
-WORK describes the work as JSON (crates/bench/src/tasks/work.rs); the output is the report. Tasks are submitted in jobs of many tasks,
-as HyperQueue's documentation recommends. A task is `touch FILE`, so the file's time is the time at which the task ended. HyperQueue's
-client reports only the end of whole jobs, and checks once per second. Only tasks that do nothing else are measured. The queue is in
-memory, not on disk.
+WORK describes the workload as JSON (crates/bench/src/tasks/work.rs). The program prints the report as JSON. It submits tasks in jobs of
+many tasks, as HyperQueue's documentation recommends. Each task runs `touch FILE`, so the file's modification time is the time at which
+the task ended. The program uses these times, because HyperQueue's client reports only the end of whole jobs, and checks once per second.
+Other tasks cannot be measured. The queue is in memory, not on disk.
 """
 
 import json
@@ -23,7 +23,7 @@ TIMEOUT_S = 60
 
 
 class Batch:
-    """A job, and the folder of its tasks' files."""
+    """A job, and the folder with the files that the job's tasks create."""
 
     def __init__(self, client, folder, nth):
         self.folder = os.path.join(folder, str(nth))
@@ -35,7 +35,7 @@ class Batch:
         self.completed = 0
 
     def is_done(self):
-        """Whether all tasks are over."""
+        """Whether all tasks of the job have ended."""
         self.completed = len(os.listdir(self.folder))
         return self.completed == JOB_TASKS
 

@@ -3,16 +3,19 @@
  *   zmq_peer throughput pub|router  inproc|tcp BYTES COUNT free|apart
  *   zmq_peer latency    pair|router inproc|tcp BYTES COUNT free|apart
  *
- * inproc: two threads of one context. tcp: two processes, a context each, over 127.0.0.1.
- * pub is XPUB with NODROP, so that a slow subscriber slows the publisher and nothing is lost.
- * All high-water marks are 1000, which is also libzmq's default. zmq_send and zmq_recv copy, as in
- * users' programs. The receiver checks sequence and content of every message, in the same way
- * as crates/bench/src/payload.rs: first and last word are the sequence, the sum of all words is known.
- * `apart` keeps the two sides on two cores, where `free` leaves them to the kernel, which may put both
- * on one: then a round trip needs no wake across cores and takes a seventh of the time.
- * A throughput run is timed from just before the first send until the last message was checked.
+ * With `inproc`, the two sides are threads with a common context. With `tcp`, they are processes with separate
+ * contexts, connected over 127.0.0.1. `pub` uses XPUB with the option NODROP: a slow subscriber slows the publisher
+ * down, and no message is lost. All high-water marks are 1000, libzmq's default. The program uses zmq_send and
+ * zmq_recv, which copy messages.
  *
- * Any error ends the program with code 2 and one line on standard error; no wait is longer than
+ * The receiver checks the sequence number and the content of every message, as crates/bench/src/payload.rs does: the
+ * first and the last word are the sequence number, and the sum of all words must be right.
+ *
+ * `apart` pins the two sides to different cores. With `free`, the kernel may run both sides on one core. A round trip
+ * then wakes no other core, and takes a seventh of the time. The time of a throughput measurement is from just before
+ * the first send until the last message has been checked.
+ *
+ * After an error, the program prints one line on standard error and exits with code 2. No wait is longer than
  * TIMEOUT_MS. */
 
 #define _GNU_SOURCE
@@ -43,8 +46,8 @@ struct setup {
     int apart;
     size_t bytes;
     uint64_t count;
-    void *context; /* shared by both sides when inproc, else each process makes its own */
-    int to_other;  /* the binding side writes its endpoint, then its start time */
+    void *context; /* with inproc, both sides share the context; with tcp, each process creates its own */
+    int to_other;  /* the binding side writes its endpoint here, and later the start time */
     int from_other;
 };
 
@@ -63,7 +66,7 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The payload and its check. */
+/* Functions that create and check payloads. */
 
 static uint8_t *payload_new(size_t bytes) {
     uint64_t *words = malloc(bytes);
@@ -89,7 +92,8 @@ static void payload_check(const uint8_t *payload, size_t bytes, uint64_t seq) {
     }
 }
 
-/* Sockets. The binding side is A, the connecting side B. A ROUTER must name the receiver. */
+/* Functions for sockets. The binding side has the routing id A, the connecting side B. A ROUTER socket needs the
+ * receiver's id to send. */
 
 static void set(void *socket, int option, int value) {
     check(zmq_setsockopt(socket, option, &value, sizeof value), "setting a socket option");
@@ -149,7 +153,7 @@ static void message_receive_exactly(const struct setup *setup, void *socket, voi
     if (message_receive(setup, socket, data, setup->bytes) != setup->bytes) fail("a message of another size");
 }
 
-/* The binding side recognizes the other side by its subscription or its greeting. */
+/* Waits on the binding side for the connecting side's first message: its subscription or its greeting. */
 static void await_other(const struct setup *setup, void *socket) {
     char greeting[16];
     message_receive(setup, socket, greeting, sizeof greeting);
@@ -159,7 +163,7 @@ static void greet(const struct setup *setup, void *socket) {
     if (setup->pattern != PATTERN_PUB) message_send(setup, socket, "A", "hello", 5);
 }
 
-/* Throughput: A sends, B receives. */
+/* Throughput: side A sends all messages, and side B receives them. */
 
 static void send_all(struct setup *setup) {
     void *socket = socket_bind(setup);
@@ -191,7 +195,8 @@ static void receive_all(struct setup *setup) {
     free(payload);
 }
 
-/* Latency: B sends, A echoes. A tenth more at first is not counted. */
+/* Latency: side B sends a message, and side A sends it back. An additional tenth of the messages, sent first, is not
+ * measured. */
 
 static void echo_all(struct setup *setup) {
     void *socket = socket_bind(setup);
@@ -240,7 +245,7 @@ static void request_all(struct setup *setup) {
     free(reply);
 }
 
-/* Two sides: threads of one context, or processes. */
+/* Starts the two sides, as threads or as processes. */
 
 typedef void (*side)(struct setup *);
 
@@ -278,10 +283,10 @@ static void run_in_processes(struct setup *setup, side connecting) {
     if (other == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         binding_side(setup);
-        zmq_ctx_term(setup->context); /* waits until all is sent */
+        zmq_ctx_term(setup->context); /* waits until all messages are sent */
         exit(0);
     }
-    close(setup->to_other); /* so that the read ends when the other process does */
+    close(setup->to_other); /* so that a read from the pipe ends when the other process ends */
     connecting(setup);
     int status;
     waitpid(other, &status, 0);

@@ -1,6 +1,8 @@
-/* Loaded into a process with LD_PRELOAD, shifts its time of day by the seconds in a file, which may change at any
- * time: eight bytes, in this machine's byte order, in the file that DUNLIN_CHAOS_CLOCK names. Monotonic clocks are
- * unchanged, because they cannot be set. */
+/* A library that shifts the time of day of a process, which loads it with LD_PRELOAD.
+ *
+ * The environment variable DUNLIN_CHAOS_CLOCK names a file. Its first eight bytes are the shift in seconds, as a signed
+ * integer in this machine's byte order. The file's content may change at any time. Monotonic clocks are not shifted,
+ * because they cannot be set on a real machine either. */
 
 #define _GNU_SOURCE
 #include <fcntl.h>

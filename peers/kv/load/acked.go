@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// ackedValues stores the acknowledged values. Only one lane writes each key, so its last value is certain.
+// ackedValues counts the writes of each key, to verify the keys' values at the end. Only one lane writes a key, so the
+// key's last value is certain.
 type ackedValues struct {
 	todo work
-	// written is the number of writes of each key, which its value contains.
+	// written is the number of writes of each key. The value of a key contains this number.
 	written []uint64
 	// revisions are the last known revisions of the keys, for compare-and-swap.
 	revisions []uint64
@@ -36,8 +37,8 @@ func (k *ackedValues) load(ctx context.Context, stores []store) error {
 	})
 }
 
-// verify reads every key and compares its value with the acknowledged one. It repeats a read of a follower that
-// lags.
+// verify reads every key and compares its value with the acknowledged value. If they differ, it repeats the read until
+// the timeout, because a follower with an older value may have replied.
 func (k *ackedValues) verify(ctx context.Context, stores []store) error {
 	deadline := time.Now().Add(timeout)
 	return k.each(stores, 1, func(s store, nth, _ int) error {
@@ -57,7 +58,7 @@ func (k *ackedValues) verify(ctx context.Context, stores []store) error {
 	})
 }
 
-// each calls do for all keys on several lanes, a limited number at a time.
+// each calls do for all keys, in ranges of at most step keys. Several lanes make the calls concurrently.
 func (k *ackedValues) each(stores []store, step int, do func(s store, from, to int) error) error {
 	var lanes sync.WaitGroup
 	failed, pieces := make(chan error, loadLanes), make(chan int, loadLanes)

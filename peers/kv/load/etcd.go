@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcd is a client of all endpoints, as in users' programs; its reads are linearizable.
+// etcd is one client for all endpoints, as in a user's program. Reads are linearizable.
 type etcd struct{ kv *clientv3.Client }
 
 func newEtcd(todo work) (store, error) {
@@ -63,7 +63,8 @@ func (e *etcd) scan(ctx context.Context, from string, count int) ([][]byte, erro
 	return values, nil
 }
 
-// leaderOf returns the leading endpoint, once all of them agree and are as up to date as the leader.
+// leaderOf returns the index of the leader's endpoint, once all endpoints report the same leader and no node lags by more
+// than 1,000 log entries.
 func leaderOf(ctx context.Context, endpoints []string) int {
 	kv, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	check(err)

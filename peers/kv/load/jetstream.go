@@ -12,7 +12,7 @@ import (
 
 const bucket = "bench"
 
-// jetStream is a bucket of a JetStream, on disk, with one replica on each server.
+// jetStream is a key-value bucket of JetStream. Each server stores a replica of the bucket on disk.
 type jetStream struct{ kv jetstream.KeyValue }
 
 func newJetStream(ctx context.Context, todo work, nth int) (store, error) {
@@ -26,7 +26,7 @@ func newJetStream(ctx context.Context, todo work, nth int) (store, error) {
 		return nil, err
 	}
 	config := jetstream.KeyValueConfig{Bucket: bucket, Replicas: len(todo.Endpoints), Storage: jetstream.FileStorage}
-	// Servers refuse the call until they have elected a leader.
+	// The servers refuse the call until they have elected a leader.
 	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
 		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		kv, err := js.CreateOrUpdateKeyValue(callCtx, config)

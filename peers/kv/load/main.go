@@ -1,10 +1,9 @@
-// Clients of a key-value store, over several connections, with a fixed number of requests in flight.
+// Command kv_load sends requests to a key-value store, over several connections, with a fixed number of requests in flight.
 //
 //	kv_load WORK
 //
-// WORK describes the work as JSON (crates/bench/src/control/work.rs); the output is the report. The program makes
-// keys and values as the bench does. It reads acknowledged values back and compares them before it prints the
-// report.
+// WORK describes the workload as JSON (crates/bench/src/control/work.rs). The program generates the same keys and values
+// as dunlin-bench. It reads acknowledged values back and compares them before it prints the report as JSON.
 package main
 
 import (
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// work is the described work.
+// work is the workload from the command line.
 type work struct {
 	Store     string   `json:"store"`
 	Endpoints []string `json:"endpoints"`
@@ -79,7 +78,7 @@ func main() {
 	printJSON(result)
 }
 
-// connect waits until the store is usable.
+// connect opens todo.Clients connections, and waits until the store accepts requests.
 func connect(ctx context.Context, todo work) []store {
 	if todo.Store == "etcd" {
 		leaderOf(ctx, todo.Endpoints)

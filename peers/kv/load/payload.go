@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// filler is the value of each word between the first and the last (crates/bench/src/payload.rs).
+// filler is the value of each word of a payload between the first and the last word (crates/bench/src/payload.rs).
 const filler = uint64(0x5bd1e9959e3779b9)
 
 func payload(bytes int, seq uint64) []byte {
@@ -18,7 +18,7 @@ func payload(bytes int, seq uint64) []byte {
 	return value
 }
 
-// isValid reports whether every word of the payload is right for seq.
+// isValid reports whether value is the payload for seq: the length and all words must match.
 func isValid(value []byte, bytes int, seq uint64) bool {
 	if len(value) != bytes {
 		return false

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeInterval is the interval between writes to each endpoint, which does not depend on earlier writes.
+// writeInterval is the interval between writes to each endpoint. A write begins even if earlier writes are pending.
 const writeInterval = 7 * time.Millisecond
 
 type probeRequest struct {
-	// Leader requests the leader.
+	// Leader requests the leader's index among the endpoints.
 	Leader bool `json:"leader"`
-	// AfterNs requests the first acknowledged write that began after this time.
+	// AfterNs requests the time at which the first write that began after AfterNs was acknowledged.
 	AfterNs int64 `json:"after_ns"`
 }
 
@@ -30,7 +30,8 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// probe writes to every endpoint all the time, and reports when writes succeed again.
+// probe writes to every endpoint continuously. It answers requests from standard input, for example about the time at
+// which writes succeed again after a failure.
 func probe(ctx context.Context, endpoints []string) {
 	var lock sync.Mutex
 	after, responses := int64(0), make(chan int64, 1)

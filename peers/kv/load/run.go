@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// result has the counts and latencies of the work.
+// result has the counts and latencies of the measured requests.
 var result struct {
 	Ops       int     `json:"ops"`
 	Errors    int     `json:"errors"`
@@ -21,7 +21,7 @@ var result struct {
 	P99Ns     int64   `json:"p99_ns"`
 }
 
-// lane has one request in flight at a time, and its own keys.
+// lane sends one request at a time. The keys that it writes are written by no other lane.
 type lane struct {
 	acked  *ackedValues
 	store  store
@@ -30,7 +30,7 @@ type lane struct {
 	random *rand.Rand
 }
 
-// randomKey returns one of the lane's keys.
+// randomKey returns a random key that this lane may write.
 func (l *lane) randomKey() int {
 	count := (l.acked.todo.Keys - l.first + l.step - 1) / l.step
 	return l.first + l.step*l.random.IntN(count)
@@ -89,13 +89,13 @@ func getMany(ctx context.Context, l *lane) error {
 	return nil
 }
 
-// run lets every lane make requests one after another, and counts responses after the warm-up.
+// run lets each lane send requests one after another, and measures those that are answered after the warm-up.
 func run(ctx context.Context, todo work, stores []store, k *ackedValues, request func(context.Context, *lane) error) {
 	start := time.Now().Add(time.Duration(todo.WarmupNs))
 	end := start.Add(time.Duration(todo.TimeNs))
 	latencies, errors := make([][]int64, todo.InFlight), make([]int, todo.InFlight)
 	var responses, last atomic.Int64
-	// Without a response within the time, the measurement continues until the first one.
+	// If no response arrives before end, the measurement continues until the first response, at most for timeout.
 	isRunning := func(now time.Time) bool {
 		return now.Before(end) || responses.Load() == 0 && now.Before(end.Add(timeout))
 	}

@@ -1,10 +1,11 @@
-// One publisher and several subscribers with nats.go, each with its own connection, for any NATS server.
+// Command nats_load measures a NATS server with nats.go: one publisher and several subscribers, each with its own
+// connection.
 //
 //	nats_load URL SUBSCRIBERS BYTES COUNT
 //
-// The program checks every delivery: order, length, and every word of the payload, which is the bench's own
-// (payload.rs). It prints one JSON line; its time is from just before the first publish until the check of the
-// last delivery.
+// The program checks the order, length and every word of each delivered payload. The payloads are those of dunlin-bench
+// (crates/bench/src/payload.rs). The program prints one JSON line with the time from just before the first publish until
+// the last delivery has been checked.
 package main
 
 import (

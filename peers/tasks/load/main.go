@@ -1,9 +1,9 @@
-// A task queue on Redis with asynq: submits, runs and completes the tasks in one process.
+// Command asynq_load measures asynq with Redis as its queue. One process submits and runs the tasks.
 //
 //	asynq_load WORK
 //
-// WORK describes the work as JSON (crates/bench/src/tasks/work.rs); the output is the report. Each task has a
-// number. A task that is done twice or never is an error.
+// WORK describes the workload as JSON (crates/bench/src/tasks/work.rs). The program prints the report as JSON. The report
+// counts tasks that ran twice. The program fails if a task does not run.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// work is the described work.
+// work is the workload from the command line.
 type work struct {
 	Endpoint string  `json:"endpoint"`
 	Workers  int     `json:"workers"`
@@ -25,7 +25,7 @@ type work struct {
 	TimeNs   int64   `json:"time_ns"`
 }
 
-// report has the results. Latencies are from the time when a task was due to its start or end.
+// report has the results. A latency is the time from when a task was due until it started or ended.
 type report struct {
 	Ops         int64 `json:"ops"`
 	Submitted   int64 `json:"submitted"`

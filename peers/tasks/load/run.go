@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// processStart is the origin of all times, on a clock that cannot be set.
+// processStart is the origin of all times. Times are measured with the monotonic clock.
 var processStart = time.Now()
 
 func now() int64 { return int64(time.Since(processStart)) }
@@ -23,7 +23,7 @@ const (
 	headBytes  = 16
 )
 
-// tally counts completed tasks, each once.
+// tally counts completed tasks. A second run of the same task is counted in twice.
 type tally struct {
 	sync.Mutex
 	done       map[uint64]bool
@@ -63,7 +63,7 @@ func run(todo work) report {
 	server := asynq.NewServer(redis, asynq.Config{
 		Concurrency: todo.Workers,
 		LogLevel:    asynq.ErrorLevel,
-		// The interval at which an empty queue is checked; the default is a second.
+		// The default interval at which asynq checks an empty queue is a second, which is too long for latencies.
 		TaskCheckInterval: time.Millisecond,
 	})
 	handle := func(_ context.Context, task *asynq.Task) error {
@@ -103,7 +103,7 @@ func waitForRedis(redis asynq.RedisClientOpt) {
 	check(err)
 }
 
-// submit submits until the time is over, and returns the number of tasks.
+// submit submits tasks until end, and returns their number.
 func submit(todo work, redis asynq.RedisClientOpt, slots chan struct{}, end int64) int64 {
 	type request struct {
 		seq uint64

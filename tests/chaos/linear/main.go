@@ -1,9 +1,11 @@
-// linear FILE OUT: checks whether the histories in FILE are linearizable.
+// Command linear checks whether histories of operations are linearizable. Usage: linear FILE OUT
 //
-// Each line of FILE is one operation as JSON (Operation). The operations of a group are checked together; groups have
-// no state in common. Prints the result as one line of JSON, and writes a page to OUT for each group that is not
-// linearizable, which shows where. Exit code 0: no group is known not to be, but some may be undecided; 1: one is
-// not; 2: the check failed.
+// Each line of FILE is one operation as JSON (Operation). Operations of a group access the same keys and are checked
+// together. Groups are independent of each other. The program prints the result as one line of JSON. For each group that
+// is not linearizable, it writes a page to OUT that shows the violation.
+//
+// The exit code is 0 if every group is linearizable or undecided, 1 if a group is not linearizable, and 2 if the check
+// failed.
 package main
 
 import (
@@ -20,7 +22,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A group that takes longer stays undecided; the harness limits the number of such groups.
+// patience limits the time to check a group. After this time, the group counts as undecided. The caller limits the
+// number of undecided groups.
 const patience = 20 * time.Second
 
 type verdict struct {

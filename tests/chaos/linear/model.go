@@ -6,34 +6,34 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A client's request and its response, which is empty if it was lost.
+// Operation is a client's request and its response. Out is nil if the response was lost.
 type Operation struct {
 	Client int    `json:"client"`
 	Group  string `json:"group"`
 	Call   int64  `json:"call"`
 	Return *int64 `json:"return"`
-	// put, get, cas, delete, range or move
+	// Kind is put, get, cas, delete, range or move.
 	Kind  string `json:"kind"`
 	Key   int    `json:"key"`
 	Value string `json:"value"`
-	// For cas and move: the revision that the key must have, 0 for a missing key.
+	// Expect is, for cas and move, the required revision of the key; 0 if the key must not exist.
 	Expect uint64 `json:"expect"`
-	// For move: the second key, which also becomes Value.
+	// Other is, for move, the second key to which Value is written.
 	Other int  `json:"other"`
 	Out   *Out `json:"out"`
 }
 
-// A response.
+// Out is a response.
 type Out struct {
-	// For a change: its revision. For a refused cas: the key's revision.
+	// Revision is the revision of a change; for a refused cas, the key's revision.
 	Revision uint64 `json:"revision"`
-	// For cas, move and delete: whether something changed.
+	// Done is, for cas, move and delete, whether a key changed.
 	Done bool `json:"done"`
-	// For get, range and a refused move: the entries of the requested keys, in their order.
+	// Items are, for get, range and a refused move, the entries of the requested keys, in the order of the request.
 	Items []Item `json:"items"`
 }
 
-// Revision 0: the key does not exist.
+// Item is the entry of a key. Revision is 0 if the key does not exist.
 type Item struct {
 	Value    string `json:"value"`
 	Revision uint64 `json:"revision"`
@@ -41,14 +41,15 @@ type Item struct {
 
 const keysPerGroup = 3
 
-// A key whose revision no client knows. A client that expects a revision knows it from a response about an earlier
-// write, or from one that would have ended this state: so no expected revision is equal to it.
+// untold is the revision of a key that was written by a request whose response was lost. A client can expect only a
+// revision that a response contained. Such a response would have replaced untold by the revision. Therefore, the
+// revision of this key differs from every expected revision.
 const untold = ^uint64(0)
 
-// The keys of a group.
+// state is the entries of a group's keys.
 type state struct {
 	items [keysPerGroup]Item
-	// The newest known revision: later changes have later ones.
+	// newest is the newest known revision. Later changes must have higher revisions.
 	newest uint64
 }
 
@@ -81,7 +82,7 @@ func (s *state) step(op Operation, out *Out) bool {
 	panic("no operation: " + op.Kind)
 }
 
-// A read must return the state; it also reveals an unknown revision.
+// shows reports whether a read that returned items agrees with the state. It stores a revision that was unknown before.
 func (s *state) shows(items []Item, keys ...int) bool {
 	if len(items) != len(keys) {
 		return false
@@ -136,7 +137,7 @@ func (s *state) cas(op Operation, out *Out) bool {
 	case out == nil || out.Done:
 		return matches && s.write(op.Value, out, op.Key)
 	}
-	// Refused: the response has the key's revision, which is not the expected one.
+	// The request was refused. The response must have the key's revision, which must differ from the expected revision.
 	held := &s.items[op.Key]
 	if held.Revision == untold && out.Revision > 0 {
 		held.Revision = out.Revision

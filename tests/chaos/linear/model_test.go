@@ -61,8 +61,8 @@ func TestACompareAndSwapHappensAtItsRevisionOnly(t *testing.T) {
 	check(t, true, put, lost, at(2, 4, 5, get, seen(Item{"a", 5})), at(2, 6, 7, get, seen(Item{"c", 9})))
 }
 
-// The revision of a write whose response was lost is revealed by the next refusal, and cannot be what that client
-// expected.
+// The response to a write was lost, so no client knows the write's revision. The next refusal contains this revision,
+// which must differ from the revision that the refused client expected.
 func TestNobodyIsRefusedForTheRevisionThatWasExpected(t *testing.T) {
 	lost := at(1, 0, never, putA, nil)
 	cas := Operation{Kind: "cas", Value: "c", Expect: 7}

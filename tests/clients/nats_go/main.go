@@ -1,5 +1,5 @@
-// Runs every case with nats.go. Over TLS, the second argument names the authority. Then only cases run that do not
-// stop or restart the node.
+// Command nats_go runs every case with nats.go. For TLS, the second argument names the certificate authority's file.
+// Cases that stop or restart the node do not run over TLS.
 package main
 
 import (
@@ -34,7 +34,7 @@ func must(holds bool, what ...any) {
 
 func check(err error) { must(err == nil, err) }
 
-// ask requests an action of the test, and waits until it is done.
+// ask requests an action of the test, and waits until the action is done.
 func ask(line string) {
 	fmt.Println(line)
 	_, err := input.ReadString('\n')
@@ -129,7 +129,7 @@ func requestReply(nc *nats.Conn) {
 		check(err)
 		must(string(m.Data) == text+text)
 	}
-	// The old style: a new inbox for each request.
+	// In the old request style, each request has a new inbox.
 	inbox := nats.NewInbox()
 	sub := subscribe(nc, inbox)
 	check(nc.PublishRequest("go.twice", inbox, []byte("x")))

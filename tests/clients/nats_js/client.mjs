@@ -1,5 +1,5 @@
-// Runs every case with nats.js. Over TLS, the second argument names the authority. Then only cases run that do not
-// stop or restart the node.
+// Runs every case with nats.js. For TLS, the second argument names the certificate authority's file. Cases that stop or
+// restart the node do not run over TLS.
 
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
@@ -14,7 +14,7 @@ const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const ok = (name) => console.log("ok", name);
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/** Has something done, and waits until it is. */
+/** Requests an action of the test, and waits until the action is done. */
 async function ask(line) {
   console.log(line);
   await lines.next();

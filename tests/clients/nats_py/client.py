@@ -1,6 +1,7 @@
 """Runs every case with nats.py.
-Over TLS, the second argument names the authority. Then only cases run that do not stop or
-restart the node.
+
+For TLS, the second argument names the certificate authority's file. Cases that stop or restart
+the node do not run over TLS.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ def ok(case):
 
 
 async def ask(line):
-    """Requests an action of the test, and waits until it is done."""
+    """Requests an action of the test, and waits until the action is done."""
     print(line, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
 

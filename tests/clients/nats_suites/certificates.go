@@ -17,8 +17,8 @@ import (
 	"github.com/synadia-io/orbit.go/ntf/api"
 )
 
-// makeTLS creates an authority, a server certificate and a client certificate: the files, the block of nats-server's
-// configuration that names them, and the client's settings.
+// makeTLS creates a certificate authority, a server certificate and a client certificate. It returns the paths of the
+// files, the block for nats-server's configuration that names the files, and the client's settings.
 func makeTLS(options *api.TLSOptions, dir string) (*tlsPaths, string, *api.TLSMaterial, error) {
 	names := options.SANs
 	if len(names) == 0 {
@@ -60,7 +60,8 @@ func makeTLS(options *api.TLSOptions, dir string) (*tlsPaths, string, *api.TLSMa
 	return paths, block, material, nil
 }
 
-// issue creates a certificate for the names, signed by the authority; without an authority, it creates one.
+// issue creates a certificate for the names, signed by the authority. If authority is nil, it creates an authority's
+// self-signed certificate.
 func issue(authority *x509.Certificate, authorityKey *ecdsa.PrivateKey, names []string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

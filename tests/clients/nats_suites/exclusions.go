@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// exclusions are the lines of excluded.tsv: numbers of nodes, test and reason.
+// exclusions are the lines of excluded.tsv for one suite and number of nodes.
 type exclusions struct {
 	lines []*exclusion
 	smoke map[string]bool
@@ -20,8 +20,8 @@ type exclusion struct {
 	used         bool
 }
 
-// readExclusions reads a suite's lines for this number of nodes. A test is given by its name, part of its name with a
-// slash, a prefix followed by *, or a file.
+// readExclusions reads a suite's lines for this number of nodes. A line names a test (TestName), a part of a test
+// (TestName/part), all tests with a prefix (TestPrefix*), or all tests of a file (name_test.go).
 func readExclusions(name, suite string, nodes int) (*exclusions, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -51,7 +51,7 @@ func readExclusions(name, suite string, nodes int) (*exclusions, error) {
 	return list, nil
 }
 
-// reason returns why a test is left out; empty if it is not.
+// reason returns the reason why a test is excluded; empty if the test is not excluded.
 func (e *exclusions) reason(file, test string) string {
 	for _, line := range e.lines {
 		start, is := strings.CutSuffix(line.test, "*")
@@ -63,7 +63,7 @@ func (e *exclusions) reason(file, test string) string {
 	return ""
 }
 
-// parts is the expression that matches the parts of tests that are left out.
+// parts returns a regular expression that matches the excluded parts of tests.
 func (e *exclusions) parts() string {
 	var parts []string
 	for _, line := range e.lines {
@@ -76,7 +76,7 @@ func (e *exclusions) parts() string {
 	return strings.Join(parts, "|")
 }
 
-// unused lists the lines that match no test.
+// unused returns the lines that matched no test.
 func (e *exclusions) unused() []string {
 	var names []string
 	for _, line := range e.lines {

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Packages of nats.go with tests of core NATS. All of package jetstream is left out.
+// packages are the packages of nats.go with tests of core NATS. The package jetstream is excluded.
 var packages = []string{".", "test", "micro", "micro/test"}
 
-// goSuite runs nats.go's tests. It returns whether all tests passed that are not excluded.
+// goSuite runs the tests of nats.go, except the excluded tests. It returns whether all of them passed.
 func goSuite(args []string) (bool, error) {
 	flags := flag.NewFlagSet("nats_suites", flag.ContinueOnError)
 	dir := flags.String("dir", "", "where the suite is copied to and built")
@@ -98,8 +98,8 @@ func (r *result) add(other result) {
 	r.err = errors.Join(r.err, other.err)
 }
 
-// print prints the results, and returns whether all passed. If the whole suite ran, each line of the list must have
-// matched a test.
+// print prints the results, and returns whether all tests passed. If the whole suite ran, each line of the exclusions must
+// have matched a test.
 func (r *result) print(suite string, list *exclusions, whole bool) bool {
 	slices.Sort(r.failed)
 	for _, name := range r.failed {
@@ -125,7 +125,7 @@ func (r *result) excludedCount() (sum int) {
 	return sum
 }
 
-// build copies nats.go from the module proxy, and builds its tests.
+// build copies the source of nats.go from Go's module cache, and builds its tests.
 func build(dir string) error {
 	output, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", "github.com/nats-io/nats.go").Output()
 	if err != nil {
@@ -163,7 +163,7 @@ var (
 func runPackage(dir, name string, list *exclusions, url string, smoke bool, filter *regexp.Regexp, verbose bool) result {
 	total := result{excluded: map[string]int{}}
 	binary := filepath.Join(dir, "suite.test")
-	// TestMain calls the tester before it lists tests.
+	// TestMain of nats.go connects to the tester even if it only lists tests.
 	command := exec.Command(binary, "-test.list", ".")
 	command.Env = append(os.Environ(), "TESTER_NATS_URL="+url)
 	output, err := command.Output()
@@ -201,7 +201,7 @@ func runPackage(dir, name string, list *exclusions, url string, smoke bool, filt
 	return total
 }
 
-// filesOf returns the file of each test.
+// filesOf returns the name of each test's file, by the test's name.
 func filesOf(dir string) (map[string]string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	files := map[string]string{}
@@ -217,7 +217,7 @@ func filesOf(dir string) (map[string]string, error) {
 	return files, err
 }
 
-// runTests runs the tests in one process, and returns those that remain if it ended early.
+// runTests runs the tests in one process. If the process ends early, it returns the tests that have not run.
 func runTests(dir, name string, tests []string, without, url string, verbose bool, total *result) []string {
 	arguments := []string{"-test.v", "-test.timeout", "30m", "-test.run", "^(" + strings.Join(tests, "|") + ")$"}
 	if without != "" {
@@ -266,7 +266,7 @@ func runTests(dir, name string, tests []string, without, url string, verbose boo
 			said = append(said, line)
 		}
 		if found := resultLine.FindStringSubmatch(line); found != nil {
-			// A test that skips itself is neither run nor passed: it must be on the list.
+			// A test that skips itself counts as failed unless it is excluded.
 			settle(found[2], found[1] == "PASS")
 			current = ""
 		}

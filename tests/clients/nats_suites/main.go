@@ -1,8 +1,8 @@
-// The core test suites of NATS clients, unmodified, run against Dunlin.
+// Command nats_suites runs the unmodified core test suites of NATS clients against Dunlin.
 //
-// Called as nats-server, it takes nats-server's flags and configuration file, and runs one Dunlin node instead, or
-// SUITE_NODES of them behind one port. Called as nats_suites, it runs the suite of nats.go (see go_suite.go), or with
-// nats.py as its first argument that of nats.py (see py_suite.go).
+// By default, the program runs the suite of nats.go (see go_suite.go). With the first argument nats.py, it runs the suite
+// of nats.py (see py_suite.go). If the program is started under the name nats-server, it accepts nats-server's flags and
+// configuration file, and runs one Dunlin node, or SUITE_NODES nodes behind one port.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"runtime"
 )
 
-// Nodes are killed with the thread that started them, so this thread starts all of them.
+// The kernel kills a node when the thread that started the node ends. Therefore, the main thread starts all nodes.
 func init() { runtime.LockOSThread() }
 
 func main() {

@@ -20,7 +20,7 @@ import (
 
 const patience = time.Minute
 
-// node is one Dunlin process.
+// node is a Dunlin process with one node.
 type node struct {
 	command *exec.Cmd
 	nats    string
@@ -28,7 +28,7 @@ type node struct {
 	done    chan struct{}
 }
 
-// place has the address of a node and the directory of its cluster. Without a directory the node has no cluster.
+// place has the addresses and the data directory of a node. If data is empty, the node is not in a cluster.
 type place struct {
 	name, nats    string
 	http          string
@@ -60,7 +60,7 @@ func startNode(config *nodeConfig, at place, dir string) (*node, error) {
 		return nil, err
 	}
 	command := exec.Command(dunlin(), "serve", "--config", file)
-	// The node must not outlive a shim that is killed.
+	// If the shim is killed, the node ends, too.
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	command.Stderr = os.Stderr
 	output, err := command.StdoutPipe()
@@ -111,11 +111,11 @@ func (n *node) kill() {
 type nodes struct {
 	all     []*node
 	address string
-	// fronts are the listeners that several nodes share.
+	// fronts are listeners that pass connections to several nodes.
 	fronts []net.Listener
 }
 
-// end requests all nodes to end, and accepts no more connections.
+// end closes the shared listeners, and sends all nodes a signal to end.
 func (n *nodes) end() {
 	for _, front := range n.fronts {
 		front.Close()
@@ -131,8 +131,8 @@ func (n *nodes) kill() {
 	}
 }
 
-// startNodes starts the replacement of one nats-server: one node, SUITE_NODES nodes behind one port, or a member
-// of the cluster in the options.
+// startNodes starts the nodes that replace one nats-server: a single node, SUITE_NODES nodes behind one port, or a member
+// of the cluster that the options configure.
 func startNodes(opts *server.Options, config *nodeConfig, dir string) (*nodes, error) {
 	port := opts.Port
 	if port == server.RANDOM_PORT {
@@ -158,7 +158,7 @@ func alone(one *node, err error) (*nodes, error) {
 	return &nodes{all: []*node{one}, address: one.nats}, nil
 }
 
-// webSocketAddress is the address of NATS over WebSocket: Dunlin's HTTP port.
+// webSocketAddress returns the address for NATS over WebSocket, which Dunlin serves at its HTTP port.
 func webSocketAddress(opts *server.Options) string {
 	switch port := opts.Websocket.Port; {
 	case port == 0:
@@ -168,7 +168,7 @@ func webSocketAddress(opts *server.Options) string {
 	}
 }
 
-// startCluster starts nodes behind one port, which passes connections to each in turn.
+// startCluster starts the nodes of a cluster behind one port. Connections to the port go to each node in turn.
 func startCluster(count int, config *nodeConfig, address, webSocket, dir string) (*nodes, error) {
 	all := &nodes{}
 	var first string
@@ -229,7 +229,7 @@ func (n *nodes) inTurn(address string, of func(*node) string) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// join copies bytes in both directions until both have ended.
+// join connects to a node, and copies bytes in both directions until both directions have ended.
 func join(client net.Conn, address string) {
 	defer client.Close()
 	node, err := net.Dial("tcp", address)
@@ -253,7 +253,7 @@ func freeAddress() (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// initCluster creates a cluster in the data directory of its first node.
+// initCluster creates a cluster in the data directory of the cluster's first node.
 func initCluster(first place) error {
 	out, err := exec.Command(dunlin(), "cluster", "init", "--data-dir", first.data, "--address", first.cluster).CombinedOutput()
 	if err != nil {
@@ -273,8 +273,9 @@ func writeToken(data, file string) error {
 	return os.Rename(file+".new", file)
 }
 
-// startMember starts a node of the cluster that the routes name. The node with the lowest cluster port creates it;
-// the others find its join token by that port. A restarted node finds its directory.
+// startMember starts a node of the cluster whose members are the routes in the options. The node with the lowest cluster
+// port creates the cluster. The other nodes read its join token from a file that has this port in its name. A restarted
+// node uses its earlier data directory.
 func startMember(opts *server.Options, config *nodeConfig, address, dir string) (*node, error) {
 	if opts.Cluster.Port < 0 {
 		free, err := freeAddress()
@@ -322,7 +323,7 @@ func startMember(opts *server.Options, config *nodeConfig, address, dir string) 
 	return one, err
 }
 
-// forget removes the files of a cluster without running members: suites use the same ports again.
+// forget removes the files of a cluster if none of its members runs, because later tests use the same ports again.
 func forget(first int) {
 	marks, _ := filepath.Glob(filepath.Join(suiteDir(), fmt.Sprintf("member-*.of-%d", first)))
 	for _, mark := range marks {

@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// The commit of nats.py that the list of exclusions is for. No package contains its tests, so a clone of
-// https://github.com/nats-io/nats.py is needed.
+// pyCommit is the commit of nats.py to which the exclusions apply. Packages of nats.py do not contain the tests, so the
+// suite needs a clone of https://github.com/nats-io/nats.py.
 const pyCommit = "06b677808029274b64e06af9eee7170d3b80a09b"
 
-// The tests and the client that they import, in a clone.
+// pyTests and pySource are the paths of the tests and of the client's source in the clone.
 const pyTests, pySource = "nats/tests", "nats/src"
 
-// pySuite runs nats.py's tests. It returns whether all tests passed that are not excluded. The tests start nats-server
-// from PATH at ports of their own choice (4222 and others): nothing else may listen there.
+// pySuite runs the tests of nats.py, except the excluded tests. It returns whether all of them passed. The tests start
+// nats-server from PATH at fixed ports (4222 and others), which must be free.
 func pySuite(args []string) (bool, error) {
 	flags := flag.NewFlagSet("nats_suites nats.py", flag.ContinueOnError)
 	dir := flags.String("dir", "", "a clone of nats.py")
@@ -56,7 +56,7 @@ func pySuite(args []string) (bool, error) {
 		command.Env = append(os.Environ(),
 			"PATH="+place+string(os.PathListSeparator)+os.Getenv("PATH"),
 			"PYTHONPATH="+pySource, "PYTHONDONTWRITEBYTECODE=1", "SUITE_DIR="+place,
-			// Some tests skip themselves unless the server is new.
+			// Some tests skip themselves if this variable does not name a recent version.
 			"NATS_SERVER_VERSION=main")
 		return command
 	}
@@ -86,7 +86,7 @@ func pySuite(args []string) (bool, error) {
 	}
 	run := pytest("--tb=native", "--junit-xml="+report, "@"+names)
 	run.Stdout, run.Stderr = os.Stdout, os.Stderr
-	// The exit code is not needed: the report has the failed tests.
+	// The exit code is used only if the report cannot be read, because the report lists the failed tests.
 	ended := run.Run()
 	if err := total.readReport(report); err != nil {
 		return false, errors.Join(ended, err)
@@ -94,7 +94,7 @@ func pySuite(args []string) (bool, error) {
 	return total.print("nats.py against 1 node(s)", list, *only == ""), nil
 }
 
-// readReport reads JUnit's XML. A test that skips itself is neither run nor passed: it must be on the list.
+// readReport reads a report in JUnit's XML format. A test that skips itself counts as failed unless it is excluded.
 func (r *result) readReport(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

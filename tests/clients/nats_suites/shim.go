@@ -16,7 +16,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// shim acts as nats-server: the same flags and file, the same lines on standard error, ports file and signals.
+// shim acts as nats-server: it accepts the same flags, configuration file and signals, prints the same lines on standard
+// error, and writes the same file of ports.
 func shim(args []string) int {
 	fs := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	nothing := func() {}
@@ -72,7 +73,7 @@ func shim(args []string) int {
 	for left := len(nodes.all); left > 0; {
 		select {
 		case <-signals:
-			// A node that is stopped does what nats-server calls lame duck mode.
+			// A Dunlin node that ends notifies its clients, as nats-server does in lame duck mode.
 			nodes.end()
 		case <-ended:
 			left--
@@ -99,7 +100,7 @@ func inform(format string, args ...any) {
 
 func stamp() string { return time.Now().Format("2006/01/02 15:04:05.000000") }
 
-// monitor serves nats-server's HTTP port, where test suites check that it runs.
+// monitor serves nats-server's HTTP port, at which test suites check whether the server runs.
 func monitor(opts *server.Options, address string) (string, error) {
 	if opts.HTTPPort == 0 {
 		return "", nil

@@ -23,8 +23,8 @@ import (
 	"github.com/synadia-io/orbit.go/ntf/api"
 )
 
-// tester is the service that starts servers for nats.go's tests (their TESTER_NATS_URL). It runs the shim in place
-// of nats-server. Tests reach the service through a Dunlin node.
+// tester is a NATS service that starts servers for the tests of nats.go. The tests reach the service through a Dunlin
+// node, whose URL they read from TESTER_NATS_URL. Instead of nats-server, the service starts the shim.
 type tester struct {
 	shim      string
 	nodes     int
@@ -50,7 +50,7 @@ type testServer struct {
 	process *exec.Cmd
 }
 
-// rendered are the values that configuration texts in tests may name.
+// rendered has the values of variables in the tests' configuration texts.
 type rendered struct {
 	ServerName, ServerDir, StoreDir, ClusterName string
 	ClientPort                                   int
@@ -71,7 +71,7 @@ func startTester(shim string, nodes int, dir string) (*tester, error) {
 		home.kill()
 		return nil, err
 	}
-	// Processes are killed with the thread that starts them, so one thread handles all requests.
+	// The kernel kills a process when the thread that started it ends. Therefore, one thread handles all requests.
 	t.requests = make(chan func())
 	service, err := micro.AddService(t.conn, micro.Config{Name: "tester", Version: "1.0.0"})
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// Bytes of a record in addition to the payload (docs/listeners.md, Limits).
+// metaBytes is the size that a record may have in addition to its payload (docs/listeners.md, Limits).
 const metaBytes = 64 << 10
 
-// nodeConfig is a node's configuration without addresses and directories, and its users.
+// nodeConfig has a node's configuration, without addresses and directories, and the text of its users file.
 type nodeConfig struct {
 	toml  string
 	users string
 }
 
-// translate converts the options to Dunlin's configuration.
+// translate converts nats-server's options to Dunlin's configuration.
 func translate(opts *server.Options) (*nodeConfig, error) {
 	var lines []string
 	set := func(key string, value any) { lines = append(lines, fmt.Sprintf("%s = %v", key, value)) }
@@ -68,7 +68,7 @@ type tlsFiles struct {
 	verify, first bool
 }
 
-// tlsOf reads the names of the files again, because the options only have their contents.
+// tlsOf reads the names of the TLS files from the configuration file, because the options have only the files' contents.
 func tlsOf(opts *server.Options) (*tlsFiles, error) {
 	if opts.TLSCert != "" {
 		return &tlsFiles{opts.TLSCert, opts.TLSKey, opts.TLSCaCert, opts.TLSVerify, opts.TLSHandshakeFirst}, nil
@@ -89,7 +89,7 @@ func tlsOf(opts *server.Options) (*tlsFiles, error) {
 	return &tlsFiles{text("cert_file"), text("key_file"), text("ca_file"), verify, opts.TLSHandshakeFirst}, nil
 }
 
-// users writes the users file, or none if no credentials are needed.
+// users returns the text of the users file; empty if clients need no credentials.
 func users(opts *server.Options) string {
 	var file strings.Builder
 	if opts.NoAuthUser != "" {
@@ -141,7 +141,7 @@ func user(file *strings.Builder, name, proof string, permissions *server.Permiss
 	list("groups", []string{">"})
 }
 
-// hashed is the password in the form that `dunlin user add` writes.
+// hashed returns the hash of a password, in the format of `dunlin user add`.
 func hashed(password string) string {
 	const memory, rounds = 19456, 2
 	salt := []byte("a salt of 16 by.")

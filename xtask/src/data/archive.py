@@ -1,4 +1,4 @@
-"""Two commands that `cargo xtask data` runs in Python, which pip needs in any case.
+"""Two commands for `cargo xtask data`. They are in Python, which pip requires anyway.
 
 sums FILE...                      the SHA-256 of each file, one per line; `-` for a missing file
 unpack ARCHIVE [MEMBER FILE]...   writes each member of a .tar.gz or a wheel to its file;

@@ -72,7 +72,7 @@ func publishStream(ctx context.Context, client v1.DunlinClient) {
 			draft := &v1.Draft{Payload: []byte{byte(number)}}
 			message := &v1.PublishStreamRequest{Subject: subject, Records: []*v1.Draft{draft, draft}}
 			if stream.Send(message) != nil {
-				return // The other direction says why.
+				return // The receiving direction of the stream reports the error.
 			}
 		}
 		stream.CloseSend()

@@ -1,5 +1,5 @@
-// Calls dunlin.v1 with @grpc/grpc-js, which reads the calls from the .proto file at run time. Usage: node
-// client.js ADDRESS PROTO_FOLDER
+// Calls the services of dunlin.v1 with @grpc/grpc-js, which reads the .proto files at run time.
+// Usage: node client.js ADDRESS PROTO_FOLDER
 const assert = require('node:assert');
 const { once } = require('node:events');
 const grpc = require('@grpc/grpc-js');

@@ -1,4 +1,4 @@
-"""dunlin.v1 through grpcio's generated client. Usage: dunlin_client.py ADDRESS"""
+"""Calls the services of dunlin.v1 with code that grpcio generated. Usage: dunlin_client.py ADDRESS"""
 
 import queue
 import sys
@@ -18,7 +18,7 @@ def publish(subject, payload, **fields):
 
 
 def subscribe(stub, subjects, **fields):
-    """An open stream and its position."""
+    """Opens a subscription. Returns the stream and the subscription's position."""
     stream = stub.Subscribe(v1.SubscribeRequest(subjects=subjects, **fields), timeout=PATIENCE_S)
     first = next(stream)
     assert first.WhichOneof("event") == "subscribed", first

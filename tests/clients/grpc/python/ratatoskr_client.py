@@ -1,4 +1,4 @@
-"""The nine calls of ratatoskr.MessageBroker through grpcio's generated client. Usage: ratatoskr_client.py ADDRESS"""
+"""Makes the nine calls of ratatoskr.MessageBroker with code that grpcio generated. Usage: ratatoskr_client.py ADDRESS"""
 
 import sys
 
