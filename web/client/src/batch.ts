@@ -1,4 +1,4 @@
-/** Records of a run. Their fields are views into the received bytes. */
+/** Batches of received records. The fields of records are views into the received bytes. */
 
 import { bytesText, padded, u64 } from "./bytes.js";
 import { Flag } from "./kinds.js";
@@ -8,15 +8,15 @@ export interface Log {
   readonly topic: string;
   readonly partition: number;
   readonly channel: number;
-  /** The literal start of all subjects of the log; a record has only the rest of its subject. */
+  /** The common start of all subjects of the log. A record's frame contains only the rest of its subject. */
   readonly subjectPrefix: string;
   /** The position of the last record that the client passed to the subscriber. */
   position: { epoch: number; seq: number };
 }
 
 /**
- * Consecutive records of one log. The batch and its views are valid only during the callback, because the bytes
- * belong to the connection. `next()` moves to the first record, then to each further one.
+ * Consecutive records of one log. The batch and its views are valid only during the callback, because the connection
+ * reuses the bytes. The first call of `next()` moves to the first record, and each further call to the next record.
  */
 export class Batch {
   log!: Log;
@@ -24,7 +24,7 @@ export class Batch {
   prevSeq = 0;
   firstSeq = 0;
   count = 0;
-  /** The frames. */
+  /** The records' frames. */
   bytes!: Uint8Array;
   view!: DataView;
 
@@ -50,7 +50,7 @@ export class Batch {
     this.rewind();
   }
 
-  /** @internal Skips the first records, which the client passed before. */
+  /** @internal Removes the first records, which the subscriber has already received. */
   skip(records: number): void {
     for (let n = 0; n < records && this.next(); n++);
     this.bytes = this.bytes.subarray(this.nextAt);
@@ -129,7 +129,7 @@ export class Batch {
     return reply && bytesText(reply);
   }
 
-  /** Names, and views of values. */
+  /** The headers: each has a name, and a view of its value. */
   headers(): [string, Uint8Array][] {
     const found: [string, Uint8Array][] = [];
     if (!(this.flags & Flag.HEADERS)) return found;

@@ -1,4 +1,4 @@
-/** Order books: replicas of topics whose state is `book` or `orders` (docs/feeds.md has the bytes). */
+/** Order books: replicas of topics with the reducer `book` or `orders`. docs/feeds.md describes the bytes. */
 
 import { type Batch } from "./batch.js";
 import { i64, type Position } from "./bytes.js";
@@ -11,7 +11,7 @@ export interface Level {
   /** The price in the instrument's smallest unit. */
   price: number;
   size: number;
-  /** The number of orders, if the state has single orders. */
+  /** The number of orders at this price, if the topic's reducer is `orders`. */
   orders?: number;
 }
 
@@ -19,16 +19,16 @@ export interface Book {
   readonly topic: string;
   readonly partition: number;
   readonly kind: "book" | "orders";
-  /** Whether the book equals the node's, apart from records in transit. */
+  /** Whether the book equals the node's state, except for records in transit. */
   readonly right: boolean;
   readonly position: Position;
   readonly updates: number;
   readonly gapsHealed: number;
-  /** The number of checks in which the book's checksum equalled the node's. */
+  /** The number of times that the book's checksum was equal to the node's checksum. */
   readonly verified: number;
   /** The time at which the last record was appended, ms since 1970; 0 before the first. */
   readonly lastChangeMs: number;
-  /** Whether a publisher is connected; true until the node reports that none is. */
+  /** Whether a publisher is connected; true until the node reports that no publisher is connected. */
   readonly publisherConnected: boolean;
   /** The best levels of each side, the best first. */
   depth(levels?: number): { bids: Level[]; asks: Level[] };
@@ -40,7 +40,7 @@ export interface BookReplica {
    * `TOPIC PARTITION`, with a space, for other partitions.
    */
   readonly books: ReadonlyMap<string, Book>;
-  /** The book of a partition, 0 by default; undefined before its first state. */
+  /** The book of a partition, by default of partition 0; undefined before the client has received events of it. */
   book(topic: string, partition?: number): Book | undefined;
   close(): void;
 }
@@ -51,7 +51,7 @@ export interface FollowBookOptions {
   onEvent?: (event: NoticeEvent) => void;
 }
 
-/** The largest number of levels of a checked book. The checksum of a larger book would take too long. */
+/** The largest number of levels of a book whose checksums are checked. In a larger book, a check would take too long. */
 const CHECKED_LEVELS_MAX = 20_000;
 
 interface Order {
@@ -60,14 +60,14 @@ interface Order {
   size: number;
 }
 
-/** The part of a topic's description that names its reducer's options. */
+/** The part of a topic's description that has the options of the topic's reducer. */
 interface Described {
   config?: { reducer?: { options?: Record<string, string> } | null };
 }
 
 /** The state of a book. */
 export class BookState implements Book {
-  /** The number of levels of a side beyond which the worst ones are removed after each record. */
+  /** The largest number of levels of a side. After each record, the worst levels beyond this number are removed. */
   maxDepth = Infinity;
   kind: "book" | "orders" = "book";
   right = false;
@@ -163,7 +163,7 @@ export class BookState implements Book {
     else levels.delete(price);
   }
 
-  /** Replaces the state by the state in these bytes. */
+  /** Replaces the state with the state that the bytes encode. */
   restore(bytes: Uint8Array, position: Position): void {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const kind = bytes.length < 16 ? 0 : view.getUint8(0);
@@ -191,7 +191,7 @@ export class BookState implements Book {
     this.sorted = undefined;
   }
 
-  /** Whether the checksum agrees; undefined if the book is not checked. */
+  /** Whether the checksum is that of this book; undefined if the book is too large to be checked. */
   addsUpTo(checksum: bigint): boolean | undefined {
     const levels = this.sides[0].size + this.sides[1].size;
     if (this.kind !== "book" || levels > CHECKED_LEVELS_MAX) return undefined;
@@ -215,11 +215,14 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
     void limitDepth(book);
     return book;
   };
-  /** Books that wait for a state although no records are missing. */
+  /** Books that requested a new state because their depth changed, and not because records are missing. */
   const beginningAgain = new Set<BookState>();
-  /** How many levels each topic keeps. All partitions of a topic share one request. */
+  /** The maximum depth of each topic's books, by topic. All partitions of a topic share one request. */
   const depths = new Map<string, Promise<number>>();
-  /** Reads how many levels a topic keeps. Without the permission to do so, only checksums show a difference. */
+  /**
+   * Reads the maximum depth of a topic's books; 0 if it is unlimited or cannot be read. If it cannot be read, the book
+   * may keep levels that the node has removed, until a checksum reveals the difference.
+   */
   const depthOf = (topic: string): Promise<number> => {
     const requested = depths.get(topic);
     if (requested) return requested;
@@ -238,7 +241,8 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
     if (!(depth > 0) || books.get(keyOf(book.topic, book.partition)) !== book) return;
     book.maxDepth = depth;
     if (book.position.epoch === 0) return;
-    // Earlier records may have added levels beyond `maxDepth`, which the node has removed but this book still has.
+    // Records before this response may have added levels beyond `maxDepth`. The node has removed these levels, but this
+    // book still has them.
     book.right = false;
     beginningAgain.add(book);
     subscription.resync(book.topic, book.partition);
@@ -290,7 +294,7 @@ export function followBook(client: Client, pattern: string, options: FollowBookO
   return { books, book, close: () => subscription.unsubscribe() };
 }
 
-/** The key of a log's book. A topic's name has no spaces. */
+/** The key of a log's book in `books`. It is unique, because the names of topics have no spaces. */
 function keyOf(topic: string, partition: number): string {
   return partition === 0 ? topic : `${topic} ${partition}`;
 }

@@ -1,9 +1,9 @@
-/** Reads and writes the fields of messages: little-endian, unaligned, without gaps (docs/protocol.md). */
+/** Reads and writes the fields of messages, which are little-endian and not aligned (docs/protocol.md). */
 
 /** A position in a log: the epoch, and the record's number in the epoch. */
 export interface Position {
   epoch: number;
-  /** The number, exact below 2^53. */
+  /** The sequence number, exact below 2^53. */
   seq: number;
 }
 
@@ -23,7 +23,7 @@ export function i64(view: DataView, at: number): number {
   return view.getUint32(at, true) + view.getInt32(at + 4, true) * 4294967296;
 }
 
-/** The offset at which the next message or frame begins. */
+/** The length rounded up to a multiple of 8, to which messages and frames are padded. */
 export const padded = (length: number): number => (length + 7) & ~7;
 
 /** A buffer that grows. */
@@ -32,7 +32,7 @@ export class Writer {
   private view = new DataView(this.bytes.buffer);
   length = 0;
 
-  /** Makes room for this many more bytes and returns their offset. The call may replace the view. */
+  /** Reserves `more` bytes and returns their offset. The call may replace `bytes` and `view`. */
   private room(more: number): number {
     const at = this.length;
     if (at + more > this.bytes.length) {
@@ -83,7 +83,7 @@ export class Writer {
     return this;
   }
 
-  /** Appends the bytes after their length. */
+  /** Appends the length of the bytes in 16 bits, and then the bytes. */
   bytes16(bytes: Uint8Array): this {
     if (bytes.length > 0xffff) throw new RangeError(`${bytes.length} bytes where 65535 are the most`);
     return this.u16(bytes.length).raw(bytes);
@@ -101,7 +101,7 @@ export class Writer {
     return this;
   }
 
-  /** Appends a whole message: its head, the fields that `write` appends, and padding. */
+  /** Appends a complete message: its header, the fields that `write` appends, and padding. */
   message(kind: number, write: (out: Writer) => void, flags = 0): this {
     const start = this.length;
     this.u32(0).u8(kind).u8(flags).u16(0);

@@ -1,4 +1,4 @@
-/** Checksums of a state: the sums of 64-bit hashes that docs/feeds.md describes. */
+/** Checksums of states. docs/feeds.md describes them: a checksum is the sum of 64-bit hashes of the state's entries. */
 
 const FACTOR = 0xd6e8feb86659fd93n;
 const BID = 0x9e3779b97f4a7c15n;

@@ -1,6 +1,6 @@
 /**
- * A client of a node or a cluster. It connects in the background, reconnects after a loss, and continues at its
- * positions.
+ * The client of a node or a cluster. The client connects in the background. After a lost connection it reconnects, and
+ * subscriptions continue at their positions.
  */
 
 import { Fields, type Position, textBytes, type Writer } from "./bytes.js";
@@ -34,9 +34,9 @@ export interface NodeInfo {
   heartbeatMs: number;
 }
 
-/** The cluster id of a node outside any cluster. */
+/** The cluster id that a node without a cluster reports. */
 const NO_CLUSTER = "-";
-/** The shortest and the longest delay before the client reconnects; the delay is random. */
+/** The maximum of the random delay before a reconnection: at first BACKOFF_MS, then doubled up to BACKOFF_MS_MAX. */
 const BACKOFF_MS = 50;
 const BACKOFF_MS_MAX = 2_000;
 
@@ -46,7 +46,7 @@ export class Client {
   readonly kv: Kv;
   state: State = "connecting";
   node: NodeInfo | undefined;
-  /** The reason why there is no connection. */
+  /** The reason why the client is not connected. */
   why: DunlinError | undefined;
   private readonly bases: string[];
   private turn = 0;
@@ -76,13 +76,13 @@ export class Client {
     this.open();
   }
 
-  /** Calls the function at each change of `state`, until the returned function is called. */
+  /** Calls `watcher` at each change of `state`. The returned function ends this. */
   onState(watcher: (state: State, why?: DunlinError) => void): () => void {
     this.watchers.add(watcher);
     return () => this.watchers.delete(watcher);
   }
 
-  /** The HTTP address of the connected node. */
+  /** The HTTP address of the node to which the client is connected, or to which it connects next. */
   get url(): string {
     return this.bases[this.turn]!;
   }
@@ -153,7 +153,7 @@ export class Client {
     return this.web.topics(query);
   }
 
-  /** Sends a request with the credentials to the node's listener `http`. Throws the error of a refusal. */
+  /** Sends a request with the client's credentials to the node's listener `http`. Throws a `DunlinError` if it is refused. */
   http<T = unknown>(path: string, init: RequestInit = {}): Promise<T> {
     return this.web.json<T>(path, init);
   }
@@ -234,7 +234,7 @@ export class Client {
     this.connection = undefined;
     this.channels.clear();
     for (const subscription of this.subscriptions.values()) subscription.lost();
-    // This address belongs to another cluster, but one of the other addresses may belong to the right one.
+    // This address belongs to another cluster, but another address may belong to the right cluster.
     const mayMove = why.code === Code.OtherCluster && this.bases.length > 1;
     const isOver = this.options.reconnect === false || (why.retry === "no" && !mayMove);
     if (isOver) {
@@ -243,8 +243,8 @@ export class Client {
       return this.become("closed", why);
     }
     const span = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.attempts++);
-    // The pause that the node requests applies only to that node. With several addresses the client tries the next one
-    // without a pause.
+    // The node's requested pause applies only to this node. A client with several addresses tries the next address without
+    // this pause.
     const asked = why.code === Code.RateLimit && this.bases.length === 1 ? Number(why.numbers[0] ?? 0n) : 0;
     this.stats.reconnects++;
     this.turn = (this.turn + 1) % this.bases.length;
@@ -265,7 +265,7 @@ export class Client {
   }
 
   private message(kind: number, view: DataView, at: number, end: number): void {
-    // Batches of records are checked first, because most messages contain them.
+    // Batches of records are handled first, because most messages are batches.
     if (kind === FromNode.RUN) {
       this.channels.get(view.getUint32(at + 8, true))?.run(view, at, end);
       return;
@@ -334,14 +334,14 @@ export class Client {
 }
 
 /**
- * Connects in the background. With several addresses, tries the next when one fails. An empty address is the page's
- * own node.
+ * Returns a client, which connects in the background. If an address fails, the client tries the next address. An empty
+ * address means the node that served the page.
  */
 export function connect(urls: string | readonly string[] = "", options: ConnectOptions = {}): Client {
   return new Client(urls, options);
 }
 
-/** The address for HTTP, without a slash at its end. */
+/** Returns the address with the scheme for HTTP, and without a slash at the end. */
 function baseOf(url: string): string {
   const own = typeof location === "undefined" ? undefined : location.origin;
   const base = url === "" || url === "/" ? own : url.replace(/^ws/, "http").replace(/\/+$/, "");

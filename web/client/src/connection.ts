@@ -1,10 +1,13 @@
-/** A WebSocket with the bytes of Dunlin's own protocol. Splits the bytes into messages without copying. */
+/**
+ * A WebSocket connection that carries Dunlin's own protocol. It splits the received bytes into messages, and copies only
+ * messages that arrive in several parts.
+ */
 
 import { Fields, u64, Writer } from "./bytes.js";
 import { Code, DunlinError } from "./errors.js";
 import { FromNode, SUBPROTOCOL, ToNode, VERSION_MAX, VERSION_MIN } from "./kinds.js";
 
-/** The node's message after it has accepted the client. */
+/** The message with which the node accepts the client. */
 export interface Welcome {
   node: string;
   session: bigint;
@@ -14,16 +17,16 @@ export interface Welcome {
   runBytesMax: number;
   controlBytesMax: number;
   inFlightBytesMax: number;
-  /** The id of the node's cluster, "-" for a node outside any cluster; empty from older nodes. */
+  /** The id of the node's cluster; "-" for a node without a cluster, and empty for nodes of older versions. */
   cluster: string;
 }
 
-/** The user of a connection. */
+/** Functions that a connection calls when messages arrive and when the connection ends. */
 export interface Handler {
   welcomed(welcome: Welcome): void;
   /** Receives a message, whose body is between `at + 8` and `end`. The bytes are valid only during the call. */
   message(kind: number, view: DataView, at: number, end: number): void;
-  /** Called after the messages that arrived together. */
+  /** Called after all messages that arrived together have been handled. */
   settled(): void;
   /** The connection has ended. Called once, as the last call. */
   ended(why: DunlinError, reconnectAfterMs?: number): void;
@@ -36,15 +39,15 @@ export interface ConnectionOptions {
   WebSocket: typeof WebSocket;
 }
 
-/** The time that a node has to accept a client. */
+/** The time limit within which a node must accept the client. */
 const HELLO_MS = 10_000;
 /** The number of missing heartbeats after which the connection counts as lost. */
 const HEARTBEATS_MISSED = 3;
-/** The largest message. A larger length is an error. */
+/** The length of the largest allowed message. A message with a larger length is an error. */
 const MESSAGE_BYTES_MAX = (1 << 28) + 64;
 const MAGIC = [0x44, 0x55, 0x4e, 0x4c, 0x49, 0x4e];
 
-/** A WebSocket with the bytes of Dunlin's own protocol. */
+/** A connection to a node over a WebSocket. */
 export class Connection {
   readonly out = new Writer();
   messages = 0;
@@ -72,7 +75,7 @@ export class Connection {
     };
     this.socket.onmessage = (event: MessageEvent) => this.received(event.data as ArrayBuffer);
     this.socket.onclose = () => this.end(new DunlinError(Code.ShuttingDown, "the connection was lost"));
-    // Errors need no handling here: the close event follows with the same information.
+    // Errors are ignored here, because a close event follows, which ends the connection.
     this.socket.onerror = () => {};
     this.watch = setInterval(() => this.lookForLife(), 1_000);
   }
@@ -81,7 +84,7 @@ export class Connection {
     return this.phase === "open";
   }
 
-  /** Sends the bytes in `out` at the end of the present turn. */
+  /** Sends the bytes in `out` after the current task of the event loop. */
   wrote(): void {
     if (this.flushing) return;
     this.flushing = true;
@@ -95,12 +98,12 @@ export class Connection {
     if (this.out.length > 0 && this.phase !== "over" && this.socket.readyState === 1) this.socket.send(this.out.take());
   }
 
-  /** The bytes that the browser has accepted and not sent yet. */
+  /** The number of bytes that the browser has accepted but not sent yet. */
   get unsent(): number {
     return this.socket.bufferedAmount;
   }
 
-  /** Closes the connection in order. */
+  /** Closes the connection, and notifies the node. */
   close(): void {
     if (this.phase === "open") {
       this.out.message(ToNode.LEAVE, () => {});
@@ -134,7 +137,7 @@ export class Connection {
       this.take(new Uint8Array(buffer));
       if ((this.phase as string) !== "over") this.handler.settled();
     } catch (error) {
-      // The client cannot decode the node's message. No later message can be trusted.
+      // The client cannot decode the node's message, so it cannot find the start of the next message either.
       this.end(error instanceof DunlinError ? error : new DunlinError(Code.Protocol, String(error)));
       if (!(error instanceof RangeError || error instanceof DunlinError)) throw error;
     }
@@ -160,13 +163,13 @@ export class Connection {
     }
   }
 
-  /** Adds bytes to the incomplete message. Returns how many of the bytes belong to it. */
+  /** Adds bytes to the incomplete message. Returns how many of these bytes belong to the message. */
   private complete(bytes: Uint8Array): number {
     const before = this.restLength;
     const rest = this.rest!;
     const length = this.lengthOf(new DataView(rest.buffer, rest.byteOffset, before), 0);
     const more = Math.min((length || 8) - before, bytes.length);
-    // Allocates memory as the message's bytes arrive, not by its announced length.
+    // The buffer grows as bytes arrive. Allocating the announced length at once would waste memory if it is wrong.
     if (before + more > rest.length) {
       const grown = new Uint8Array(Math.max(before + more, Math.min(2 * rest.length, length || 8)));
       grown.set(rest.subarray(0, before));
@@ -182,7 +185,7 @@ export class Connection {
     return more;
   }
 
-  /** The length of the message that begins at this offset; 0 while unknown. */
+  /** The length of the message that begins at this offset; 0 while its header is incomplete. */
   private lengthOf(view: DataView, at: number): number {
     if (view.byteLength - at < 8) return 0;
     if (this.phase === "preamble") return 8;
@@ -216,7 +219,7 @@ export class Connection {
     if (MAGIC.some((byte, n) => view.getUint8(at + n) !== byte)) {
       throw new DunlinError(Code.Protocol, "the other side is no Dunlin");
     }
-    // If the versions differ, REFUSED gives the reason.
+    // If the node does not support the client's versions, it sends REFUSED next, with the reason.
     this.phase = "hello";
   }
 
@@ -244,7 +247,7 @@ export function refusal(fields: Fields): DunlinError {
   return new DunlinError(code, fields.text(), numbers);
 }
 
-/** Bytes before the frames of a RUN. */
+/** Reads the fields before the frames of a RUN message. */
 export function runHead(view: DataView, at: number) {
   return {
     channel: view.getUint32(at + 8, true),

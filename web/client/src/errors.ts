@@ -1,6 +1,6 @@
-/** Refusals: the table of errors in docs/protocol.md. A test compares the page with this file. */
+/** The table of errors in docs/protocol.md. A test compares the table in that page with this file. */
 
-/** Whether a retry can help. */
+/** Whether a retry can succeed: not at all, later, or after reconnecting. */
 export type Retry = "no" | "later" | "reconnect";
 
 const ROWS: readonly (readonly [number, string, Retry, string])[] = [
@@ -75,14 +75,14 @@ const ROWS: readonly (readonly [number, string, Retry, string])[] = [
 
 const BY_NUMBER = new Map(ROWS.map((row) => [row[0], row] as const));
 
-/** A refusal by the node or by this client. */
+/** The error of a request that the node or this client refused. */
 export class DunlinError extends Error {
   /** The number in the table of errors. */
   readonly code: number;
   readonly retry: Retry;
-  /** The numbers that belong to the code. */
+  /** Values that the code's row describes, such as a limit. */
   readonly numbers: readonly bigint[];
-  /** The advice for the user. */
+  /** The next step for the program or its operator. */
   readonly advice: string;
   /** The status code, if the refusal came over HTTP. */
   readonly status?: number;
@@ -101,7 +101,7 @@ export class DunlinError extends Error {
   }
 }
 
-/** The numbers of codes on which this client acts. */
+/** The codes that this client handles in a special way, and codes of errors that it creates. */
 export const Code = {
   Asked: 0,
   Protocol: 2,

@@ -1,4 +1,4 @@
-/** Events of a subscription besides records, and records for iteration. */
+/** The events of a subscription: notices, and records as objects for iteration. */
 
 import type { Position } from "./bytes.js";
 import { bytesText } from "./bytes.js";
@@ -6,25 +6,25 @@ import type { Batch } from "./batch.js";
 import type { DunlinError } from "./errors.js";
 
 export type NoticeEvent =
-  /** This reader has lost these records, and continues after them. */
+  /** The subscriber has missed the records from `first` to `last`, and continues after them. */
   | { type: "gap"; topic: string; partition: number; epoch: number; first: number; last: number; records: number }
-  /** The reader is more than half of the history behind: it may lose records soon. */
+  /** The subscriber has still to read more than half of the retained records, and may soon miss records. */
   | { type: "lagging"; topic: string; partition: number; behind: number; retained: number }
   /** The log began a new epoch. The last records of the old epoch may be unknown. */
   | { type: "epoch"; topic: string; partition: number; old: number; lastSeen: number; knownThrough?: number; newFirst: Position }
-  /** The state up to this position (docs/feeds.md has the bytes). Records follow after it. */
+  /** The state after the record at this position. Later records follow. docs/feeds.md describes the bytes. */
   | { type: "state"; topic: string; partition: number; position: Position; checksum: bigint; bytes: Uint8Array }
   /** The checksum of the state at the subscriber's position. */
   | { type: "checksum"; topic: string; partition: number; position: Position; checksum: bigint }
   /**
-   * Whether a publisher of the state is connected and since when, and when the newest record was appended; ms since
-   * 1970.
+   * Whether a publisher of the state is connected, the time of the last change of this, and the time at which the newest
+   * record was appended. Times are in ms since 1970.
    */
   | { type: "publishers"; topic: string; partition: number; connected: boolean; sinceMs: number; lastAppendMs?: number }
   | { type: "deleted"; topic: string; partition: number; last: Position }
-  /** The client has reported all existing logs. */
+  /** The node has announced all logs that match the pattern. `logs` is their number. */
   | { type: "subscribed"; logs: number }
-  /** The connection is restored. Missed records follow, or a gap in their place. */
+  /** The connection is restored. The records of the time without a connection follow, or a gap. */
   | { type: "reconnected" }
   /** The subscription has ended. */
   | { type: "ended"; error: DunlinError };

@@ -1,4 +1,4 @@
-/** Requests to the node's listener `http`, with the client's credentials. */
+/** Requests over HTTP with the client's credentials. */
 
 import { textBytes } from "./bytes.js";
 import { Code, DunlinError } from "./errors.js";
@@ -76,7 +76,7 @@ function authorizationOf({ token, user, password }: Credentials): string | undef
   return `Basic ${btoa(String.fromCharCode(...bytes))}`;
 }
 
-/** The error in a response without success. */
+/** Reads the error from the response to a refused request. */
 async function refused(response: Response): Promise<DunlinError> {
   const text = await response.text().catch(() => "");
   try {

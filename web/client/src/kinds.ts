@@ -1,4 +1,4 @@
-/** Numbers of messages (docs/protocol.md); a test compares them with the page. */
+/** The numbers of messages in docs/protocol.md. A test compares them with that page. */
 
 export const ToNode = {
   HELLO: 1,
@@ -45,8 +45,8 @@ export const VERSION_MIN = 4;
 export const VERSION_MAX = 5;
 export const SUBPROTOCOL = "dunlin.v1";
 
-/** Flags of PUBLISH. */
+/** The flag of a PUBLISH message that requests an acknowledgement. */
 export const FLAG_ACK = 1;
 
-/** Flags of a record's frame. */
+/** Flags in a record's frame, which show the fields that the frame contains. */
 export const Flag = { EVENT_TIME: 1, EXPIRES: 2, SUBJECT: 4, KEY: 8, REPLY: 16, HEADERS: 32 } as const;

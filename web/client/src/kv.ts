@@ -3,12 +3,15 @@
 import { Code, DunlinError } from "./errors.js";
 import type { Http } from "./http.js";
 
-/** An entry or a change in the listener's form: with `key` and `value`, or `key_base64` and `value_base64`. */
+/**
+ * An entry or a change as the listener `http` encodes it in JSON. It has the fields `key` and `value` for text, and
+ * `key_base64` and `value_base64` for other bytes.
+ */
 type Said = Record<string, unknown>;
 
 export interface KvChange {
   type: string;
-  /** The `from` with which a watch continues after this change. */
+  /** The epoch and revision of this change, `EPOCH-REVISION`. A watch with this value as `from` begins with this change. */
   id: string;
   data: Said;
 }
@@ -49,8 +52,9 @@ export class Kv {
   }
 
   /**
-   * The changes from a revision on, or from now on. The iteration ends with the connection; continue with the last
-   * `id` as `from`.
+   * Iterates the changes of keys with a prefix. `from` is the first revision (`REVISION` or `EPOCH-REVISION`), or
+   * `oldest`. Without `from`, the iteration begins with the next change. The iteration ends when the connection is lost.
+   * To continue, call `watch` with the last change's `id` as `from`. The node then sends this change again.
    */
   async *watch(prefix: string, options: { from?: string; signal?: AbortSignal } = {}): AsyncGenerator<KvChange> {
     const query = new URLSearchParams({ prefix });
@@ -66,7 +70,7 @@ export class Kv {
 
 function pathOf(key: string): string {
   const segments = key.split("/");
-  // URL parsers resolve these segments, even if they are percent-encoded. The address would then name another key.
+  // URL parsers remove the segments `.` and `..`, even if they are percent-encoded. The URL would then name another key.
   if (segments.some((segment) => segment === "." || segment === "..")) {
     throw new DunlinError(Code.BadKey, `the key ${JSON.stringify(key)} has a segment "." or "..", which HTTP cannot express`);
   }
@@ -78,7 +82,7 @@ function conditions(revision: number | undefined): Record<string, string> {
   return revision === 0 ? { "if-none-match": "*" } : { "if-match": `"${revision}"` };
 }
 
-/** Parses server-sent events as the standard requires. */
+/** Parses server-sent events. */
 async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<{ event: string; id: string; data: string }> {
   const reader = body.getReader();
   let [rest, event, id] = ["", "message", ""];

@@ -1,4 +1,4 @@
-/** The last value of each key: replicas of topics whose state is `last` (docs/feeds.md has the bytes). */
+/** The last value of each key: replicas of topics with the reducer `last`. docs/feeds.md describes the bytes. */
 
 import type { Batch } from "./batch.js";
 import { bytesText } from "./bytes.js";
@@ -8,8 +8,8 @@ import type { NoticeEvent } from "./events.js";
 export interface LastReplica {
   readonly state: ReadonlyMap<string, Uint8Array>;
   /**
-   * Whether the values equal the node's, apart from records in transit. False until the first state, and after a loss
-   * until the repair.
+   * Whether the values equal the node's state, except for records in transit. False until the first state arrives, and
+   * from a gap until the values are repaired.
    */
   readonly right: boolean;
   text(key: string): string | undefined;
@@ -18,7 +18,7 @@ export interface LastReplica {
 }
 
 export interface FollowLastOptions {
-  /** Whether all changes since the last read come as one; true by default. */
+  /** Whether the node merges all changes since the last read into one record; true by default. */
   conflate?: boolean;
   onChange?: (keys: ReadonlySet<string>, replica: LastReplica) => void;
   onEvent?: (event: NoticeEvent) => void;
@@ -29,7 +29,7 @@ const SET = 1;
 const REMOVE = 2;
 const CLEAR = 3;
 
-/** Follows one topic, or several topics with different keys. */
+/** Follows a topic, or all topics that a pattern matches. Keys of different topics must differ. */
 export function followLast(client: Client, pattern: string, options: FollowLastOptions = {}): LastReplica {
   const state = new Map<string, Uint8Array>();
   const logs = new Map<string, LogValues>();
@@ -100,7 +100,7 @@ function nameOf({ topic, partition }: { topic: string; partition: number }): str
   return `${partition} ${topic}`;
 }
 
-/** The values of one log, in a map that it shares with other logs: each partition has a state of its own. */
+/** The values of one log. The map `state` also has the values of other logs, because each partition has its own state. */
 class LogValues {
   private readonly keys = new Set<string>();
 
@@ -132,7 +132,7 @@ class LogValues {
     }
   }
 
-  /** Replaces the values by the state in these bytes. */
+  /** Replaces the values with the state that the bytes encode. */
   restore(bytes: Uint8Array): void {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     if (bytes.length < 16 || view.getUint8(0) !== KIND) throw new RangeError("no state of last values");

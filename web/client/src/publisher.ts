@@ -1,6 +1,6 @@
 /**
- * Publishes to a topic. Records are numbered under an identity of this publisher. If an acknowledgement is lost with
- * the connection, the publisher sends the record again and the node does not append it twice.
+ * Publishes to a topic. The publisher numbers its records under a producer id. If the connection is lost before a record
+ * is acknowledged, the publisher sends the record again, and the node does not append it twice.
  */
 
 import { type Fields, type Position, textBytes, type Writer } from "./bytes.js";
@@ -8,7 +8,7 @@ import { Code, DunlinError } from "./errors.js";
 import { Flag, FLAG_ACK, ToNode } from "./kinds.js";
 
 export interface PublishOptions {
-  /** The key. Records of one key keep their order, and are in one partition. */
+  /** The record's key. Records with the same key are in the same partition, and keep their order. */
   key?: string | Uint8Array;
   headers?: readonly (readonly [string, string | Uint8Array])[];
   eventTimeMs?: number;
@@ -19,7 +19,7 @@ export interface PublishOptions {
 export interface Published {
   topic: string;
   partition: number;
-  /** The position; undefined if one acknowledgement was for many records. */
+  /** The record's position; undefined if a later record was acknowledged with the same message. */
   position: Position | undefined;
   acknowledged: "memory" | "written" | "synced" | "quorum";
   duplicate: boolean;
@@ -32,7 +32,7 @@ export interface PublisherPort {
   readonly out: Writer | undefined;
   wrote(): void;
   forget(publisher: Publisher): void;
-  /** The number of unacknowledged bytes that a node accepts. */
+  /** The largest number of unacknowledged bytes that the node accepts. */
   readonly inFlightBytesMax: number;
 }
 
@@ -40,7 +40,7 @@ interface Sent {
   frame: Uint8Array;
   flags: number;
   seq: number;
-  /** Whether an earlier attempt may have appended the record. Its number is then never used for another record. */
+  /** Whether an earlier attempt may have appended the record. No other record may then have the same number. */
   mayBeAppended?: boolean;
   resolve?: (published: Published) => void;
   reject?: (error: DunlinError) => void;
@@ -50,14 +50,14 @@ interface Partition {
   next: number;
   inFlight: Sent[];
   waiting: Sent[];
-  /** The number of the refused record, which the next record gets once `inFlight` is empty; 0 without a refusal. */
+  /** The number of the first refused record. Once `inFlight` is empty, the next record gets it. 0 without a refusal. */
   again: number;
   refusedLater: Sent[];
   /** Records of unknown outcome. They are sent again under their numbers, before any other record. */
   unknown: Sent[];
 }
 
-/** With these codes, the topic's log refuses a record for good, after it has checked for duplicates. */
+/** Codes with which the log refuses a record after checking for duplicates: the log does not contain such a record. */
 const REFUSED_BY_LOG: ReadonlySet<number> = new Set([
   Code.SeqMoved,
   Code.DuplicateForgotten,
@@ -67,7 +67,7 @@ const REFUSED_BY_LOG: ReadonlySet<number> = new Set([
   Code.StateLost,
 ]);
 
-/** The limit for the bytes of waiting records. Further records are refused. */
+/** The largest number of bytes of records without a result. Further records are refused. */
 const WAITING_BYTES_MAX = 64 << 20;
 const LEVELS = ["memory", "written", "synced", "quorum"] as const;
 
@@ -78,7 +78,7 @@ export class Publisher {
   private readonly producer: bigint;
   private opened: { partitions: number; recordBytesMax: number; topic: string; prefix: string } | undefined;
   private partitions: Partition[] = [];
-  /** Whether the node creates the topic by itself; undefined until the node has reported that. */
+  /** Whether the node creates the topic when a publisher needs it; undefined until the node has reported that. */
   private byItself: boolean | undefined;
   /** The position of the last acknowledged record of each partition. */
   private readonly acknowledged = new Map<number, Position>();
@@ -104,7 +104,7 @@ export class Publisher {
     return new Promise((resolve, reject) => this.add(payload, options, { flags: FLAG_ACK, resolve, reject }));
   }
 
-  /** Publishes one record. `flush` reports its result. */
+  /** Publishes one record without waiting. `flush` throws the error if the record is refused. */
   send(payload: string | Uint8Array, options: PublishOptions = {}): void {
     this.add(payload, options, { flags: 0 });
   }
@@ -146,7 +146,10 @@ export class Publisher {
     this.pump();
   }
 
-  /** Puts records of unknown outcome before all others. The node answers those that it has appended as duplicates. */
+  /**
+   * Moves records of unknown outcome to the front of the waiting records. If the node has already appended such a record,
+   * it acknowledges the record as a duplicate.
+   */
   private resendUnknown(partition: Partition): void {
     const unknown = partition.unknown.splice(0);
     for (const sent of unknown) this.bytes += sent.frame.length;
@@ -161,7 +164,7 @@ export class Publisher {
     try {
       frame = encodeFrame(tail, key, payload, options);
     } catch (error) {
-      // The error concerns only this record, also if the node has just opened the publisher.
+      // The error concerns only this record. If it were thrown, it would also stop the caller's work on other records.
       return this.refuse(sent, new DunlinError(Code.BadFrame, (error as Error).message));
     }
     if (frame.length > recordBytesMax) {
@@ -178,7 +181,7 @@ export class Publisher {
     else this.failure ??= error;
   }
 
-  /** Sends the records that the limits allow. */
+  /** Sends waiting records, as far as the limits allow. */
   private pump(): void {
     const { out } = this.port;
     if (!out || !this.opened) return;
@@ -186,7 +189,7 @@ export class Publisher {
     this.port.wrote();
   }
 
-  /** Writes waiting records, until the limit of unacknowledged bytes is reached. */
+  /** Writes waiting records until the limit of unacknowledged bytes is reached. */
   private writeWaiting(out: Writer): void {
     for (const [number, partition] of this.partitions.entries()) {
       if (partition.again === 0 && partition.waiting.length > 0) this.resendUnknown(partition);
@@ -215,7 +218,7 @@ export class Publisher {
     this.inFlightBytes = 0;
     const { byItself } = this;
     if (byItself !== undefined) {
-      // If the topic was created explicitly, the node must not create it again with defaults.
+      // If the topic was created explicitly and then deleted, the node must not create it again with default settings.
       out.message(ToNode.EXPECT_TOPIC, (out) => {
         out.u32(this.id).bool(byItself).u32(this.acknowledged.size);
         for (const [partition, position] of this.acknowledged) out.u16(partition).position(position);
@@ -233,8 +236,8 @@ export class Publisher {
       this.partitions.push({ next: 1, inFlight: [], waiting: [], again: 0, refusedLater: [], unknown: [] });
     }
     for (const partition of this.partitions) {
-      // The records are sent again under the same numbers. The node acknowledges those that it has already appended as
-      // duplicates.
+      // Unacknowledged records are sent again under the same numbers. If the node has already appended such a record, it
+      // acknowledges the record as a duplicate.
       partition.waiting = [...partition.inFlight, ...partition.refusedLater.map((sent) => ({ ...sent, seq: 0 })), ...partition.waiting];
       if (partition.again > 0) {
         partition.next = partition.again;
@@ -250,7 +253,7 @@ export class Publisher {
     this.look();
   }
 
-  /** @internal Stores whether the node creates such a topic by itself. */
+  /** @internal Stores whether the node creates the topic when a publisher needs it. */
   topicIs(fields: Fields): void {
     this.byItself = fields.bool();
   }
@@ -290,14 +293,15 @@ export class Publisher {
     partition.inFlight = partition.inFlight.filter((sent) => !isRefused(sent));
     for (const sent of refused) {
       this.inFlightBytes -= sent.frame.length + 48;
-      // This record was refused only because the record before it was refused. It is sent again under another number.
+      // The node refused this record only because it had refused an earlier record. The record is sent again under another
+      // number.
       if (error.code === Code.ProducerGap && partition.again > 0) {
         partition.refusedLater.push(sent);
       } else {
         this.bytes -= sent.frame.length;
         this.refuse(sent, error);
         const mayBeAppended = error.code === Code.OutcomeUnknown || (sent.mayBeAppended && !REFUSED_BY_LOG.has(error.code));
-        // If the owner refused an earlier record, it has not appended this one.
+        // If the owner refused an earlier record, it has not appended this record.
         if (mayBeAppended && sent.seq === (partition.again || sent.seq) + partition.unknown.length) {
           partition.unknown.push({ frame: sent.frame, flags: sent.flags, seq: sent.seq, mayBeAppended });
         }
@@ -305,7 +309,7 @@ export class Publisher {
       }
     }
     if (error.code === Code.Closed && this.opened && this.port.out) {
-      // The topic was deleted, and another topic of the same name may have been created since.
+      // The topic was deleted. Another topic with the same name may exist now.
       this.newEpoch ||= this.acknowledged.size > 0;
       this.acknowledged.clear();
       this.port.out.message(ToNode.CLOSE_PUBLISHER, (out) => out.u32(this.id));
@@ -315,7 +319,7 @@ export class Publisher {
     this.recover(partition);
   }
 
-  /** Once no record is in flight, numbers records again from the refused one. */
+  /** Once no record is in flight, continues with the refused record's number for the next record. */
   private recover(partition: Partition | undefined): void {
     if (partition && partition.again > 0 && partition.inFlight.length === 0) {
       partition.next = partition.again;
@@ -351,10 +355,10 @@ export class Publisher {
   }
 }
 
-/** The largest size of a field, of the number of headers, and of all fields together: a frame has 16 bits for each. */
+/** The maximum of a field's length, of the number of headers, and of the length of all fields: 16 bits in a frame. */
 const FIELD_MAX = 0xffff;
 
-/** A record's frame, including its padding. Throws a `RangeError` for fields that a frame cannot contain. */
+/** Encodes a record's frame, including its padding. Throws a `RangeError` if a field is too long for a frame. */
 export function encodeFrame(tail: string, key: Uint8Array | undefined, payload: Uint8Array, options: PublishOptions): Uint8Array {
   const parts: Uint8Array[] = [];
   let flags = 0;
@@ -401,7 +405,7 @@ export function encodeFrame(tail: string, key: Uint8Array | undefined, payload: 
   return frame;
 }
 
-/** FNV-1a, 64 bits. */
+/** The hash FNV-1a with 64 bits, which selects a key's partition. */
 export function fnv1a(bytes: Uint8Array): bigint {
   let hash = 0xcbf29ce484222325n;
   for (const byte of bytes) hash = ((hash ^ BigInt(byte)) * 0x100000001b3n) & 0xffffffffffffffffn;

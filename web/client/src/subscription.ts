@@ -1,9 +1,9 @@
 /**
- * A subscription: its position in each of its logs, the check for missing records, credit, and continuation after a
- * lost connection.
+ * A subscription has a position in each of its logs, detects missing records, and continues after a lost connection.
  *
- * No queue grows for a subscriber that does not read. The client returns credit as the reader consumes records. Unsent
- * records wait in the node's history; records that the history loses are reported as a gap.
+ * Credit limits the bytes that the node may send. The client grants new credit when the subscriber has consumed records.
+ * If a subscriber stops reading, no queue grows: the records stay in the node's log. If they leave the log, the
+ * subscriber receives a gap.
  */
 
 import { Batch, type Log } from "./batch.js";
@@ -14,21 +14,21 @@ import { type Event, type NoticeEvent, recordEvent } from "./events.js";
 import { ToNode } from "./kinds.js";
 
 export interface SubscribeOptions {
-  /** The start; `latest` by default. */
+  /** The position at which the subscription starts; `latest` by default. */
   from?: "latest" | "earliest" | { after: Position } | { timeMs: number };
-  /** The position at which to continue after a loss; `oldest` by default. */
+  /** The position at which the subscription continues after a gap; `oldest` by default. */
   onGap?: "oldest" | "newest" | "fail";
-  /** Whether the subscription to a stateful topic begins with a state and receives a state after a loss. */
+  /** On state topics: whether the subscriber receives the state at the start and after a gap. */
   follow?: boolean;
-  /** With `follow`: whether one record merges all changes since the last consumed record. */
+  /** With `follow`: whether the node merges all changes since the last consumed record into one record. */
   conflate?: boolean;
   /** On reliable topics: whether publishers wait for this subscriber. */
   registered?: boolean;
-  /** The bytes that may be in transit; 1 MiB by default. */
+  /** The maximum number of bytes in transit; 1 MiB by default. */
   creditBytes?: number;
   /** The name of the subscription, which operators see. */
   name?: string;
-  /** Receives each run, in place. The return value false pauses the subscription. */
+  /** Called with each batch, which is valid only during the call. The return value `false` pauses the subscription. */
   onBatch?: (batch: Batch) => boolean | void;
   onEvent?: (event: NoticeEvent) => void;
 }
@@ -44,15 +44,15 @@ export interface Port {
 
 interface Channel {
   log: Log & { position: Position };
-  /** The position from which the node still owes the state that repairs a gap. */
+  /** After a gap: the last position before it, until the state that repairs the gap arrives. */
   owed?: Position;
   /** The received parts of an incomplete state. */
   parts?: { position: Position; checksum: bigint; total: number; bytes: Uint8Array; length: number };
-  /** Whether another channel has replaced this one. */
+  /** Whether the channel's messages are ignored, because the client has requested another channel with a new state. */
   gone: boolean;
 }
 
-/** The positions in one RESUME: far fewer than a node accepts at once. */
+/** The largest number of positions in one RESUME message, far below the node's limit. */
 const RESUME_LOGS = 100;
 const ON_GAP = { oldest: 0, newest: 1, fail: 2 } as const;
 const CREDIT_BYTES = 1 << 20;
@@ -63,11 +63,11 @@ const STATE_BYTES_MAX = 1 << 28;
 export class Subscription implements AsyncIterable<Event> {
   ended: DunlinError | undefined;
   private readonly channels = new Map<number, Channel>();
-  /** The positions of logs that the node has not announced since the loss of the connection, by topic and partition. */
+  /** The last positions in logs that the node has not announced on this connection yet, by topic and partition. */
   private before = new Map<string, { topic: string; partition: number; position: Position }>();
-  /** Logs without a channel whose reader has requested a state. */
+  /** Logs for which the subscriber requested a state while they had no channel, by topic and partition. */
   private readonly stateRequests = new Set<string>();
-  /** The channels that the node replaces after a request for a state, by topic and partition. */
+  /** The channels that the node will replace because a state was requested, by topic and partition. */
   private readonly replaced = new Map<string, number>();
   private subscribedOnce = false;
   private readonly credit: number;
@@ -91,19 +91,19 @@ export class Subscription implements AsyncIterable<Event> {
     if (!options.onBatch) this.queue = [];
   }
 
-  /** The logs by their channels on the present connection. */
+  /** The logs by the numbers of their channels on the current connection. */
   get logs(): ReadonlyMap<number, Log> {
     return new Map([...this.channels].map(([number, channel]) => [number, channel.log]));
   }
 
-  /** The positions of the subscription. */
+  /** The position of the last received record in each log. */
   positions(): { topic: string; partition: number; position: Position }[] {
     const now = [...this.channels.values()].filter((channel) => !channel.gone);
     const standing = now.map(({ log }) => ({ topic: log.topic, partition: log.partition, position: { ...log.position } }));
     return [...standing, ...this.before.values()];
   }
 
-  /** Grants no more credit. Records in transit still arrive, then none until `resume`. */
+  /** Stops granting credit. Records for which the node has credit still arrive; others arrive only after `resume`. */
   pause(): void {
     this.paused = true;
   }
@@ -147,7 +147,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.channels.clear();
     this.consumed.clear();
     this.granted = this.credit;
-    // Unread events of the previous connection stay in the queue, so they count as received.
+    // Unread events of the previous connection stay in the queue, so their bytes count as received on this connection.
     this.received = this.queue?.reduce((sum, { cost }) => sum + cost, 0) ?? 0;
     this.returned = 0;
     const stood = [...this.before.values()];
@@ -178,7 +178,7 @@ export class Subscription implements AsyncIterable<Event> {
     else out.u8(3).position(nowhere).u64(BigInt(Math.round(from.timeMs * 1e3)) * 1000n);
   }
 
-  /** @internal The connection is lost. Stores the positions. */
+  /** @internal Stores the positions when the connection is lost. */
   lost(): void {
     for (const { log, owed, gone } of this.channels.values()) {
       const position = owed ?? log.position;
@@ -199,7 +199,7 @@ export class Subscription implements AsyncIterable<Event> {
     const topic = fields.text();
     const subjectPrefix = fields.text();
     const stood = this.subscribedOnce ? this.before.get(key(topic, partition))?.position : undefined;
-    // The node sends no messages of a channel after it has announced its replacement.
+    // After the node has announced a new channel of a log, it sends no more messages on the log's old channel.
     this.channels.delete(this.replaced.get(key(topic, partition)) ?? channel);
     this.replaced.delete(key(topic, partition));
     const found = { log: { topic, partition, channel, subjectPrefix, position: stood ?? position }, gone: false };
@@ -217,7 +217,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.tell(again ? { type: "reconnected" } : { type: "subscribed", logs }, 0);
   }
 
-  /** @internal The node has ended the subscription. */
+  /** @internal Ends the subscription with this error. */
   end(error: DunlinError): void {
     if (this.ended) return;
     this.ended = error;
@@ -226,7 +226,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.channels.clear();
   }
 
-  /** @internal Receives records; `at` is the start of the message. */
+  /** @internal Receives a batch of records. The message begins at `at`. */
   run(view: DataView, at: number, end: number): void {
     const cost = end - at;
     this.received += cost;
@@ -276,14 +276,14 @@ export class Subscription implements AsyncIterable<Event> {
       log.position = { epoch, seq: Math.max(first - 1, 0) };
     }
     const { position } = log;
-    // The node may assume another position than this subscription has.
+    // The node may report the gap from another position than that of this subscription.
     if (epoch < position.epoch || last <= position.seq) return this.consume(cost);
     if (this.options.follow) found.owed ??= position;
     log.position = { epoch, seq: last };
     this.tellGap(log, epoch, position.seq + 1, last, cost);
   }
 
-  /** Continues after a position that the node has stated, and reports what has not arrived before it. */
+  /** Continues after a position that the node reported. Reports records before it that have not arrived as a gap. */
   private skipTo({ log }: Channel, to: Position): void {
     const at = log.position;
     if (to.epoch < at.epoch || (to.epoch === at.epoch && to.seq <= at.seq)) return;
@@ -292,7 +292,7 @@ export class Subscription implements AsyncIterable<Event> {
     else this.tellEpoch({ ...log, position: at }, { epoch: to.epoch, seq: to.seq + 1 });
   }
 
-  /** Reports an epoch that the node has not announced: the last record of the old one is unknown. */
+  /** Reports a new epoch that the node has not announced. The last record of the old epoch is unknown. */
   private tellEpoch({ topic, partition, position }: Channel["log"], newFirst: Position): void {
     this.tell({ type: "epoch", topic, partition, old: position.epoch, lastSeen: position.seq, newFirst }, 0);
   }
@@ -322,13 +322,13 @@ export class Subscription implements AsyncIterable<Event> {
     const { topic, partition, position } = found.log;
     if (newFirst.epoch <= position.epoch) return this.consume(cost);
     found.log.position = { epoch: newFirst.epoch, seq: Math.max(newFirst.seq - 1, 0) };
-    // The node may assume another position than this subscription has.
+    // The node may report the end of another epoch than that of this subscription's position.
     const known = isKnown && old === position.epoch ? { knownThrough: through } : {};
     const [lastEpoch, lastSeen] = [position.epoch, position.seq];
     this.tell({ type: "epoch", topic, partition, old: lastEpoch, lastSeen, ...known, newFirst }, cost);
   }
 
-  /** @internal The records before this position are not for this subscription. */
+  /** @internal Moves the position: the node reports that no record up to `through` is for this subscription. */
   advance(channel: number, fields: Fields, cost: number): void {
     const found = this.find(channel, cost);
     if (!found) return;
@@ -347,7 +347,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.tell({ type: "deleted", topic, partition, last: fields.position() }, 0);
   }
 
-  /** @internal The node reports its position. A record before it that has not arrived will never arrive. */
+  /** @internal Receives the node's position in the log. Records up to it that have not arrived were lost. */
   heartbeat(channel: number, position: Position): void {
     const found = this.channels.get(channel);
     if (found && !found.gone && !found.owed) this.skipTo(found, position);
@@ -363,7 +363,7 @@ export class Subscription implements AsyncIterable<Event> {
     if (!found) return;
     if (total > STATE_BYTES_MAX) throw new DunlinError(Code.Limit, `a state of ${total} bytes`);
     if (offset === 0) {
-      // Allocates memory as the state's bytes arrive, not by its announced length.
+      // The buffer grows as bytes arrive. Allocating the announced length at once would waste memory if it is wrong.
       found.parts = { position, checksum, total, bytes: new Uint8Array(Math.min(total, 1 << 20)), length: 0 };
     }
     const parts = found.parts;
@@ -403,9 +403,9 @@ export class Subscription implements AsyncIterable<Event> {
     this.tell({ type: "publishers", topic, partition, connected, sinceMs, ...lastAppend }, cost);
   }
 
-  /** Requests a new state, because the reader has detected an error in its state. */
+  /** Requests a new state of a log, for example after the subscriber has detected an error in its copy. */
   resync(topic: string, partition: number): void {
-    // Between a lost connection and the next announcement, the log has no channel.
+    // After a lost connection, a log has no channel until the node announces one.
     if (this.before.has(key(topic, partition))) this.stateRequests.add(key(topic, partition));
     for (const [number, channel] of this.channels) {
       if (channel.log.topic !== topic || channel.log.partition !== partition || channel.gone) continue;
@@ -440,7 +440,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.wake = undefined;
   }
 
-  /** The reader has consumed this many bytes, whose credit returns. */
+  /** Counts consumed bytes, for which the node receives new credit. */
   private consume(cost: number): void {
     this.returned += cost;
     this.renew();
@@ -451,7 +451,7 @@ export class Subscription implements AsyncIterable<Event> {
     this.sendCredit();
   }
 
-  /** @internal Reports consumed positions if a publisher waits for them. */
+  /** @internal Reports consumed positions to the node if it needs them, for conflation or a waiting publisher. */
   settled(): void {
     if (this.consumed.size > 0 && !this.paused) this.sendCredit();
   }
@@ -471,8 +471,8 @@ export class Subscription implements AsyncIterable<Event> {
 }
 
 /**
- * Calls a function of the user. An exception is reported as uncaught, and does not affect other users of the
- * connection.
+ * Calls a function of the program. Its exception is reported as an uncaught exception, and does not affect other
+ * subscriptions of the connection.
  */
 function called<T>(call: () => T): T | undefined {
   try {

@@ -1,4 +1,4 @@
-/** Checks books against their bytes. */
+/** Tests of order books, with records and states given as bytes. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ import { encodeFrame } from "../src/publisher.js";
 const KIND_ORDERS = 2;
 const REMOVE = 3;
 
-/** A batch that stands at a record with this payload. */
+/** A batch whose current record has this payload. */
 function record(payload: DataView): Batch {
   const log = { topic: "t", partition: 0, channel: 1, subjectPrefix: "t", position: { epoch: 1, seq: 2 } };
   const batch = new Batch();

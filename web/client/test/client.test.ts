@@ -21,14 +21,14 @@ after(async () => {
   await node.kill();
 });
 
-/** A topic that no other test uses. */
+/** Creates a topic that no other test uses. Returns its name. */
 async function create(config: Record<string, unknown> = {}): Promise<string> {
   const name = `test${++topics}`;
   await client.http(`/v1/topics/${name}`, { method: "PUT", body: JSON.stringify(config) });
   return name;
 }
 
-/** Returns the next events. */
+/** Returns the next `count` events for which `wanted` returns true. */
 async function take(events: AsyncIterable<Event>, wanted: (event: Event) => boolean, count: number): Promise<Event[]> {
   const found: Event[] = [];
   for await (const event of events) {
@@ -222,7 +222,7 @@ test("last values of all partitions are followed together", async () => {
   replica.close();
 });
 
-/** The entries of a book. */
+/** Encodes entries of a book, as in a record's payload. */
 function entries(...levels: [op: number, side: number, price: number, size: number][]): Uint8Array {
   const view = new DataView(new ArrayBuffer(24 * levels.length));
   levels.forEach(([op, side, price, size], n) => {

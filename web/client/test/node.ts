@@ -1,4 +1,4 @@
-/** A real node for a test: `dunlin serve`, whose program `DUNLIN_BINARY` names. */
+/** Starts a real node for a test: `dunlin serve` with the program at the path `DUNLIN_BINARY`. */
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -7,7 +7,7 @@ export interface TestNode {
   /** The address of the listener `http`. */
   url: string;
   port: number;
-  /** Ends the node without a farewell message. */
+  /** Kills the node. It sends no message to its clients. */
   kill(): Promise<void>;
 }
 

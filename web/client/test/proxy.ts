@@ -1,4 +1,4 @@
-/** A proxy to a node that can be cut. */
+/** A proxy to a node. Tests use it to interrupt connections. */
 
 import { connect, createServer, type Server, type Socket } from "node:net";
 
@@ -33,7 +33,7 @@ export class Proxy {
     return proxy;
   }
 
-  /** Cuts all connections, and refuses new ones until `open`. */
+  /** Closes all connections, and refuses new connections until `open` is called. */
   cut(): void {
     this.shut = true;
     for (const socket of this.sockets) socket.destroy();

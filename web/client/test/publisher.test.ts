@@ -10,7 +10,7 @@ import { encodeFrame, Publisher } from "../src/publisher.js";
 
 const OWNER_AWAY = 54;
 
-/** Fields that return these values, one after another. */
+/** A mock of `Fields`: each call of any method returns the next of these values. */
 function fields(...values: unknown[]): Fields {
   return new Proxy({}, { get: () => () => values.shift() }) as Fields;
 }
@@ -20,11 +20,11 @@ interface Unopened {
   open: () => void;
   /** The numbers of the records that the publisher has written since the last call. */
   numbers: () => number[];
-  /** The number of messages that are written, but not passed to the connection. */
+  /** The number of messages that the publisher has written, but not passed to the connection. */
   unsent: () => number;
 }
 
-/** A publisher that the node has not opened yet. */
+/** Creates a publisher that the node has not opened yet. */
 function unopened(inFlightBytesMax = 1 << 20): Unopened {
   const sent: number[] = [];
   let unsent = 0;
@@ -50,7 +50,7 @@ function unopened(inFlightBytesMax = 1 << 20): Unopened {
   return { publisher, open, numbers: () => sent.splice(0), unsent: () => unsent };
 }
 
-/** An open publisher, and the numbers of the records that it has sent. */
+/** Creates an open publisher, and a function that returns the numbers of the records that it has sent. */
 function opened(): { publisher: Publisher; numbers: () => number[] } {
   const { publisher, open, numbers } = unopened();
   open();

@@ -8,7 +8,7 @@ import type { NoticeEvent } from "../src/events.js";
 import { ToNode } from "../src/kinds.js";
 import { Subscription } from "../src/subscription.js";
 
-/** Fields that return these values, one after another. */
+/** A mock of `Fields`: each call of any method returns the next of these values. */
 function fields(...values: unknown[]): Fields {
   return new Proxy({}, { get: () => () => values.shift() }) as Fields;
 }
