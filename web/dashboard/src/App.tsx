@@ -1,5 +1,5 @@
-// The frame of the pages: the list of pages, the banner about the connection, and an error boundary around each page.
-// A page that fails shows its error and does not affect the others.
+// The application: the menu of pages, the banner about the connection, and the current page in an error boundary. If a
+// page cannot be rendered, it shows the error, and other pages still work.
 
 import { Component, type ComponentChildren, type FunctionComponent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -62,7 +62,7 @@ class Boundary extends Component<{ children: ComponentChildren }, { failed: Erro
 
   override componentDidCatch(error: Error) {
     console.error(error);
-    // The page may be able to show the next response.
+    // Tries to render the page again, because it may be able to show a later response.
     setTimeout(() => this.setState({ failed: null }), RETRY_MS);
   }
 

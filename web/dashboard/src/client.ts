@@ -1,5 +1,5 @@
-// The page's single connection to its node for all live data. The first page that needs it opens the
-// connection, and a login reopens it.
+// The dashboard's only client for live data. It is created when a page first needs it, and again after a login or when the
+// dashboard changes to another node.
 
 import { connect, type Client } from "dunlin";
 import { connection, credentials, listen, type Credentials } from "./node/connection.ts";
@@ -10,7 +10,7 @@ let made: { client: Client; who: Credentials | null; base: string } | null = nul
 export function live(): Client {
   const who = credentials();
   const base = connection().through;
-  // A client ends for good if its node belongs to another cluster than before, or speaks another version.
+  // A client does not reconnect if the node at its address belongs to another cluster, or has another protocol version.
   if (made && made.client.state !== "closed" && made.who === who && made.base === base) return made.client;
   made?.client.close();
   const client = connect(base || HOME, { name: "dashboard", ...who });

@@ -1,4 +1,4 @@
-// The pages in the order of the side menu. Each has a key that opens it after `g`.
+// The pages in the order of the menu. The key `g`, followed by a page's own key, opens the page.
 
 import type { FunctionComponent } from "preact";
 import { Benchmarks } from "./pages/Benchmarks.tsx";

@@ -5,7 +5,7 @@ const SI = ["", "k", "M", "G", "T", "P"];
 const BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
 const THIN = "\u202f";
 
-/** 1234567 → "1.23 M"; whole numbers below 10,000. */
+/** A count with an SI prefix: 1234567 → "1.23 M". Numbers below 10,000 have all digits. */
 export function count(value: number | null | undefined): string {
   if (value == null || !Number.isFinite(value)) return "–";
   if (Math.abs(value) < 10_000) return value.toLocaleString("en", { maximumFractionDigits: value < 10 && !Number.isInteger(value) ? 2 : 0 });
@@ -25,7 +25,7 @@ export function byteRate(value: number | null | undefined): string {
   return value == null ? "–" : `${bytes(value)}/s`;
 }
 
-/** All digits, grouped, for numbers that people compare or copy. */
+/** A number with all digits, in groups, for values that users compare or copy. */
 export function exact(value: number | bigint | null | undefined): string {
   return value == null ? "–" : value.toLocaleString("en");
 }
@@ -34,7 +34,7 @@ export function percent(share: number | null | undefined): string {
   return share == null || !Number.isFinite(share) ? "–" : `${(share * 100).toFixed(share < 0.1 ? 1 : 0)}${THIN}%`;
 }
 
-/** Seconds → "340 ms", "12 s", "3 min", "2.4 h", "5 d". */
+/** A duration, given in seconds, as "340 ms", "12 s", "3 min", "2.4 h" or "5 d". */
 export function span(seconds: number | null | undefined): string {
   if (seconds == null || !Number.isFinite(seconds)) return "–";
   const s = Math.abs(seconds);
@@ -47,7 +47,7 @@ export function span(seconds: number | null | undefined): string {
   return `${three(s / 86_400)}${THIN}d`;
 }
 
-/** A time of today without its date, any other with its date. */
+/** A point in time: only the time of day if it is today, otherwise also the date. */
 export function moment(at: Date | number | string | null | undefined): string {
   if (at == null) return "–";
   const date = new Date(at);

@@ -1,5 +1,5 @@
-// Deep links. `#/topics/orders.eu?tab=tail` is the page `topics` with the rest ["orders.eu"] and tab=tail.
-// All parts of an address are text. A name that cannot be decoded is used unchanged.
+// Routes in the URL's fragment. `#/topics/orders.eu?tab=tail` is the page `topics` with the rest ["orders.eu"] and the
+// query tab=tail. A segment that cannot be decoded is used unchanged.
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -30,7 +30,7 @@ export function useRoute(): Route {
   return route;
 }
 
-/** Changes the text after `?`, without a step in the history. */
+/** Changes the route's query, without a new entry in the browser's history. */
 export function keep(changes: Record<string, string | null>): void {
   const [path = "", query = ""] = split(location.hash || "#/overview", "?");
   const all = new URLSearchParams(query);

@@ -1,6 +1,6 @@
-// "Copy as CLI": the command whose output corresponds to the page.
+// Command lines for the button "Copy as CLI", whose output corresponds to the page.
 
-/** Quotes a word for a shell, whichever characters it has. */
+/** Quotes a word for a shell. The word may contain any characters. */
 export function quoted(word: string): string {
   if (/^[A-Za-z0-9_./:@%+=-]+$/.test(word)) return word;
   if (/[\u0000-\u001f\u007f]/.test(word)) return `$'${[...word].map(escaped).join("")}'`;
@@ -12,15 +12,12 @@ export function command(...words: string[]): string {
 }
 
 const DEFAULT_URLS = ["dunlin://127.0.0.1:4220", "dunlin://localhost:4220"];
-/**
- * Commands that connect to a node. `dunlin dev` and similar commands start one, and pass its address to their
- * programs.
- */
+/** Matches commands that connect to a node. Other commands, such as `dunlin dev`, start a node themselves. */
 const GOES_TO_A_NODE = /\bdunlin (?=(?:elect|feed|kv|lock|pub|reply|req|space|sub|subscriptions|task|top|topics)\b)/;
 
 /**
- * The command line with the node's address, if the command would not find the node by itself; `address` is that of
- * listener `tcp`.
+ * Adds the node's address to a command line if the command would not connect to the node by default. `address` is the
+ * address of the node's listener `tcp`.
  */
 export function toNode(line: string, address: string | undefined, host: string): string {
   if (!address) return line;

@@ -1,4 +1,4 @@
-// Payloads as text: JSON indented, other text unchanged, other bytes in hexadecimal.
+// Converts payloads to text: JSON is indented, other text is unchanged, and other bytes are in hexadecimal.
 
 const strict = new TextDecoder("utf-8", { fatal: true });
 const HEX_BYTES_MAX = 1024;
@@ -15,16 +15,16 @@ export function shown(payload: Uint8Array): Shown {
   try {
     if (/^\s*[[{"]/.test(text)) return { form: "json", text: JSON.stringify(JSON.parse(text), null, 2) };
   } catch {
-    // The text begins like JSON but is not JSON, so it is shown unchanged.
+    // The text begins like JSON but is invalid, so it is shown unchanged.
   }
   return { form: "text", text };
 }
 
-/** One line of the text. */
+/** The start of a payload as one line of text. */
 export function preview(payload: Uint8Array, length = 300): string {
   const text = utf8(payload.subarray(0, length));
   if (text !== null) return text.replace(/[\r\n\t]+/g, " ");
-  // The cut may have split a character, so up to three bytes fewer are also tried.
+  // The limit may split a character of several bytes. Without the last three bytes, the text may be valid.
   const cut = payload.length > length ? utf8(payload.subarray(0, length - 3)) : null;
   return cut ?? hex(payload.subarray(0, 32)).replaceAll("\n", " ");
 }

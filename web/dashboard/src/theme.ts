@@ -1,5 +1,5 @@
-// Dark, light, or the system's theme. Stored in localStorage; if that is not available, kept until the page
-// is closed.
+// The colour theme: dark, light, or the system's theme. It is stored in localStorage; if that is not available, the choice
+// lasts until the page is closed.
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -19,12 +19,12 @@ export function turn(to: Theme): void {
   try {
     localStorage.setItem(KEY, to);
   } catch {
-    // Private windows may refuse this. The choice then lasts until the page is closed.
+    // The browser may refuse access to localStorage, for example in private windows.
   }
   apply();
 }
 
-/** The choice, and a number that changes with the colours. Canvases draw again when this number changes. */
+/** Returns the user's choice, and a number that changes when the colours change, so that canvases are drawn again. */
 export function useTheme(): [Theme, number] {
   const [drawn, again] = useState(0);
   useEffect(() => {
@@ -35,7 +35,7 @@ export function useTheme(): [Theme, number] {
   return [theme, drawn];
 }
 
-/** The present value of a colour of styles.css. */
+/** The current value of a colour in styles.css. */
 export function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }

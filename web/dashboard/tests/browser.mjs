@@ -1,5 +1,5 @@
-// Debian's Chromium without a screen. Errors on any page, and violations of the content security policy, are
-// failures.
+// Runs an installed Chromium in headless mode. Errors on a page and violations of the content security policy are collected
+// as complaints, which fail a case.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -7,7 +7,7 @@ import { chromium } from "playwright-core";
 import { SLOW_MS } from "./checks.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-/** Messages of a browser about a node that is away or refuses; the page itself reports these states. */
+/** The browser's messages about a node that is unreachable or refuses a request. They are no faults: the page shows them. */
 const EXPECTED = /Failed to load resource|net::ERR_|WebSocket connection to/;
 
 export class Browser {
@@ -42,7 +42,7 @@ export class Browser {
 }
 
 /**
- * The accessibility errors that axe finds in a page. The debugger runs axe, because the page's policy forbids foreign
+ * Returns the accessibility errors that axe finds in a page. The debugger runs axe, because the page's policy forbids other
  * scripts.
  */
 export async function violations(page) {
@@ -51,7 +51,7 @@ export async function violations(page) {
   return found.violations.map((one) => `${one.id}: ${one.help} (${one.nodes.slice(0, 3).map((node) => node.target.join(" ")).join("; ")})`);
 }
 
-/** The number of a figure on the page. */
+/** The value of a figure on the page. */
 export async function figure(page, name) {
   const raw = await page.locator(`[data-figure="${name}"]`).first().getAttribute("data-raw");
   return raw === null ? undefined : Number(raw);

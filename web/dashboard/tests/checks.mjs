@@ -1,4 +1,4 @@
-// Checks for the cases. Time limits are long, because a machine under load is slow without being wrong.
+// Assertions for the cases. Time limits are long, so that a slow machine under load fails no case.
 
 export const SLOW_MS = 30_000;
 
@@ -26,7 +26,7 @@ export function holds(condition, what) {
   if (!condition) throw new Error(what);
 }
 
-/** A metric of a node: the sum of its series with these labels. */
+/** Reads a node's metric: the sum of the series that have these labels. */
 export async function metric(node, name, labels = {}) {
   const text = await (await fetch(`${node.url}/metrics`)).text();
   const wanted = Object.entries(labels).map(([label, value]) => `${label}="${value}"`);

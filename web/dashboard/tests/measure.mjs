@@ -1,7 +1,7 @@
 //   node tests/measure.mjs --dunlin PATH [--chromium PATH] [--json]
 //
-// Measures the figures of issue 8's table that concern a browser. `cargo xtask page --measure` runs this program
-// with a release build. Each line has a description, the figure, and its goal.
+// Measures the performance of the dashboard and of the TypeScript client in a browser. `cargo xtask page --measure` runs
+// this program with a release build. Each line of the output has a description, the measured value, and the goal.
 
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -46,7 +46,7 @@ function say(what, value, unit, wanted, met) {
   console.log(given.json ? JSON.stringify({ what, value, unit, wanted, met }) : `${met ? "met    " : "NOT MET"}  ${what}: ${figure} ${unit} (${wanted})`);
 }
 
-/** Records per second that a page reads from a topic's beginning over a WebSocket. */
+/** Measures how many records per second a page reads over a WebSocket, from the beginning of a topic. */
 async function rate() {
   const node = await nodes.serve();
   const url = `${node.url}/v1/topics/rate`;
@@ -65,7 +65,7 @@ async function rate() {
   await nodes.kill(node);
 }
 
-/** Runs in the page. */
+/** Reads all records and measures the longest frame. The function runs in the page. */
 async function readAll([records, bytes]) {
   const { connect } = globalThis.dunlinClient;
   const client = connect("", {});
@@ -102,7 +102,7 @@ async function readAll([records, bytes]) {
   return { rate: records / seconds, frame };
 }
 
-/** The frames per second and the memory growth of the map with all entities. */
+/** Measures the frames per second and the memory growth of a page that shows a map with ENTITIES entities. */
 async function map() {
   const node = await nodes.serve();
   const world = nodes.start("space", "run", "measured", "--processes", "1", "--flock", String(ENTITIES), "--url", `dunlin://${node.tcp}`);
@@ -132,7 +132,7 @@ async function map() {
   await nodes.kill(node);
 }
 
-/** The processor time that ten subscribers of the node's status cause, while the node has other work. */
+/** Measures the processor time that SUBSCRIBERS subscribers of topic `$node` cause while the node has other load. */
 async function subscribers() {
   const node = await nodes.serve();
   const load = nodes.start("pub", "load", "x".repeat(BYTES), "--repeat", String(LOAD * 600), "--rate", String(LOAD), "--quiet", "--url", `dunlin://${node.tcp}`);
@@ -168,7 +168,7 @@ async function subscribers() {
   await nodes.kill(node);
 }
 
-/** A page of the node that contains only the client. */
+/** Opens a page from the node's address that contains only the client. */
 async function bare(node) {
   const context = await browser.browser.newContext({ bypassCSP: true });
   const page = await context.newPage();
@@ -177,7 +177,7 @@ async function bare(node) {
   return page;
 }
 
-/** Bundles the client as a program for a page, where it is `dunlinClient`. */
+/** Bundles the client as a script for a page. The script defines the global variable `dunlinClient`. */
 async function bundled(entry) {
   const lib = { entry: new URL(`../${entry}`, import.meta.url).pathname, name: "dunlinClient", formats: ["iife"] };
   const made = await build({ configFile: false, logLevel: "error", build: { lib, write: false, target: "es2022" } });

@@ -1,5 +1,5 @@
-// Real nodes for the page: processes of the product's binary, on free ports. They end with this program in any
-// case, because their standard input is a pipe from it.
+// Starts real nodes for the dashboard: processes of the binary `dunlin`, on free ports. If this program ends for any
+// reason, the nodes end, too, because the pipe to their standard input is closed.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -68,7 +68,7 @@ export class Nodes {
     return out;
   }
 
-  /** Starts `dunlin`. The caller ends the process; otherwise it ends with the tests. */
+  /** Starts `dunlin`. If the caller does not end the process, `close` ends it. */
   start(...words) {
     return this.#spawn(words);
   }

@@ -1,9 +1,10 @@
-// Visits every page of the demo, with all its parts on three nodes that are killed and restarted, and takes the
-// README's pictures.
+// Opens every page of the dashboard while the demo runs with all its parts on three nodes, which are killed and restarted.
+// Takes the pictures for the README.
 //
 //   node tests/readme.mjs --dunlin PATH --out DIR [--chromium PATH] -- ARGUMENTS OF `dunlin demo`
 //
-// `cargo xtask page --readme DIR` runs it. Pictures are WebP: five of them are smaller than one PNG.
+// `cargo xtask page --readme DIR` runs this program. The pictures are WebP files, because five of them are smaller than one
+// PNG file.
 
 import { spawn } from "node:child_process";
 import { mkdirSync, statSync, writeFileSync } from "node:fs";
@@ -16,7 +17,7 @@ import { holds, until } from "./checks.mjs";
 const BYTES_MAX = 400 * 1024;
 const LOOK = { width: 1180, height: 760 };
 const QUALITY = 62;
-/** Waits until nodes are up, books have data, tasks are done, and a killed node has returned. */
+/** The time limit for each wait, for example until nodes are up or a killed node has returned. */
 const WARM_MS = 180_000;
 
 const { values: given, positionals } = parseArgs({
@@ -47,20 +48,20 @@ try {
   await page.getByRole("cell", { name: "dan", exact: true }).first().waitFor();
   await page.waitForTimeout(5_000);
   await take("work");
-  // The demo kills a node, and the page reports that. If the page's own node is away, the page uses another node.
+  // The demo kills a node, and the page reports that. If this node served the page, the page continues with another node.
   await go("#/cluster");
   await until("all are there", async () => (await page.locator('[data-state="up"]').count()) === 3, WARM_MS);
   await until("a node is said to be down", async () => (await page.locator('[data-state="down"]').count()) > 0, WARM_MS);
   await until("and to be back", async () => (await page.locator('[data-state="up"]').count()) === 3, WARM_MS);
   const victim = await until("a node was killed and is back", () => / node (\d) is back: /.exec(said)?.[1], WARM_MS);
-  // A node that was not killed has seen all events.
+  // Continues at a node that was not killed, because it has observed all events.
   const witness = `.node[data-state="up"]:not([data-node="${victim}"]) dl a`;
   await shown(page, witness);
   await page.goto(await page.locator(witness).first().getAttribute("href"));
   for (const event of ["gone", "back"]) await shown(page, `[data-event="${event}"]`);
   await take("cluster");
   await page.goto(`${url}#/cluster`);
-  // If the killed node was the page's own, the banner about it must have disappeared.
+  // If the killed node served the page, waits until the banner about it has disappeared.
   await until("the page is at home", async () => (await page.locator("[data-said=through], [data-said=away]").count()) === 0, WARM_MS);
   await go("#/topics");
   await page.locator("a.line", { hasText: "market.bitstamp.btcusd" }).click();

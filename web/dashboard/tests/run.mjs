@@ -2,8 +2,8 @@
 //
 //   node tests/run.mjs --dunlin PATH [--chromium PATH] [--only CASE] [--pictures DIR]
 //
-// `cargo xtask page` runs this program. A case is a file in cases/ that exports `promise` and `run(world)`. Its
-// optional `begin(world)` starts slow work before any case; `run` receives the result.
+// `cargo xtask page` runs this program. A case is a file in cases/ that exports `promise` and `run(world, begun)`. The
+// optional function `begin(world)` starts slow work before the first case runs. `run` receives its result as `begun`.
 
 import { parseArgs } from "node:util";
 import { Browser } from "./browser.mjs";

@@ -1,4 +1,4 @@
-// The banner about the connection: the node is away, was restarted, or reports a problem.
+// The banner about the node: it does not respond, was restarted, responds again, or is not ready.
 
 import { useEffect, useState } from "preact/hooks";
 import { useClock, useConnection } from "../node/hooks.ts";
@@ -36,7 +36,7 @@ export function Banner() {
   );
 }
 
-/** The time at which the node returned, and the length of its absence. */
+/** The time at which the node responded again, and the duration without responses, both in ms; null if it never stopped. */
 function useBack(reach: string, since: number): { at: number; away: number } | null {
   const [left, leave] = useState<number | null>(null);
   const [back, come] = useState<{ at: number; away: number } | null>(null);

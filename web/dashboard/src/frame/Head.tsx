@@ -1,4 +1,4 @@
-// The bar at the top of every page: search, the node's state, colours, logging out.
+// The bar at the top of every page: search, the state of the connection, the colour theme, and the logout button.
 
 import { useEffect, useState } from "preact/hooks";
 import { credentials, logOut } from "../node/connection.ts";

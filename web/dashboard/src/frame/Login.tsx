@@ -1,5 +1,5 @@
-// The login form, which appears when the node requires credentials. The page keeps the credentials for this tab only,
-// and never puts them into an address.
+// The login form, which appears when the node requires credentials. The dashboard keeps the credentials only for this
+// tab, and never puts them into a URL.
 
 import { useState } from "preact/hooks";
 import { logIn } from "../node/connection.ts";

@@ -1,5 +1,4 @@
-// The search: pages by name, topics by a part of their names or by a pattern. The node searches; the page stores
-// nothing.
+// The search dialog: finds pages by title, and topics by a part of the name or by a pattern. The node searches the topics.
 
 import { useEffect, useState } from "preact/hooks";
 import { list } from "../node/topics.ts";
@@ -32,7 +31,7 @@ export function Search({ close }: { close: () => void }) {
   };
   const key = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    // A search field handles the first Escape itself, so the key is handled here.
+    // By default, Escape in a search field clears the text. Here it closes the dialog.
     if (event.key === "Escape") close();
     else if (event.key === "Enter") go(found[chosen]);
     else if (step) choose((chosen + step + found.length) % Math.max(1, found.length));

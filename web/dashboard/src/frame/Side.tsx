@@ -1,4 +1,4 @@
-// The list of pages at the side; on a phone a line at the top.
+// The menu of pages at the left side; on a phone, a line at the top.
 
 import { useEffect } from "preact/hooks";
 import { PAGES } from "../pages.ts";

@@ -1,12 +1,12 @@
-// Requests to the node that served this page. A refusal is a Problem with the node's own text; a node that
-// does not respond within ASK_MS counts as unreachable.
+// HTTP requests to the node. If the node refuses a request, the error is a Problem with the node's text. If the node does
+// not respond within ASK_MS, the request goes to another node, or the error is Away.
 
 import { answered, authorization, connection, goThrough, refused, silent } from "./connection.ts";
 import { at, elsewhere } from "./places.ts";
 
 const ASK_MS = 10_000;
 
-/** A refusal, in the node's words (application/problem+json). */
+/** The error of a refused request, with the node's texts (application/problem+json). */
 export class Problem extends Error {
   constructor(readonly status: number, readonly title: string, readonly detail: string, readonly advice: string) {
     super(detail || title);
@@ -43,10 +43,10 @@ export async function send(path: string, request: Request = {}): Promise<Respons
     return null;
   });
   if (!response) {
-    // Queries may go to another node of the cluster. Requests with effects are not sent twice.
+    // A GET request may be sent to another node of the cluster. Requests with effects are never sent twice.
     const isQuestion = init.method === "GET";
-    // If another query has switched to a different node in the meantime, that node is used, and it does not count as
-    // unreachable.
+    // Meanwhile, another request may have selected a different node. This request then uses that node, which does not count
+    // as unreachable.
     const moved = () => connection().through !== from;
     if (moved() && isQuestion) return send(path, request);
     const other = isQuestion ? await elsewhere(from, path, init) : null;

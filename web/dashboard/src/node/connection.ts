@@ -1,19 +1,19 @@
-// The state of the connection to the node: whether the node responds, which process of it runs, and the user's login.
-// All code that sends requests to the node reports here; the banner and the login form read from here.
+// The state of the connection to the node: whether the node responds, the number of its process, and the user's
+// credentials. All code that sends requests to the node reports results here. The banner and the login form show the state.
 
 export type Reach = "asking" | "up" | "away" | "login";
 
 export interface Connection {
   reach: Reach;
-  /** The time from which this state holds, ms. */
+  /** The time at which `reach` last changed, ms. */
   since: number;
   /** The number of the node process that responded last. */
   run: string | null;
-  /** The time at which another node process responded at the same address, ms. */
+  /** The time at which the process number at an address last changed, ms; null if it never changed. */
   restarted: number | null;
-  /** The node that responds: "" is the page's own, otherwise the address of another node of its cluster. */
+  /** The address of the node that receives requests; "" for the node that served the page. */
   through: string;
-  /** The reason for the login form, if the user had logged in before. */
+  /** The reason why the node refused the user's earlier credentials; null without a refusal. */
   why: string | null;
 }
 
@@ -37,7 +37,7 @@ export function listen(changed: () => void): () => void {
   return () => void heard.delete(changed);
 }
 
-/** Notes a response of the node at this address; `run` is the number of its process, which changes with a restart. */
+/** Stores that the node at this address responded. `run` is the number of its process, which changes with a restart. */
 export function answered(run: string | null, place: string): void {
   const before = runs.get(place);
   if (run) runs.set(place, run);
@@ -45,14 +45,12 @@ export function answered(run: string | null, place: string): void {
   to({ reach: "up", run: run ?? current.run, restarted, why: null });
 }
 
-/**
- * Notes that another node of the cluster responds in place of the page's own, or that the page's own responds again.
- */
+/** Selects the node for later requests: another node of the cluster, or, with "", the node that served the page. */
 export function goThrough(place: string): void {
   to({ through: place, reach: "up" });
 }
 
-/** Notes a message from the node that was not a response. */
+/** Stores that the node sent a message over the live connection. */
 export function speaks(): void {
   if (current.reach === "away") to({ reach: "up" });
 }
@@ -62,8 +60,8 @@ export function silent(): void {
 }
 
 /**
- * The node requires other credentials: those of the page are missing, wrong or no longer valid. Pending requests
- * report this repeatedly.
+ * Removes the credentials and requests a login, because the credentials are missing, wrong or no longer valid. Several
+ * pending requests may call this function.
  */
 export function refused(why: string): void {
   const had = known !== null;
@@ -75,7 +73,7 @@ export function credentials(): Credentials | null {
   return known;
 }
 
-/** The credentials as a header of requests. */
+/** The credentials as the value of the header `authorization`; undefined without credentials. */
 export function authorization(): string | undefined {
   if (!known) return undefined;
   if ("token" in known) return `Bearer ${known.token}`;

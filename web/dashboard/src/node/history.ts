@@ -1,5 +1,5 @@
-// The last five minutes of the node's reports, for charts: they begin when this page was opened, or earlier if the node
-// still has older reports. A second without a report is a gap in the line.
+// The node's reports of the last five minutes, for charts. The history begins when the dashboard is opened, or earlier
+// if the node's first report contains older rates. A chart's line has a gap if no report arrived for HOLE_MS.
 
 import type { Stats } from "./told.ts";
 
@@ -26,7 +26,7 @@ export function remember(stats: Stats): Past {
   if (last > 0 && stats.at_ms - last > HOLE_MS) push(last / 1000 + 1, null);
   push(stats.at_ms / 1000, stats);
   last = stats.at_ms;
-  // Creates a new object, because charts compare object identity.
+  // Creates a new object, because charts draw again only if the object is another one.
   past = { ...past };
   return past;
 }

@@ -1,4 +1,4 @@
-// React hooks with which components read the node's state.
+// Preact hooks with which components read the node's state.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Away } from "./ask.ts";
@@ -18,15 +18,15 @@ export function useConnection(): Connection {
   return seen;
 }
 
-/** A value that changes when live connections must be reopened through another node; null while a login is needed. */
+/** A value that changes when components must open their subscriptions again at another node; null while a login is needed. */
 export function useSession(): string | null {
   const { reach, through } = useConnection();
   return reach === "login" ? null : through;
 }
 
 /**
- * Sends the request now and every `everyMs` while the tab is visible, until the component ends or `key` changes.
- * While the node is away, the last data stay and requests are repeated sooner.
+ * Sends a request now and then every `everyMs` while the tab is visible, until the component is removed or `key` changes.
+ * While the node is unreachable, the last data stay, and requests are repeated at least every second.
  */
 export function useAsked<T>(key: string, question: (signal: AbortSignal) => Promise<T>, everyMs: number): Asked<T> {
   const [state, set] = useState<{ key: string; data?: T; error?: Error; at: number }>({ key, at: 0 });
@@ -60,7 +60,7 @@ export function useAsked<T>(key: string, question: (signal: AbortSignal) => Prom
   return { data: mine ? state.data : undefined, error: mine ? state.error : undefined, at: mine ? state.at : 0, again: () => now.current() };
 }
 
-/** Renders again at an interval, for growing ages. */
+/** Returns the current time, and renders the component again at an interval, so that displayed ages grow. */
 export function useClock(everyMs = 1000): number {
   const [now, set] = useState(Date.now());
   useEffect(() => {

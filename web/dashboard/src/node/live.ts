@@ -1,6 +1,6 @@
-// The node's reports about itself, once a second. They arrive as the last values of topic `$node`, conflated,
-// so that a late or slow tab receives the current values and never a queue. If that is not possible, the page
-// requests the same reports over HTTP.
+// The node's reports about itself, once a second. The dashboard subscribes to the last values in topic `$node`. With
+// conflation, a slow tab receives the current values instead of all earlier ones. If the subscription delivers nothing,
+// the dashboard requests the same reports over HTTP.
 
 import { followLast, type LastReplica } from "dunlin";
 import { useEffect, useState } from "preact/hooks";
@@ -9,7 +9,7 @@ import { ask } from "./ask.ts";
 import { speaks } from "./connection.ts";
 import { useAsked, useSession, type Asked } from "./hooks.ts";
 
-/** The time without messages on the socket after which HTTP is used. */
+/** The age of a pushed report after which the dashboard requests the report over HTTP. */
 const STALE_MS = 3_000;
 
 type Key = "stats" | "topics" | "cluster" | "work" | "spaces";
@@ -22,7 +22,7 @@ let unhook = () => {};
 let watchers = 0;
 let through: string | null = null;
 
-/** The newest object of each key. */
+/** Returns the newest report of this kind, pushed or requested. */
 export function useNode<T>(key: Key): Asked<T> {
   const [, turn] = useState(0);
   const session = useSession();
@@ -43,7 +43,7 @@ export function useNode<T>(key: Key): Asked<T> {
   return asked;
 }
 
-/** Sends the request, unless the socket has just sent the object or another request of this page is pending. */
+/** Requests a report, unless a pushed report is new enough or another request for the report is pending. */
 function once<T>(key: Key): Promise<T> {
   const pushed = latest.get(key);
   if (pushed && Date.now() - pushed.at < STALE_MS) return Promise.resolve(pushed.value as T);
@@ -57,7 +57,7 @@ function open(session: string): void {
   close();
   through = session;
   const client = live();
-  // When the connection is lost, its values become outdated. They are removed, so that the next request uses HTTP.
+  // When the connection is lost, removes the pushed reports, so that the dashboard requests reports over HTTP.
   unhook = client.onState((state) => state !== "open" && latest.clear());
   replica = followLast(client, "$node.>", {
     conflate: true,

@@ -1,4 +1,4 @@
-// Parses Prometheus' text format, which /metrics returns: names, labels and numbers. Skips invalid lines.
+// Parses the response of /metrics, which is in Prometheus' text format. Invalid lines are skipped.
 
 export interface Series {
   labels: Record<string, string>;
@@ -25,7 +25,7 @@ export function parse(text: string): Metrics {
   return all;
 }
 
-/** The sum of a metric's series with these labels; undefined if there is none. */
+/** The sum of a metric's series with these labels; undefined if no series has them. */
 export function sum(metrics: Metrics, name: string, labels: Record<string, string> = {}): number | undefined {
   const wanted = Object.entries(labels);
   const found = metrics.get(name)?.filter((one) => wanted.every(([label, value]) => one.labels[label] === value));

@@ -1,5 +1,5 @@
-// Selects the node for requests: the node that served this page or, while that node is unreachable, another of its
-// cluster.
+// Selects the node for requests: the node that served the page, or another node of its cluster while that node is
+// unreachable.
 
 import { connection, goThrough } from "./connection.ts";
 import type { ClusterNode } from "./told.ts";
@@ -7,15 +7,15 @@ import type { ClusterNode } from "./told.ts";
 const TRY_MS = 1_500;
 const HOME_MS = 2_000;
 
-/** The address of the page's own node, possibly below a path of a proxy; without a slash at its end. */
+/** The URL of the node that served the page, without a slash at the end. It may contain the path of a proxy. */
 export const HOME = new URL(".", location.href).href.replace(/\/$/, "");
 
 let others: string[] = [];
 let returning = 0;
 
 /**
- * Stores the addresses that the node reports for its cluster. The page trusts these nodes and sends them the
- * credentials.
+ * Stores the addresses of the cluster's other nodes, which the node reports. The dashboard trusts these nodes: it may send
+ * them the user's credentials.
  */
 export function know(nodes: ClusterNode[]): void {
   const own = location.host;
@@ -23,12 +23,12 @@ export function know(nodes: ClusterNode[]): void {
   if (places.length > 0) others = places.map((at) => `${location.protocol}//${at}`);
 }
 
-/** The URL of a path on a node; on the page's own if `place` is "". */
+/** The URL of a path on the node at `place`. If `place` is "", that is the node that served the page. */
 export function at(place: string, path: string): string {
   return (place || HOME) + path;
 }
 
-/** Sends the request to the other nodes in turn. */
+/** Sends the request to all nodes except `not`, one after another, until one responds with success. */
 export async function elsewhere(not: string, path: string, init: RequestInit): Promise<{ place: string; response: Response } | null> {
   for (const place of ["", ...others]) {
     if (place === not) continue;
@@ -40,7 +40,7 @@ export async function elsewhere(not: string, path: string, init: RequestInit): P
   return null;
 }
 
-/** Checks whether the page's own node responds again. */
+/** Checks at intervals whether the node that served the page is ready again, and then selects it. */
 function goHomeLater(): void {
   clearTimeout(returning);
   returning = window.setTimeout(async () => {

@@ -1,5 +1,5 @@
-// Types of a node's reports: the objects of topic `$node` and of GET /v1/node/*. In an older or newer node,
-// every field except `at_ms` may be absent; pages show "–" for absent fields.
+// Types of a node's reports: the values in topic `$node` and the responses of GET /v1/node/*. Nodes of other versions may
+// omit any field except `at_ms`. Pages show "–" for absent fields.
 
 export interface Stats {
   at_ms: number;
@@ -8,7 +8,7 @@ export interface Stats {
   name: string;
   version: string;
   uptime_s: number;
-  /** The rates; null until a second measurement exists. */
+  /** The rates; null until the node has two measurements. */
   rates: Record<"records_per_s" | "bytes_per_s" | "gaps_per_s" | "lagging_per_s" | "http_per_s", number | null> | null;
   totals: { records: number; bytes: number; gaps: number; gap_records: number; lagging: number };
   topics: number;
@@ -53,7 +53,7 @@ export interface BusyTopic {
   name: string;
   records_per_s: number | null;
   bytes_per_s: number | null;
-  /** The counts; null, here and below, if a responsible node does not respond. */
+  /** This and the following counts are null if a node that has a part of the count does not respond. */
   records: number | null;
   retained_bytes: number | null;
   subscribers: number | null;
@@ -84,7 +84,7 @@ export interface ClusterEvent {
   topic?: string;
   from?: number | null;
   to?: number | null;
-  /** For `began`: the nodes that this node found. */
+  /** In the event `began`: the number of nodes that were up when this node started. */
   there?: number;
   of?: number;
   leader?: number | null;
@@ -100,7 +100,7 @@ export interface TasksShard {
 export interface Cluster {
   at_ms: number;
   id: number;
-  /** The id of the cluster; null for a node outside any cluster. */
+  /** The id of the cluster; null for a node without a cluster. */
   cluster: string | null;
   leader: number | null;
   term: number | null;
@@ -110,7 +110,7 @@ export interface Cluster {
   revision: number | null;
   voters: number[];
   learners: number[];
-  /** The shards; empty before the node takes part in the tasks, absent for a node of an older release. */
+  /** The shards of tasks; empty before the node takes part in them, absent for nodes of older versions. */
   tasks_shards?: TasksShard[];
   missing: string | null;
   nodes: ClusterNode[];
@@ -120,14 +120,14 @@ export interface Cluster {
 export interface World {
   world: string;
   dimensions: number;
-  /** The corners of the world; null if no program has described the world. */
+  /** The lowest coordinates of the world; null if no program has described the world. */
   low: number[] | null;
   high: number[] | null;
   /** The names of the kinds of entities, if the world's program names them. */
   kinds?: Record<string, string> | null;
   held: boolean;
   processes: { process: number; address: string; url: string }[];
-  /** The regions; fields that no program has reported are absent. */
+  /** The regions. Fields that no process of the world has reported are absent. */
   regions: { region: number; process?: number | null; epoch?: number; standby?: number | null; began?: boolean }[];
 }
 

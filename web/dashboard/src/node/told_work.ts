@@ -1,4 +1,4 @@
-// Types of a node's reports on its cluster's tasks: `work` of topic `$node`, and single tasks.
+// Types of a node's reports about the cluster's tasks: the report `work`, and the description of a single task.
 
 export interface Tenant {
   name: string;
@@ -63,7 +63,7 @@ export interface Scaling {
   /** The number of workers in the warm pool. */
   warm: number;
   events: ScalingEvent[];
-  /** The state of the forecast; null if no season is set. */
+  /** The state of the forecast; null if no season is configured. */
   forecast: Forecast | null;
 }
 
@@ -72,7 +72,7 @@ export interface Forecast {
   wanted: number | null;
   point_per_s: number | null;
   upper_per_s: number | null;
-  /** The mean error, a share; null before the first comparison. */
+  /** The mean error as a share of the actual values; null before the first comparison. */
   error: number | null;
   used: boolean;
   lead_ms: number;

@@ -9,13 +9,13 @@ export interface TopicLine {
   partitions?: number;
   durable?: boolean;
   reliable?: boolean;
-  /** The counts; null, here and below, if a responsible node does not respond. */
+  /** This and the following counts are null if a node that has a part of the count does not respond. */
   retained_records?: number | null;
   retained_bytes?: number | null;
   records?: number | null;
   owner?: Owner | null;
   state?: string | null;
-  /** The reason why a topic on disk could not be opened. */
+  /** The reason why the node could not open a topic that is on disk; absent for other topics. */
   refused?: string;
 }
 
@@ -39,7 +39,7 @@ export interface TopicInfo {
   name: string;
   config: Record<string, unknown> & { pattern?: string };
   owner: Owner | null;
-  /** The number; null, here and below, if a responsible node does not respond. */
+  /** This and the following fields are null if a node that has a part of the answer does not respond. */
   publishers: number | null;
   subscribers_total?: number | null;
   logs: TopicLog[] | null;
@@ -73,7 +73,7 @@ export function list(which: Which, signal?: AbortSignal): Promise<TopicPage> {
   return ask<TopicPage>(`/v1/topics?${query}`, signal ? { signal } : {});
 }
 
-/** The path of a topic. The name is one segment, whichever characters it has. */
+/** The path of a topic in the HTTP API. The name is encoded as one segment of the path. */
 export function path(name: string, rest = ""): string {
   return `/v1/topics/${encodeURIComponent(name)}${rest}`;
 }

@@ -57,7 +57,7 @@ function Figures({ told }: { told: Told }) {
   );
 }
 
-/** The leaders of the tasks' shards; each shard has its own. */
+/** The leader of each shard of the tasks. */
 function Shards({ shards }: { shards: TasksShard[] }) {
   if (shards.length === 0) return <Stat label="Leader of tasks" value="–" />;
   return shards.map(({ shard, leader, term }) => (

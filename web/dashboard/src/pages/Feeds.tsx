@@ -1,4 +1,5 @@
-// Feeds: the list of state topics, and a live view of one of them: a book's ladder and depth, or the last values.
+// The page Feeds: the list of state topics, and a live view of one state topic. The view shows the price levels and the
+// depth of an order book, or the last value of each key.
 
 import { ask } from "../node/ask.ts";
 import { useAsked } from "../node/hooks.ts";
@@ -22,7 +23,7 @@ export interface Reducer {
 export function Feeds({ route }: { route: Route }) {
   const find = route.query.get("find") ?? "";
   const feeds = useAsked(`feeds ${find}`, (signal) => list({ state: "any", contains: find, limit: LISTED }, signal), 3000);
-  // Regions of worlds are shown on page Space, and topic `$node`, the node's reports about itself, is not a feed.
+  // The list omits regions of worlds, which the page Space shows, and system topics such as `$node`.
   const all = (feeds.data?.topics ?? []).filter((topic) => topic.state && topic.state !== "region" && !topic.name.startsWith("$"));
   const name = route.rest[0] ?? all[0]?.name;
   if (!name) {
@@ -72,7 +73,7 @@ function Feed({ name }: { name: string }) {
   const asked = useAsked(`feed ${name}`, (signal) => ask<TopicInfo>(path(name), { signal }), 5000);
   if (!asked.data) return asked.error ? <Failed error={asked.error} /> : <Waiting what="the topic" />;
   const reducer = asked.data.config.reducer as Reducer | null;
-  // A topic's name need not be one of its subjects.
+  // The topic is subscribed by its pattern, because its name may not be one of its subjects.
   const pattern = asked.data.config.pattern ?? name;
   if (reducer?.kind === "book" || reducer?.kind === "orders") return <BookView topic={name} pattern={pattern} reducer={reducer} partitions={Number(asked.data.config.partitions ?? 1)} />;
   if (reducer?.kind === "last") return <LastView pattern={pattern} />;

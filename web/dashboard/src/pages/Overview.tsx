@@ -1,4 +1,4 @@
-// The summary of the node: rates, bytes, listeners, memory, and slow subscribers.
+// The page Overview: the node's rates, bytes, listeners, memory, and slow subscribers.
 
 import { remembered } from "../node/history.ts";
 import { useNode } from "../node/live.ts";

@@ -1,4 +1,4 @@
-// Space: the worlds whose processes coordinate through this node, and the map of one of them.
+// The page Space: the worlds whose processes coordinate through this node, and the map of one world.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { live } from "../client.ts";
@@ -75,7 +75,7 @@ function Shown({ world, along }: { world: World; along: Along }) {
   );
 }
 
-/** The pictures of a world's regions; only the newest of each counts. */
+/** Subscribes to the pictures of a world's regions. Returns the scene with the newest picture of each region, and rates. */
 function useScene(world: string, along: Along): [Scene, { pictures: number; ticks: number }] {
   const scene = useRef(new Scene());
   const [perSecond, tell] = useState({ pictures: 0, ticks: 0 });

@@ -1,4 +1,4 @@
-// Topics: the list of all topics, or one topic.
+// The page Topics: the list of all topics, or one topic.
 
 import { useState } from "preact/hooks";
 import { useNode } from "../node/live.ts";

@@ -1,4 +1,4 @@
-// Work: the tasks of many tenants, their shares, their workers, the reasons for waiting, and the number of workers.
+// The page Work: the tenants' tasks and shares, the workers, and the autoscaler's decisions.
 
 import { useNode } from "../node/live.ts";
 import type { Work as Told } from "../node/told_work.ts";

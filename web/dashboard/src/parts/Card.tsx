@@ -7,7 +7,7 @@ interface Props {
   title: ComponentChildren;
   right?: ComponentChildren;
   children: ComponentChildren;
-  /** Whether the content has no margin inside the box, as for tables and lists. */
+  /** Whether the content fills the box without padding, as tables and lists do. */
   flush?: boolean;
 }
 

@@ -1,5 +1,4 @@
-// Lines over time, drawn by uPlot on a canvas. A legend beside the canvas has the newest values as text, which screen
-// readers read.
+// A line chart, drawn by uPlot on a canvas. A legend shows the newest values as text, which screen readers can read.
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
@@ -8,7 +7,7 @@ import { colour, useTheme } from "../theme.ts";
 
 export interface Line {
   label: string;
-  /** A token of styles.css. */
+  /** The name of a colour in styles.css, without `--`. */
   colour: string;
   values: (number | null)[];
   dashed?: boolean;
@@ -18,23 +17,23 @@ export interface Line {
   said?: number;
 }
 
-/** The allowed steps between two grid lines: of times (in seconds), of bytes, and of whole numbers. */
+/** The allowed distances between grid lines: SECONDS for times, POWERS for bytes, WHOLE for whole numbers. */
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 const WHOLE = Array.from({ length: 15 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
 
 interface Props {
   label: string;
-  /** Seconds since 1970; or any x with `time` false. */
+  /** The x values: seconds since 1970 by default, any numbers if `time` is false. */
   x: number[];
   lines: Line[];
   show: (value: number) => string;
   height?: number;
   time?: boolean;
   legend?: boolean;
-  /** Whether lines run in steps between points instead of slopes. */
+  /** Whether lines between points are steps instead of slopes. */
   stepped?: boolean;
-  /** Puts grid lines only at whole numbers, or at powers of two for bytes, so that no two lines have the same label. */
+  /** Restricts grid lines to whole numbers, or to powers of two for bytes. Thus no two lines have the same label. */
   ticks?: "whole" | "bytes" | undefined;
 }
 
@@ -91,7 +90,7 @@ function options({ lines, show, height, time, stepped, ticks, width }: Required<
     height,
     legend: { show: false },
     cursor: { y: false, points: { size: 5 } },
-    // The label of the last time needs as much room on its right as on its left.
+    // The label of the last time is centred on its grid line, so it needs space on the right.
     padding: [8, 28, 0, 0],
     scales: { x: { time }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 && !(ticks && high < 1) ? high * 1.08 : 1] } },
     axes: [

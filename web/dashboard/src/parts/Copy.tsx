@@ -1,5 +1,5 @@
-// A command, and a button that copies it. If the browser refuses access to the clipboard, the button selects the text
-// instead. The command contains the address of the shown node if necessary.
+// Buttons that copy text, and a command line with such a button. Command lines contain the address of the displayed node if
+// the command would not find it by default.
 
 import { useRef, useState } from "preact/hooks";
 import { useNode } from "../node/live.ts";
@@ -13,7 +13,7 @@ function useToNode(): (line: string) => string {
   return (line) => toNode(line, address, location.hostname);
 }
 
-/** The command with the same output as the page. */
+/** A button that copies the command whose output corresponds to the page. */
 export function CopyAsCli({ line }: { line: string }) {
   return <Copy text={useToNode()(line)} label="Copy as CLI" />;
 }

@@ -1,4 +1,4 @@
-// A window in front of the page: the browser's own dialog, which keeps the focus. Escape closes it.
+// A dialog in front of the page, as a `dialog` element, which keeps the keyboard focus inside. Escape closes the dialog.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";

@@ -1,4 +1,4 @@
-// The text in place of an empty list: the reason, and a command that produces content.
+// Texts in place of content that is missing: the reason, an error, and commands that create content.
 
 import type { ComponentChildren } from "preact";
 import { Away, Problem } from "../node/ask.ts";
@@ -14,11 +14,11 @@ export function Empty({ title, children, run = [] }: { title: string; children?:
   );
 }
 
-/** The error in the node's words. Empty while the node is away, because the banner reports that. */
+/** Shows an error with the node's text. Shows nothing while the node is unreachable, because the banner reports that. */
 export function Failed({ error }: { error: Error | undefined }) {
   if (!error || error instanceof Away) return null;
   const advice = error instanceof Problem && !/`detail`/.test(error.advice) ? error.advice : "";
-  // A detail of one word is only a name, so it follows the title.
+  // If the detail is only one word, such as a name, the title is shown before it.
   const said = error instanceof Problem && /^\S+$/.test(error.detail) && error.title ? `${error.title}: ${error.detail}` : error.message;
   return (
     <p class="notice bad" role="alert">

@@ -1,9 +1,9 @@
-// The best levels of a book, the best at the top. The bar behind each level compares the level's size with the largest
-// size.
+// The table of an order book's best price levels, the best at the top. The bar behind a level shows the level's size in
+// relation to the largest size.
 
 import type { Level } from "dunlin";
 
-/** The digits after the decimal point. */
+/** The number of digits after the decimal point, for prices and sizes. */
 export interface Scale {
   price: number;
   size: number;

@@ -1,6 +1,6 @@
 // A list of any length that draws only visible rows. Each row is ROW px high. Arrow keys, Page Up and Down, Home and
-// End move the selection; Enter opens it. Browsers limit the height of a page to about 16 million px, so the scroll
-// position of a list beyond HEIGHT_MAX is scaled.
+// End move the selection; Enter opens the selected row. Browsers limit the height of elements to about 16 million px.
+// Therefore, a list that would be higher than HEIGHT_MAX scales the scroll position.
 
 import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -14,7 +14,7 @@ interface Props {
   length: number;
   head: ComponentChildren;
   row: (index: number, place: { class: string; style: Record<string, string>; id: string }) => ComponentChildren;
-  /** Called with the range of visible rows. */
+  /** Called with the range of drawn rows when it changes; `end` is exclusive. */
   seen?: (first: number, end: number) => void;
   choose?: (index: number) => void;
 }

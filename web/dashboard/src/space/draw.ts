@@ -1,13 +1,13 @@
-// Draws a scene as pixels. An entity of kind 0 is a dot of DOT × DOT pixels, written into the canvas' bytes. With or
-// without a graphics card, 50,000 dots take 2 to 3 ms. An entity of another kind is a cross with a ring in its region's
-// colour.
+// Draws a scene by writing pixels into the canvas' bytes. An entity of kind 0 is a dot of DOT × DOT pixels. An entity of
+// another kind is a cross with an outline in its region's colour. Without using a graphics card, 50,000 dots take 2 to
+// 3 ms.
 
 import type { RegionScene, Scene } from "./scene.ts";
 import type { View } from "./view.ts";
 import { WORLD } from "./view.ts";
 
 const DOT = 2;
-/** The distance from the middle of a mark to its ends, in pixels. */
+/** The length of a cross' arms, in pixels. */
 const ARM = 4;
 
 export class Painter {
@@ -16,7 +16,7 @@ export class Painter {
 
   constructor(private context: CanvasRenderingContext2D) {}
 
-  /** `colours` are by region, as 0xAABBGGRR words; `mark` is the colour of entities that are not of kind 0. */
+  /** Draws the scene. `colours` returns a region's colour, and `mark` is the colour of crosses, both as 0xAABBGGRR words. */
   paint(scene: Scene, view: View, now: number, colours: (region: number) => number, ground: number, mark: number, edge: string): void {
     const { width, height } = this.context.canvas;
     if (!this.image || this.image.width !== width || this.image.height !== height) {
@@ -25,7 +25,7 @@ export class Painter {
     }
     this.words.fill(ground);
     for (const [region, scenery] of scene.regions) this.draw(scenery, view, now, colours(region), null);
-    // Crosses are drawn after the dots, and therefore cover them.
+    // Crosses are drawn after all dots, so that dots do not cover them.
     for (const [region, scenery] of scene.regions) if (scenery.picture.kinds) this.draw(scenery, view, now, colours(region), mark);
     this.context.putImageData(this.image, 0, 0);
     const [left, top] = view.toPixel(0, WORLD);
@@ -34,12 +34,12 @@ export class Painter {
     this.context.strokeRect(left, top, right - left, bottom - top);
   }
 
-  /** Without `mark`, draws the entities of kind 0 as dots. With `mark`, draws the others as marks of this colour. */
+  /** If `mark` is null, draws the entities of kind 0 as dots. Otherwise, draws the other entities as crosses. */
   private draw({ picture, fromX, fromY, at, interval }: RegionScene, view: View, now: number, colour: number, mark: number | null): void {
     const { width, height } = view;
     const [kx, ky] = view.scales();
     const [left, top] = [width / 2 - view.x * kx, height / 2 + view.y * ky];
-    // Draws a little beyond the newest snapshot while the next one is in flight.
+    // Until the next picture arrives, entities continue to move, at most half of an interval beyond the newest picture.
     const t = Math.min(1.5, (now - at) / interval);
     const { x, y, count, kinds } = picture;
     const size = view.zoom > 4 ? DOT + 1 : DOT;
@@ -73,7 +73,7 @@ export class Painter {
   }
 }
 
-/** Converts a CSS colour, #rrggbb, to the canvas' byte order. */
+/** Converts a CSS colour, #rrggbb, to a word in the canvas' byte order, 0xAABBGGRR. */
 export function word(css: string): number {
   const rgb = Number.parseInt(css.replace("#", ""), 16);
   const [r, g, b] = [(rgb >> 16) & 255, (rgb >> 8) & 255, rgb & 255];

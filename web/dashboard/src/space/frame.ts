@@ -1,10 +1,11 @@
-// A picture of a region as its owner publishes it on `space.WORLD.map.REGION`, little-endian:
+// Decodes the picture of a region, which the region's owner publishes on `space.WORLD.map.REGION`. Each field has an offset
+// and a type; numbers are little-endian:
 //
 //   0 u32 version 1 | 4 u32 region | 8 u64 tick | 16 f64 Unix ms | 24 u32 count | 28 u32 ghosts, all ones if unknown
 //   32 u32 handed over since the region began there | 36 u32 flags: 1 has z, 2 has kinds | 40 ids u32 × count | x u16 ×
 //   count | y u16 × count | [z u16 × count] | [kinds u8 × count]
 //
-// x, y, z run from 0 to 65535 over the world's box. Ids are the low 32 bits.
+// The coordinates x, y and z run from 0 to 65535 over the world's box. `ids` are the low 32 bits of the entities' ids.
 
 const HEAD_BYTES = 40;
 const HAS_Z = 1;
@@ -19,33 +20,32 @@ export interface Picture {
   ghosts: number | null;
   handedOver: number;
   ids: Uint32Array;
-  /** The coordinates across and up the map. */
+  /** The horizontal coordinates on the map; `y` has the vertical coordinates. */
   x: Uint16Array;
   y: Uint16Array;
-  /** The kinds; null if all entities are of kind 0. Kinds above 255 are 255. */
+  /** The entities' kinds, where 255 is any kind above 254; null if all entities are of kind 0. */
   kinds: Uint8Array | null;
   /** The number of entities of each kind. */
   byKind: Map<number, number>;
 }
 
-/** The axis of sight; the other two are the map's axes. */
+/** The axis along which the user looks at the world. The other two axes are the map's axes. */
 export type Along = "x" | "y" | "z";
 
 const ACROSS_AND_UP: Record<Along, [number, number]> = { x: [1, 2], y: [0, 2], z: [0, 1] };
 
-/** The axes of the map; the horizontal one first. */
+/** The axes of the map, as indexes; the horizontal axis is first. */
 export function seen(along: Along): [number, number] {
   return ACROSS_AND_UP[along];
 }
 
 /**
- * Copies the picture from a payload, as seen along an axis. Returns null if the payload is no picture or has an
- * unknown version.
+ * Decodes a picture from a payload, as seen along an axis. Returns null if the payload is not a picture or has an unknown
+ * version.
  */
 export function decode(payload: Uint8Array, along: Along = "z"): Picture | null {
   if (payload.length < HEAD_BYTES) return null;
-  // Copies the bytes to an aligned address (a multiple of eight), which also stays valid when the socket's buffer is
-  // reused.
+  // The copy is aligned, as typed arrays require. It stays valid when the connection reuses its buffer.
   const bytes = payload.slice();
   const view = new DataView(bytes.buffer);
   const count = view.getUint32(24, true);

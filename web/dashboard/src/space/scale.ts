@@ -1,5 +1,4 @@
-// The map's scale: axes with coordinates in the world's units, and a bar of a round length, both drawn over
-// the map.
+// Draws the map's scale over the map: axes with coordinates in the world's units, and a scale bar with a round length.
 
 import { WORLD, type View } from "./view.ts";
 
@@ -15,7 +14,7 @@ const BAR_PART = 0.22;
 const TICK = 6;
 const PAD = 4;
 
-/** The largest of 1, 2 or 5 times a power of ten that is at most `most`. */
+/** The largest number that is 1, 2 or 5 times a power of ten and at most `most`. */
 export function round(most: number): number {
   const power = 10 ** Math.floor(Math.log10(most));
   const times = most / power;
@@ -28,7 +27,7 @@ export function label(value: number): string {
   return String(Number(value.toPrecision(6)));
 }
 
-/** Pixels of the canvas for one unit of the world. Both axes have the same scale. */
+/** The number of pixels for one unit of the world, along x and y. Both numbers are equal. */
 export function perUnit(view: View): [number, number] {
   const [kx, ky] = view.scales();
   return [(kx * WORLD) / view.across, (ky * WORLD) / view.down];

@@ -1,8 +1,9 @@
-// All entities of a world, from the newest snapshot of each region and their positions in the previous one,
-// so that frames in between can be extrapolated. Previous positions are looked up by id over all regions, so
-// that an entity that crosses a border continues and is counted. Several ids may share one of PLACES places,
-// so an entity may rarely find another entity's position. If the found position is JUMP or more away, the
-// entity is drawn at its own position.
+// All entities of a world, from the newest picture of each region. Each entity also has its position in the previous
+// picture, so that frames between two pictures can show the movement.
+//
+// Previous positions are stored by id in a table for all regions, so that the movement continues, and is counted, when an
+// entity crosses a border between regions. The table has PLACES entries, which several ids may share. An entity may
+// therefore find the position of another entity. If the found position is at least JUMP away, it is ignored.
 
 import type { Picture } from "./frame.ts";
 
@@ -13,12 +14,12 @@ const INTERVAL_MS_MAX = 1000;
 
 export interface RegionScene {
   picture: Picture;
-  /** The previous position of each entity, row by row. */
+  /** The previous x coordinate of each entity, in the same order as in the picture; `fromY` has the y coordinates. */
   fromX: Uint16Array;
   fromY: Uint16Array;
-  /** The time at which the picture came, ms. */
+  /** The time at which the picture arrived, ms. */
   at: number;
-  /** The time at which the tick last changed, ms. */
+  /** The time at which the region's tick last changed, ms. */
   tickedAt: number;
   interval: number;
 }
@@ -28,7 +29,7 @@ export class Scene {
   /** The number of entities that moved from one region to another. */
   crossings = 0;
   pictures = 0;
-  /** The number of ticks that passed, over all regions. */
+  /** The sum of the ticks that have passed in each region. */
   ticks = 0;
   private lastX = new Uint16Array(PLACES);
   private lastY = new Uint16Array(PLACES);
@@ -63,7 +64,7 @@ export class Scene {
     this.pictures += 1;
   }
 
-  /** The time of the last tick of any region, ms; null without regions. */
+  /** The time of the last tick in any region, ms; null without regions. */
   get tickedAt(): number | null {
     let last: number | null = null;
     for (const region of this.regions.values()) last = Math.max(last ?? 0, region.tickedAt);
@@ -110,7 +111,7 @@ export class Scene {
   }
 }
 
-/** Returns the previous array if its size fits, so that not every picture of a region allocates a new array. */
+/** Returns an array for `count` entities. Reuses the previous array if its size fits, to avoid allocations. */
 function sized(before: Uint16Array | undefined, count: number): Uint16Array {
   return before && before.length >= count && before.length < 2 * count + 64 ? before : new Uint16Array(Math.ceil(count * 1.25));
 }

@@ -1,4 +1,4 @@
-// The visible part of the world's box. Both axes have the same scale, so that a circle stays a circle.
+// The visible part of the world's box on the map. Both axes have the same scale, so that a circle is drawn as a circle.
 
 export const WORLD = 65_536;
 const ZOOM_MAX = 200;
@@ -12,10 +12,10 @@ export class View {
   width = 1;
   height = 1;
 
-  /** `across` and `down` are the sides of the box in the world's units. */
+  /** `across` and `down` are the width and the height of the box in the world's units. */
   constructor(readonly across: number, readonly down: number) {}
 
-  /** Pixels for a 65,536th of the box, along x and y. */
+  /** The number of pixels for one 65,536th of the box, along x and y. */
   scales(): [number, number] {
     const fit = Math.min(this.width / this.across, this.height / this.down) * 0.96 * this.zoom;
     return [(fit * this.across) / WORLD, (fit * this.down) / WORLD];

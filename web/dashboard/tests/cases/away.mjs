@@ -6,7 +6,7 @@ export async function run({ browser, nodes }) {
   const first = await nodes.serve();
   await publish(first, "before");
   const page = await browser.open(`${first.url}/#/topics/held`);
-  // The tail reads from now on, so it does not show records that were published before.
+  // The live view starts with the next record, so it does not show records that were published before.
   await page.locator("[data-figure=tail]:not(:empty)").waitFor();
   await page.getByText("New records appear here").waitFor();
   await publish(first, "seen live");
@@ -18,7 +18,7 @@ export async function run({ browser, nodes }) {
   await page.locator("[data-said=restarted]").waitFor();
   equal(await page.locator("[data-said=away]").count(), 0, "notices that it is away");
   await publish(second, "after");
-  // The topic began a new epoch. The page reports that, and continues to read.
+  // The topic begins a new epoch, which the page reports. The page shows records of the new epoch.
   await page.locator(".rec:not(.said)", { hasText: "after" }).waitFor();
   equal(page.complaints.join("\n"), "", "complaints");
   await nodes.kill(second);

@@ -24,7 +24,7 @@ export async function run({ browser, node }) {
   proxy.close();
 }
 
-/** A proxy that forwards requests below the path without that path, and refuses others. */
+/** Starts a proxy. It forwards requests below PATH, with PATH removed, and refuses other requests. */
 async function listen(address, asked) {
   const [host, port] = address.split(":");
   const server = createServer((from, answer) => {

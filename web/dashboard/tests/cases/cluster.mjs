@@ -25,8 +25,8 @@ export async function run({ browser, nodes }) {
   await page.locator('[data-node="3"][data-state="up"]').waitFor();
   await page.locator('[data-event="back"]').first().waitFor();
 
-  // One request may find another node before other requests have failed. The banner about the missing node has
-  // then disappeared.
+  // One request may select another node before other requests to the killed node have failed. The late failure must not
+  // remove the banner.
   await page.route(`${three[0].url}/v1/node/cluster`, async (route) => {
     await new Promise((later) => setTimeout(later, 1_000));
     await route.abort("connectionrefused").catch(() => undefined);

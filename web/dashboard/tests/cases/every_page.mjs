@@ -7,7 +7,7 @@ export const promise = "every page, light and wide, dark and on a phone: axe fin
 const PAGES = ["overview", "topics", "topics/browse.eu?from=earliest", "topics/browse.eu?tab=subscribers", "topics/browse.eu?tab=publish",
   "topics/browse.eu?tab=settings", "feeds", "cluster", "work", "work?tab=workers", "work?tab=tasks", "space", "benchmarks", "no-such-page"];
 /**
- * The addresses that are tested in the size of a phone, one for each page. Other addresses consist of the same parts.
+ * The routes that are tested with the size of a phone: one for each page. The other routes consist of the same components.
  */
 const ON_A_PHONE = PAGES.filter((page) => !page.includes("?") && !page.includes("no-such"));
 const LOOKS = [
@@ -43,7 +43,7 @@ async function dialogs(page, scheme) {
     await page.keyboard.press(key);
     await shown(page, "dialog[open]");
     equal((await violations(page)).join("\n"), "", `axe on the dialog of ${key}, ${scheme}`);
-    // The text is typed into the field of the search, which handles the first Escape itself.
+    // With text in a search field, browsers clear the text at the first Escape. The dialog must close nevertheless.
     if (key === "/") await page.keyboard.type("orders");
     await page.keyboard.press("Escape");
     await page.locator("dialog[open]").waitFor({ state: "detached" });

@@ -24,7 +24,7 @@ export async function run({ browser, nodes, node }) {
   equal(page.complaints.join("\n"), "", "complaints");
 }
 
-/** The topic's state as the node returns it; docs/feeds.md describes the bytes. */
+/** Reads the topic's state from the node, and decodes its levels. docs/feeds.md describes the bytes. */
 export async function snapshot(node) {
   const stop = new AbortController();
   const answer = await fetch(`${node.url}/v1/topics/md.BTC-USD/events?from=snapshot`, { signal: stop.signal });

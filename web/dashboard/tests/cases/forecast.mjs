@@ -3,14 +3,11 @@ import { equal, holds, until } from "../checks.mjs";
 
 export const promise = "the page draws the node's forecast of tasks beside the tasks that arrived";
 
-/**
- * The shortest allowed season. A forecast needs two seasons, so the node of this case works that long before the
- * check.
- */
+/** The shortest allowed season. A forecast needs reports of two seasons. */
 const SEASON_MS = 60_000;
 const EVERY_MS = 250;
 
-/** Starts the work at the beginning of the whole run, so that the seasons pass while the other cases run. */
+/** Starts the node and its tasks before the first case, so that the two seasons pass while other cases run. */
 export async function begin({ nodes }) {
   const command = `'${nodes.program}' task worker --kind count -- wc -c`;
   const node = await nodes.serve(["--workers", command, "--scale", "1..2", "--scale-season", `${SEASON_MS / 1000}s`]);
@@ -24,7 +21,7 @@ export async function run({ browser, nodes }, { node, submitting }) {
     const page = await browser.open(`${node.url}/#/work?tab=workers`);
     const outlook = page.locator("[data-figure='work.forecast']");
     await outlook.waitFor();
-    // While there is too little history, the page shows no forecast but how much time is missing.
+    // With too little history, the page shows the missing time instead of a forecast.
     await until("there is a forecast", async () => (await outlook.getAttribute("data-raw")) !== null, 3 * SEASON_MS);
     await until("the page has what the node says", async () => {
       const { scaling } = await (await fetch(`${node.url}/v1/node/work`)).json();
@@ -41,7 +38,7 @@ export async function run({ browser, nodes }, { node, submitting }) {
   }
 }
 
-/** Counts pixels of the forecast's colour on the chart of arrivals. */
+/** Counts the pixels that have the forecast's colour in the chart Arrivals. */
 function drawn(page) {
   return page.locator(".chart[aria-label^='Arrivals'] canvas").evaluate((canvas) => {
     const wanted = getComputedStyle(document.documentElement).getPropertyValue("--c4").trim();

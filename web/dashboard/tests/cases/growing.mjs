@@ -13,7 +13,7 @@ export async function run({ browser, nodes }) {
   await found(BEFORE).waitFor();
   await create(node, BEFORE, AFTER);
   await found(AFTER).waitFor();
-  // When the second response arrives, the list shows the first.
+  // Waits for two more responses, after which the list must not have changed.
   for (let n = 0; n < 2; n += 1) await page.waitForResponse((response) => response.url().includes("/v1/topics?"));
   equal(await found(AFTER).count(), 1, "lists of all topics");
   equal(page.complaints.join("\n"), "", "complaints");

@@ -10,7 +10,7 @@ export async function run({ browser, nodes, node }) {
   await map(browser, nodes, node);
 }
 
-/** A subscriber with long names and a gap, so that every column of its row has text. */
+/** Checks the table of subscribers with one that has a long name and a gap, so that each column of its row has text. */
 async function subscribers(browser, nodes, node) {
   const url = `${node.url}/v1/topics/${TOPIC}`;
   equal((await fetch(url, { method: "PUT", body: JSON.stringify({ retention: { bytes: 1 << 20 } }) })).ok, true, "the topic is made");

@@ -6,7 +6,7 @@ export const promise = "100,000 topics can be listed, scrolled to the end and se
 const TOPICS = 100_000;
 const CHUNK = 2_000;
 const CREATED = "HTTP/1.1 201";
-/** The time limit for a hundred pages, also of a debug build. */
+/** The time limit to load a hundred pages of topics. It is also enough for a debug build. */
 const LOADED_MS = 120_000;
 
 export async function run({ browser, nodes }) {
@@ -27,13 +27,13 @@ export async function run({ browser, nodes }) {
   await nodes.kill(node);
 }
 
-/** Creates topics by pipelined requests on one connection, because single requests would take minutes. */
+/** Creates topics with pipelined requests on one connection, because sequential requests would take minutes. */
 async function create(node) {
   const [host, port] = node.http.split(":");
   const socket = connect(Number(port), host);
   let answers = 0;
   socket.setEncoding("latin1");
-  // A chunk of data may end within the first words of a response.
+  // A chunk of data may end within CREATED, so the last characters are kept for the next chunk.
   let rest = "";
   socket.on("data", (text) => {
     const all = rest + text;

@@ -2,7 +2,7 @@ import { equal, holds, until } from "../checks.mjs";
 
 export const promise = "malicious names and payloads are shown as text and never run";
 
-/** Names that the node may accept. The loop below prints the refused ones. */
+/** Malicious or unusual names of topics. The node refuses some of them. */
 const NAMES = [
   "<script>alert(1)</script",
   "<img/src=x/onerror=alert(1)//",
@@ -14,7 +14,7 @@ const NAMES = [
   `${"long".repeat(60)}`,
   "$(rm)`x`'quoted'",
 ];
-/** A name with a text direction override, which looks like another name; no node has this topic. */
+/** A name that changes the direction of text, so that it looks like another name. A node must refuse it. */
 const TURNED = "\u202egnp.exe\u202d";
 const PAYLOAD = "<img src=x onerror=alert(2)><script>alert(3)</script>\u0000\u001b[31m";
 

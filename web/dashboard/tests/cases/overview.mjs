@@ -31,19 +31,22 @@ const FIGURES = [
   ["connections", "dunlin_connections"],
 ];
 
-/** The figures of the page Overview, each with its metric. */
+/** Checks that the figures of the page Overview are equal to the node's metrics. */
 export async function are_those_of_metrics(page, node) {
   for (const [name, of, labels] of FIGURES) await lies_between(page, node, name, of, labels);
 }
 
-/** Checks that a figure is between the node's values before and after, because it is at most a second old. */
+/**
+ * Checks that a figure is between the metric's values before and after it was read. The figure may differ from both values,
+ * because it is up to a second old.
+ */
 async function lies_between(page, node, name, of, labels) {
   await until(`${name} is between two scrapes`, async () => {
     const before = await metric(node, of, labels);
     await page.waitForTimeout(1500);
     const seen = await figure(page, name);
     const after = await metric(node, of, labels);
-    // A value that rises and falls may have changed in between.
+    // The value may have risen or fallen in the meantime.
     return seen !== undefined && Math.min(before, after) <= seen && seen <= Math.max(before, after);
   });
 }

@@ -17,8 +17,8 @@ export async function run({ browser, nodes }) {
 }
 
 /**
- * While the page is stopped, 200 MB are published, of which the topic retains 1 MB. Afterwards the page reports the
- * missed records and continues with the newest.
+ * Publishes 200 MB while the page is stopped; the topic retains only 1 MiB. When the page continues, it must report the
+ * missed records and show the newest records.
  */
 async function tail(browser, nodes, node) {
   const url = `${node.url}/v1/topics/slow.lines`;
@@ -31,7 +31,7 @@ async function tail(browser, nodes, node) {
   await fetch(url, { method: "POST", body: "the first" });
   await stands;
   const [records, missed] = [await metric(node, "dunlin_records_total"), await metric(node, "dunlin_gap_records_total")];
-  // The command ends when the node has acknowledged all records; a stopped reader does not delay that.
+  // The command ends when the node has acknowledged all records. The stopped subscriber must not delay that.
   await nodes.dunlin("pub", "slow.lines", "x".repeat(BYTES), "--repeat", String(RECORDS), "--quiet", "--url", `dunlin://${node.tcp}`);
   await until("the node has counted all of it while the tab stands", async () => (await metric(node, "dunlin_records_total")) - records >= RECORDS);
   await tab.go();
@@ -46,8 +46,8 @@ async function tail(browser, nodes, node) {
 }
 
 /**
- * Sums the lost records in all lines of the tail that report some. The tail draws only visible lines, so the function
- * scrolls from the beginning.
+ * Returns the total number of missed records that the lines of the live view report. Only visible lines are drawn, so the
+ * function scrolls through the view.
  */
 function gaps(page) {
   return page.locator(".tail").evaluate(async (tail) => {
@@ -64,7 +64,7 @@ function gaps(page) {
   });
 }
 
-/** Checks that a book equals the topic's again after the page was stopped. */
+/** Checks that the displayed order book is equal to the topic's state again after the page was stopped. */
 async function book(browser, nodes, node) {
   const feed = nodes.start("feed", "serve", "--config", "baseline_1x1_10k", "--url", `dunlin://${node.tcp}`);
   await until("the feed publishes", async () => (await fetch(`${node.url}/v1/topics/md.BTC-USD`)).ok);
@@ -85,7 +85,7 @@ async function book(browser, nodes, node) {
   equal(page.complaints.join("\n"), "", "complaints");
 }
 
-/** A tab that can be stopped, like one in a debugger or in standby. */
+/** Returns functions that stop a tab with the debugger, continue it, slow it down, and measure its memory. */
 async function standstill(page) {
   const devtools = await page.context().newCDPSession(page);
   await devtools.send("Debugger.enable");

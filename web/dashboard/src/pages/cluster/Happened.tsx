@@ -1,4 +1,4 @@
-// The events of the cluster that this node noticed, the newest first.
+// The cluster's events that this node observed, the newest first.
 
 import type { Cluster, ClusterEvent } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";
@@ -31,7 +31,7 @@ export function Happened({ told }: { told: Cluster }) {
   );
 }
 
-/** Whether the event is the other node's first response to this node: no earlier event says that the other had gone. */
+/** Whether the event reports a node that was not down before: no earlier event reports this node as gone. */
 function isFirst(before: ClusterEvent[], event: ClusterEvent): boolean {
   return event.event === "back" && !before.some((other) => other.event === "gone" && other.node === event.node);
 }

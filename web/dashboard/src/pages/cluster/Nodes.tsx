@@ -1,4 +1,4 @@
-// The nodes: their votes, addresses and state.
+// The cluster's nodes, with their votes, addresses and states.
 
 import type { Cluster, ClusterNode } from "../../node/told.ts";
 import { exact } from "../../quantity.ts";

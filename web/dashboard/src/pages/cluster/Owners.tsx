@@ -1,4 +1,4 @@
-// The number of topics of each owner. The page Topics lists the topics with their owners.
+// The number of topics that each node owns. The page Topics shows the owner of each topic.
 
 import type { Cluster } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

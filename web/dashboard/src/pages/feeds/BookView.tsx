@@ -1,4 +1,4 @@
-// A live order book: ladder, depth, age, and repaired losses.
+// A live view of an order book: its best price levels, depth, age, and the number of repaired gaps.
 
 import { useState } from "preact/hooks";
 import { Card } from "../../parts/Card.tsx";
@@ -15,7 +15,7 @@ import { useBook, type Seen } from "./book.ts";
 const SHOWN = 15;
 const STALE_S = 5;
 
-/** A topic's book. Each partition has a book of its own, of which the page shows one. */
+/** The order book of one partition of a topic. The user selects the partition. */
 export function BookView({ topic, pattern, reducer, partitions }: { topic: string; pattern: string; reducer: Reducer; partitions: number }) {
   const [partition, choose] = useState(0);
   return (

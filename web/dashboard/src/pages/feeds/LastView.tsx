@@ -1,4 +1,4 @@
-// The last value of each key. The latest changes are marked.
+// A live view of the last value of each key. Recent changes are highlighted.
 
 import { followLast, type LastReplica } from "dunlin";
 import { useEffect, useState } from "preact/hooks";

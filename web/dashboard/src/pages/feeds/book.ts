@@ -1,5 +1,5 @@
-// Follows an order book. The node merges the changes that a slow tab has not read yet (conflation), so that the tab
-// shows the newest state. The tab draws the book at most ten times a second.
+// Follows an order book. With conflation, the node merges the changes that a slow tab has not read yet, so that the tab
+// shows the newest state. The tab draws the book at most every DRAW_MS.
 
 import { followBook, type Book } from "dunlin";
 import { useEffect, useState } from "preact/hooks";
@@ -11,7 +11,7 @@ const RATE_MS = 1000;
 
 export interface Seen {
   book: Book | undefined;
-  /** Records of the topic per second. The page receives them merged. */
+  /** Records published to the partition per second. The page itself receives fewer records, which are merged. */
   perSecond: number | undefined;
   gaps: number;
   ended: string | undefined;

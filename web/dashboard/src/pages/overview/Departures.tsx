@@ -1,4 +1,4 @@
-// The clients that the node recently refused or cut off, with the reasons.
+// The clients that the node recently refused or disconnected, with the reasons.
 
 import type { Departure } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

@@ -1,4 +1,4 @@
-// The subscribers that are furthest behind, with their distances and the reasons.
+// The subscribers with the largest lags, and the reasons for the lags.
 
 import type { Subscriber } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

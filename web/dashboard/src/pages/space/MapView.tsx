@@ -1,4 +1,4 @@
-// The map: drag to move, wheel or + and - to zoom, click to show an entity.
+// The map of a world. Dragging moves the map, the wheel and the keys + and - zoom, and a click on an entity shows it.
 
 import type { RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -78,7 +78,7 @@ export function MapView({ world, scene, along, frames }: Props) {
   );
 }
 
-/** Draws every frame while the page is visible. */
+/** Draws the map in every frame while the page is visible. */
 function usePainting(canvas: RefObject<HTMLCanvasElement | null>, view: View, scene: Scene, axes: [Axis, Axis], frames: (perSecond: number) => void): void {
   useEffect(() => {
     const element = canvas.current;

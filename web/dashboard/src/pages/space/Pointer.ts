@@ -1,4 +1,4 @@
-// Pointer gestures on a view: dragging, the wheel, two fingers, and clicks without movement.
+// Translates pointer events into gestures on a view: dragging, zooming with the wheel or two fingers, and clicks.
 
 import type { View } from "../../space/view.ts";
 

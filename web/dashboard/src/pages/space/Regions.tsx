@@ -1,4 +1,4 @@
-// The regions: owner, standby and entities of each.
+// The table of a world's regions, with their owners, standbys and entities.
 
 import type { World } from "../../node/told.ts";
 import { Card } from "../../parts/Card.tsx";

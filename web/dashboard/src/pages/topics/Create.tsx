@@ -1,4 +1,4 @@
-// The form for a new topic and its retention. Empty fields get the node's defaults.
+// The form that creates a topic. For empty fields, the node uses its defaults.
 
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";

@@ -57,7 +57,7 @@ export function Publish({ topic }: { topic: TopicInfo }) {
   );
 }
 
-/** The literal start of all subjects that a pattern matches; the whole subject without wildcards. */
+/** The common start of all subjects that a pattern matches: the pattern up to its first wildcard. */
 function beginning(pattern: string): string {
   return pattern.replace(/[*>].*$/, "");
 }

@@ -37,7 +37,7 @@ export function Record({ record, close }: { record: Rec; close: () => void }) {
   );
 }
 
-/** The position after which this record is the next. */
+/** The position before a record's position: a subscriber that starts after it receives the record first. */
 function before(position: string): string {
   const [epoch = "0", seq = "1"] = position.split("-");
   return `${epoch}-${Math.max(0, Number(seq) - 1)}`;

@@ -39,7 +39,7 @@ export function Settings({ topic, again }: { topic: TopicInfo; again: () => void
 
 function Move({ topic, again }: { topic: TopicInfo; again: () => void }) {
   const { data: cluster } = useNode<Cluster>("cluster");
-  // A topic without an owner is on a node outside any cluster, so it cannot be moved.
+  // If a topic has no owner, the node is not in a cluster, and the topic cannot be moved.
   const others = topic.owner ? (cluster?.nodes ?? []).filter((node) => node.node !== topic.owner?.node && !node.removed) : [];
   const [to, choose] = useState("");
   const [error, fail] = useState<Error>();

@@ -1,5 +1,4 @@
-// A live view of a topic's records. The user chooses where it starts, filters and pauses it, and sees the details of
-// one record.
+// A live view of a topic's records. The user selects its start position, filters or pauses it, and opens single records.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SubscribeOptions } from "dunlin";
@@ -29,7 +28,7 @@ export function TailPanel({ pattern, route }: { pattern: string; route: Route })
     return () => made.close();
   }, [pattern, from, session]);
   useEffect(() => tail.current?.only(filter), [filter]);
-  // Records that arrive during a pause are shown when the pause ends.
+  // During a pause, the view shows the rows from the beginning of the pause. Records that arrive are shown afterwards.
   const frozen = useRef<Row[] | null>(null);
   useEffect(() => tail.current?.hold(held), [held, from, pattern, session]);
   const turn = () => {
@@ -115,7 +114,7 @@ function cli(pattern: string, from: string): string {
   return from === "latest" ? command("dunlin", "sub", pattern) : command("dunlin", "sub", pattern, "--from", from);
 }
 
-/** A subject that the pattern matches. */
+/** An example of a subject that the pattern matches. */
 function example(pattern: string): string {
   return pattern.replaceAll("*", "x").replace(/>$/, "x");
 }

@@ -1,4 +1,4 @@
-// One topic: its figures, subscribers and settings, a form to publish, and a live view of its records.
+// The page of one topic: figures, subscribers, settings, a form to publish a record, and a live view of records.
 
 import { useRef } from "preact/hooks";
 import { ask, Problem } from "../../node/ask.ts";
@@ -86,7 +86,7 @@ function Figures({ topic, at }: { topic: TopicInfo; at: number }) {
   );
 }
 
-/** The rate of a growing number, from its previous value. The number is missing while the owner does not respond. */
+/** The growth of a number per second since its previous value; undefined while the topic's owner does not respond. */
 function useRate(total: number | undefined, at: number): number | undefined {
   const seen = useRef<{ total: number | undefined; at: number; rate: number | undefined }>({ total, at, rate: undefined });
   const before = seen.current;

@@ -1,5 +1,5 @@
-// A list of topics that grows as the user scrolls: pages of PAGE lines, in the order of their names. Visible
-// lines are requested again every REFRESH_MS. The node keeps no state for the list.
+// The list of topics, in the order of their names. More lines are requested as the user scrolls, in pages of PAGE lines.
+// Visible lines are requested again every REFRESH_MS.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useSession } from "../../node/hooks.ts";
@@ -9,7 +9,7 @@ const PAGE = 1000;
 const REFRESH_MS = 2000;
 
 export interface Shown extends TopicLine {
-  /** Records per second, after the second response. */
+  /** Records per second; undefined until the second response for this topic. */
   rate?: number | undefined;
   at?: number;
 }
@@ -34,7 +34,7 @@ export function useTopicList(which: Which): TopicList {
   const [state, set] = useState<State>({ rows: [], more: true });
   const [loading, load] = useState(true);
   const view = useRef({ first: 0, end: 0, busy: false, wanted: 0, next: "" });
-  // The current list, which may be newer than the drawn one. Responses extend this list.
+  // The current list, which may be newer than the displayed list. Responses change this list.
   const now = useRef(state);
   const session = useSession();
 
@@ -44,7 +44,7 @@ export function useTopicList(which: Which): TopicList {
     load(true);
     try {
       while (!signal.aborted && now.current.more && now.current.rows.length < view.current.wanted) {
-        // Updates of visible lines may already have added the topics after the last page.
+        // A refresh may have added topics after the last page. The next page begins after them.
         const last = lastName(now.current.rows);
         const after = last > view.current.next ? last : view.current.next;
         const page = await list({ ...which, after, limit: PAGE }, signal);
@@ -64,8 +64,8 @@ export function useTopicList(which: Which): TopicList {
     }
   };
 
-  // Responses are ignored until the list has begun, because effects of child components run earlier and report visible
-  // lines.
+  // Effects of child components run before the effect below, and already report visible lines. Until that effect has run,
+  // this aborted signal prevents requests.
   const begun = useRef(AbortSignal.abort());
   useEffect(() => {
     const mine = new AbortController();
@@ -86,7 +86,7 @@ export function useTopicList(which: Which): TopicList {
     const { first, end, busy } = view.current;
     if (busy) return;
     const { rows, more } = now.current;
-    // The first page could not be loaded.
+    // The request for the first page failed, so it is repeated.
     if (rows.length === 0 && more) return next(signal);
     const open = rows.filter(isOpen);
     const start = Math.min(first, open.length);
@@ -114,12 +114,12 @@ export function useTopicList(which: Which): TopicList {
 }
 
 /**
- * The list after a response for the rows from `start` on, with the rates since the last response. Rows move if topics
- * came or went. Topics that could not be opened are at the end of the list.
+ * Merges a response into the list, for the rows from `start` on, and computes the rates since the last response. Rows
+ * move if topics were created or deleted. Topics that the node could not open are at the end of the list.
  */
 function merged({ rows, more }: State, start: number, page: TopicPage): State {
   const open = rows.filter(isOpen);
-  // Topics after the last loaded one come with the next page, and only once.
+  // Topics after the last loaded topic are skipped here, because the next page contains them.
   const lines = page.topics.filter((line) => isOpen(line) && (!more || line.name <= lastName(open)));
   const before = new Map(open.slice(start, start + lines.length + 50).map((row) => [row.name, row]));
   const fresh = lines.map((line) => rated(line, before.get(line.name)));

@@ -1,5 +1,5 @@
-// The newest records of a subscription, for display. At most KEPT records are held. Of a batch with more than RUN_KEPT
-// records, only the last ones are kept, but all are counted. A gap is a line among the records.
+// The newest records of a subscription, for display. The list keeps the last KEPT to 2 × KEPT lines. Without a filter, it
+// keeps only the last RUN_KEPT records of each batch, but counts all records. Notices such as gaps are also lines.
 
 import type { Batch, NoticeEvent, Subscription, SubscribeOptions } from "dunlin";
 import { live } from "../../client.ts";
@@ -113,7 +113,7 @@ export class Tail {
 
   private push(row: Row): void {
     this.rows.push(row);
-    // Cuts the list by halves, so that not every record copies the list.
+    // Removes half of the lines at once, because removing a line for each new record would copy the list each time.
     if (this.rows.length > 2 * KEPT) this.rows = this.rows.slice(-KEPT);
   }
 
@@ -126,7 +126,7 @@ export class Tail {
   }
 }
 
-/** The text of a notice, in one line. */
+/** The text of a notice, in one line; null for notices that are not displayed. */
 export function words(event: NoticeEvent): { tone: "warn" | "bad"; text: string } | null {
   switch (event.type) {
     case "gap":

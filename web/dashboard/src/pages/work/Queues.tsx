@@ -1,4 +1,4 @@
-// The ready tasks by tenant, queue and kind; the longest waiting first.
+// The ready tasks by tenant, queue and kind. Those that have waited longest are first.
 
 import type { Queue } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";

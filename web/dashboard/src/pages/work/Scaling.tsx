@@ -1,4 +1,4 @@
-// The number of workers, the number that the forecast requires, and the duration of each decision.
+// The autoscaler: the number of workers, the number that the forecast requires, and the decisions with their durations.
 
 import type { Forecast, ScalingEvent, Work } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";

@@ -1,4 +1,4 @@
-// The work that each tenant received, compared with its fair share.
+// The share of work that each tenant received, compared with the tenant's fair share.
 
 import type { Tenant, Work } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";

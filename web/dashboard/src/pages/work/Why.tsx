@@ -1,4 +1,4 @@
-// One task: its stage, the reason for it, and a button to end the task.
+// The details of one task: the stage, the reason for the stage, and a button to cancel the task.
 
 import { useState } from "preact/hooks";
 import { ask, Problem } from "../../node/ask.ts";
@@ -48,7 +48,7 @@ export function Why({ id }: { id: string }) {
   );
 }
 
-/** The payload of the task, or its result; nothing if the node does not report it. */
+/** Shows the task's payload or result; nothing if the node does not report it. */
 function Payload({ label, text, bytes: all }: { label: string; text: string | undefined; bytes?: number | undefined }) {
   if (text === undefined) return null;
   const size = new TextEncoder().encode(text);

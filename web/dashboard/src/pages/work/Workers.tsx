@@ -1,4 +1,4 @@
-// The attached workers.
+// The table of attached workers.
 
 import type { Worker } from "../../node/told_work.ts";
 import { Card } from "../../parts/Card.tsx";

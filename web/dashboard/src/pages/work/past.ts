@@ -1,4 +1,4 @@
-// The last minutes of the tasks' counters, for charts, while a page is open.
+// The values of the last reports about tasks, at most KEPT, for charts. The history begins when the page Work is opened.
 
 import type { Work } from "../../node/told_work.ts";
 
