@@ -1,5 +1,10 @@
-"""The first node's own command (`dunlin serve --data-dir D --cluster-listen A`), run again when D is empty (disk lost, volume not mounted), silently begins another cluster at the old address:
-ready, leader, acknowledges writes that the real cluster never sees; lock tokens fall. exit 0 held, 1 fault, 2 could not be tried. env: DUNLIN (binary), BASE (ports BASE+10..39, default 31100)."""
+"""Fault: the first node of a cluster loses its data directory D (a lost disk, or a volume that is not mounted). If
+`dunlin serve --data-dir D --cluster-listen A` runs again, it silently begins another cluster at the old address. The new
+cluster is ready, has a leader, and acknowledges writes that the real cluster never receives. Its lock tokens begin again
+at low numbers.
+
+Exit code: 0 correct, 1 fault, 2 cannot run. Environment: DUNLIN (binary), BASE (ports BASE+10..39, default 31100).
+"""
 import os, sys, subprocess, tempfile, time, urllib.request, shutil
 D, B = os.environ.get("DUNLIN", "dunlin"), int(os.environ.get("BASE", 31100)); root = tempfile.mkdtemp(); procs = {}
 begin = lambda: subprocess.run([D, "cluster", "init", "--data-dir", f"{root}/n1"], check=True, stdout=subprocess.DEVNULL)

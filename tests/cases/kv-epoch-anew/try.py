@@ -1,6 +1,10 @@
-"""A durable cluster whose majority was killed (SIGKILL) and came back begins a new epoch of revisions: all watches end with COMPACTED
-("revisions have begun anew"), and all history is given up, on every node. docs/control.md: the epoch changes only for a node without a data directory, and for a restored backup.
-NODES=3 (default) or 1. exit 0 held, 1 fault, 2 could not be tried. env: DUNLIN (binary), BASE (ports BASE+10..BASE+39, default 31100); needs the Python client."""
+"""Fault: after a majority of a durable cluster was killed (SIGKILL) and restarted, the cluster begins a new epoch of
+revisions. All watches end with COMPACTED ("revisions have begun anew"), and every node discards all history. According to
+docs/control.md, the epoch changes only for a node without a data directory, and for a restored backup.
+
+NODES=3 (default) or 1. Exit code: 0 correct, 1 fault, 2 cannot run. Environment: DUNLIN (binary), BASE (ports
+BASE+10..BASE+39, default 31100). Needs the Python client.
+"""
 import os, sys, subprocess, tempfile, threading, time, urllib.request, shutil
 try: import dunlin; from dunlin import errors
 except ImportError: print("needs the Python client"); sys.exit(2)

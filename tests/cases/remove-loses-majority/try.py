@@ -1,7 +1,10 @@
-"""`dunlin cluster remove` of a live node while another is down is accepted. The removed node ends
-at once and cannot vote any more. The cluster has no majority until the dead node returns (for
-ever if its disk is lost). exit 0 held, 1 fault, 2 could not be tried. env: DUNLIN (binary), BASE
-(ports BASE+10..39, default 31100)."""
+"""Fault: `dunlin cluster remove` removes a running node while another node is down. The removed node
+ends at once and cannot vote any more. The cluster has no majority until the other node returns, and
+never again if that node's disk is lost.
+
+Exit code: 0 correct, 1 fault, 2 cannot run. Environment: DUNLIN (binary), BASE (ports BASE+10..39,
+default 31100).
+"""
 import os, sys, subprocess, tempfile, time, urllib.request, shutil
 D, B = os.environ.get("DUNLIN", "dunlin"), int(os.environ.get("BASE", 31100)); root = tempfile.mkdtemp(); procs = {}
 begin = lambda: subprocess.run([D, "cluster", "init", "--data-dir", f"{root}/n1"], check=True, stdout=subprocess.DEVNULL)

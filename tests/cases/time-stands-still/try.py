@@ -1,6 +1,10 @@
-"""After a majority was down, the cluster's own count of time can stand still for as long as its log reaches back: leases, locks of dead holders, task delays do not end.
-A 1 s lease that nobody keeps alive must be gone some seconds after recovery. AGE (default 40): seconds of life before the first kill. NODES=3 or 1.
-exit 0 held, 1 fault, 2 could not be tried. env: DUNLIN, BASE (ports BASE+10..39, default 31100); needs the Python client."""
+"""Fault: after a majority of the nodes was down, the cluster's time can stop for as long as the period that its log covers.
+Meanwhile, leases, locks of dead holders and delays of tasks do not end. Correct: a lease of 1 s that no client renews ends
+some seconds after the majority has returned.
+
+AGE is the time before the first kill in seconds (default 25). NODES=3 (default) or 1. Exit code: 0 correct, 1 fault,
+2 cannot run. Environment: DUNLIN, BASE (ports BASE+10..39, default 31100). Needs the Python client.
+"""
 import os, sys, subprocess, tempfile, threading, time, urllib.request, shutil
 try: import dunlin; from dunlin import errors
 except ImportError: print("needs the Python client"); sys.exit(2)

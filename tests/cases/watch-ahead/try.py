@@ -1,7 +1,10 @@
-"""A watch (Python, `dunlin kv watch`) of a node that is restarted ends for good with AHEAD: the
-node's listeners are open before the node has replayed its own log. exit 0 held, 1 fault, 2 could
-not be tried. env: DUNLIN (binary), BASE (ports BASE+10..BASE+39, default 31100); needs the
-Python client."""
+"""Fault: when a node restarts, a watch of keys (in Python, or `dunlin kv watch`) ends with AHEAD and
+does not continue. The cause: the node's listeners accept clients before the node has replayed its
+log.
+
+Exit code: 0 correct, 1 fault, 2 cannot run. Environment: DUNLIN (binary), BASE (ports
+BASE+10..BASE+39, default 31100). Needs the Python client.
+"""
 import os, sys, subprocess, tempfile, threading, time, urllib.request, shutil
 try: import dunlin; from dunlin import errors
 except ImportError: print("needs the Python client"); sys.exit(2)

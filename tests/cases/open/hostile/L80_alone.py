@@ -1,5 +1,7 @@
-"""Keys and tasks of a stopped single node: its raft log loses its last half / its only file / is replaced by an older one.
-Documented: 'A node with a damaged log does not take part'. Seen: the node starts, is ready, logs nothing, and has lost acknowledged keys and tasks."""
+"""Damages the raft logs of keys and tasks of a single node while it is stopped: a log loses its second half or its only
+file, or an older file replaces it. The documentation says: 'A node with a damaged log does not take part'. Instead, the
+node starts, is ready, logs nothing, and has lost acknowledged keys and tasks.
+"""
 from lib import *
 import glob
 faults=0

@@ -1,8 +1,9 @@
-"""Cluster of three; node 2 is away while keys are written (acknowledged by nodes 1 and 3). All
-nodes are stopped. Node 3's raft log alone is damaged (cut to a half / its file or directory
-removed). Nodes 2 and 3 start without node 1: does node 3 take part, and are acknowledged keys
-lost? control.md: 'A node with a damaged log does not take part, because it might not know what
-it has promised to keep.'"""
+"""In a cluster of three, nodes 1 and 3 acknowledge writes of keys while node 2 is down. Then all
+nodes are stopped, and only node 3's raft log is damaged: it is cut to a half, or its file or
+directory is removed. Nodes 2 and 3 start without node 1. Checks whether node 3 takes part, and
+whether acknowledged keys are lost. docs/control.md says: 'A node with a damaged log does not take
+part, because it might not know what it has promised to keep.'
+"""
 from lib import *
 import glob,select
 def start(args,wait=10):
@@ -18,7 +19,7 @@ def keys(n):
 faults=0
 for c in sys.argv[1:] or ['undamaged','half','file removed','control removed','flip']:
     ns=cluster(3,users=None); base=ns[0].base; args=[x.p.args[1:] for x in ns]
-    time.sleep(6)   # Until all three have a vote: with two voters no leader is left when one stops.
+    time.sleep(6)   # Waits until all three nodes are voters: with two voters, there would be no leader after one of them stops.
     put=lambda a,b:[ns[0].http(None,'PUT',f'/v1/kv/k{i}','v',timeout=15)[0] for i in range(a,b)]
     s=put(0,10); ns[1].stop(); s+=put(10,20); assert set(s)=={200},s
     time.sleep(.5); ns[2].stop(); ns[0].stop()

@@ -1,5 +1,6 @@
-"""finding-2: requests with an own inbox prefix between nodes 1 and 3, while node 2, which is not
-involved, is killed and restarted. argv: kills"""
+"""Sends requests with a custom inbox prefix between nodes 1 and 3, while node 2, which is not
+involved, is killed and restarted. Argument: the number of kills.
+"""
 from lib import *; from raw import R
 import random, collections
 K = int(sys.argv[1]) if len(sys.argv) > 1 else 4

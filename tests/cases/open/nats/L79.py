@@ -1,5 +1,7 @@
-"""finding-5: order of one publisher's records, when a volatile topic's owner is stopped (SIGSTOP)
-for longer than its lease. Publishers at all nodes, readers at all nodes. argv: stops seconds"""
+"""Checks the order of each publisher's records when the owner of a volatile topic is stopped (SIGSTOP)
+for longer than its lease lasts. All nodes have publishers and subscribers. Arguments: the number of
+stops, and the duration of a stop in seconds.
+"""
 from lib import *; from raw import R
 import random, collections
 K = int(sys.argv[1]) if len(sys.argv) > 1 else 8; random.seed(int(os.environ.get("SEED", time.time())))

@@ -1,5 +1,5 @@
-"""Cluster harness. Every finding starts its own 3 nodes in a temporary directory, and ends them at
-exit."""
+"""Starts the clusters for the programs in this folder. Each program starts its own three nodes in a
+temporary directory, and ends them at exit."""
 import asyncio, atexit, os, re, shutil, signal, socket, subprocess, sys, tempfile, time, json, threading
 if sys.prefix == sys.base_prefix and os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "venv/bin/python3")):
     p = os.path.join(os.path.dirname(os.path.abspath(__file__)), "venv/bin/python3"); os.execv(p, [p, *sys.argv])
