@@ -1,4 +1,4 @@
-"""Follows an order book, and reads it with NumPy.
+"""Publishes an order book, follows the book, and reads it with NumPy.
 
     dunlin dev &
     python clients/python/examples/book.py
@@ -13,7 +13,7 @@ BID, ASK = 1, 2
 
 
 def level(side: int, price: int, size: int) -> bytes:
-    """Encodes an entry of a book, as in docs/feeds.md."""
+    """Encodes the entry of a price level, as docs/feeds.md describes it."""
     return struct.pack("<BB6xqq", 1, side, price, size)
 
 

@@ -1,11 +1,12 @@
-"""Four tenants submit tasks that parse recorded markets. A node starts, scales and replaces the Python workers, some
-of which are killed.
+"""Four tenants submit tasks that parse recorded market data. A node starts Python workers, scales their number, and
+replaces workers that this program kills.
 
-`cargo xtask demo --only tasks` runs this program. `cargo xtask demo` runs it together with the
-other parts, on a running cluster (--url) whose nodes are killed at times. A round is some steady
-work, then one tenant's spike, during which workers are killed, then quiet until only the minimum
-of workers is left. After each round, the program checks that every task is done, and has the
-result that the program computes itself.
+`cargo xtask demo --only tasks` runs this program. `cargo xtask demo` runs the program together with
+the other parts of the demo, on a running cluster (--url) whose nodes are killed at times.
+
+A round has three phases: steady work; a spike, in which one tenant submits many tasks and workers
+are killed; and a quiet phase until only the minimum number of workers is left. After each round, the
+program checks that every task is done. It computes each task's result itself, and compares the two.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ FRAME = 0.25
 """The polling interval in seconds."""
 KILL_EVERY = 2.0
 PATIENCE = 120.0
-"""The time limit of a phase in seconds, after which the run has failed."""
+"""The time limit of a phase in seconds. A phase that takes longer fails the run."""
 AGAIN = 0.1
-"""The pause in seconds before a request is repeated, at the same node or another."""
+"""The pause in seconds before a failed request is repeated, at the same node or at another node."""
 
 Answer = TypeVar("Answer")
 
@@ -57,7 +58,7 @@ def patiently(ask: Callable[[], Answer]) -> Answer:
 
 
 class Piece(NamedTuple):
-    """Complete lines of a recording."""
+    """A range of bytes of a recording, which consists of complete lines."""
 
     path: str
     first: int
@@ -65,7 +66,7 @@ class Piece(NamedTuple):
 
 
 def pieces(data: Path, piece_bytes: int) -> list[Piece]:
-    """The recordings, split between lines."""
+    """Splits the recordings into pieces of complete lines."""
     found = []
     for path in sorted(path for path in data.iterdir() if path.is_file() and path.suffix not in (".py", ".json") and path.name[0] != "."):
         with path.open("rb") as file:
@@ -80,7 +81,7 @@ def pieces(data: Path, piece_bytes: int) -> list[Piece]:
 
 
 class Node:
-    """`dunlin serve` with workers, which ends with this program."""
+    """Runs `dunlin serve` with workers. The node ends with this program."""
 
     def __init__(self, binary: str, scale: str, log: Path) -> None:
         shut = ["--nats-listen", "off", "--http-listen", "off", "--grpc-listen", "off"]
@@ -110,7 +111,7 @@ class Node:
 
 
 class Cluster:
-    """Running nodes with workers, at several addresses. This program ends when its standard input does."""
+    """A running cluster, whose nodes have workers. This program ends when its standard input is closed."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -126,7 +127,7 @@ class Cluster:
         return 0
 
     def workers(self) -> list[int]:
-        """The processes that these nodes started, recognized by their node's address."""
+        """The worker processes that the cluster's nodes started. Their environment contains the node's address."""
         processes = [path for path in Path("/proc").glob("[0-9]*") if str(WORKER).encode() in _read(path / "cmdline")]
         return sorted(int(path.name) for path in processes if any(url in _read(path / "environ").split(b"\0") for url in self.urls))
 
@@ -135,19 +136,19 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
-        return b""  # The process is gone, or belongs to another user.
+        return b""  # The process has ended, or belongs to another user.
 
 
 def _parent(process: Path) -> int:
     try:
         return int((process / "stat").read_text().rsplit(") ", 1)[1].split()[1])
     except (OSError, IndexError, ValueError):
-        return 0  # The process is gone.
+        return 0  # The process has ended.
 
 
 @dataclass
 class Account:
-    """The results of a tenant's tasks."""
+    """The numbers of a tenant's tasks, by result, and their times."""
 
     submitted: int = 0
     right: int = 0
@@ -183,7 +184,7 @@ class Demo:
 
     def submit(self, tenant: str, count: int) -> None:
         chosen = list(itertools.islice(self.next, count))
-        # Each task has its own idempotency key, so that submitting it again creates no second task.
+        # Each task has its own idempotency key, so that a repeated request creates no second task.
         keys = [f"{os.getpid()}-{next(self.numbers)}" for _ in chosen]
         retry = Retry(10, base=0.1, cap=1.0)
         tasks = [
@@ -195,7 +196,7 @@ class Demo:
         self.accounts[tenant].submitted += count
 
     def look(self, phase: str) -> int:
-        """Draws the status. Returns the number of unfinished tasks."""
+        """Reads the status, and draws it. Returns the number of unfinished tasks."""
         tenants = patiently(self.client.tasks.tenants)
         attached = sum(not worker.is_draining for worker in patiently(self.client.tasks.workers))
         processes = len(self.node.workers())
@@ -222,7 +223,7 @@ class Demo:
         self.screen.tell("Ctrl-C: waiting until the submitted tasks are done; press it again to end at once")
 
     def steadily(self, tenants: tuple[str, ...], passed: float, before: float) -> float:
-        """Submits two tasks per second for each tenant."""
+        """Submits two tasks per second for each tenant, up to time `passed`. Returns the time of the next submission."""
         while before <= passed:
             for tenant in tenants:
                 self.submit(tenant, 1)
@@ -350,7 +351,7 @@ def main() -> int:
                 demo.rest(began + options.every)
         code = node.stop()
         demo.close()
-        # If nodes are killed, this program does not know the number of workers at the end.
+        # In a cluster whose nodes are killed, the number of workers at the end is not known, so it is not checked.
         scaled = bool(options.url) or (demo.most > demo.least and demo.workers == demo.least)
         failed = demo.wrong > 0 or code != 0 or not (scaled or demo.interrupted)
         if failed:

@@ -71,9 +71,9 @@ class Screen:
             numbers = f"{row.queued:>8,}{row.running:>9}{row.completed:>8,}{row.cpu:>7.1f} s"
             bar = _bar(row.queued / self.scale, max(min(width - 46, 60), 8))
             lines.append(f"{self._paint(str(colour), f'{name:<8}')}{numbers}  {self._paint(str(colour), bar)}")
-        # Cut the line: a line wider than the terminal would wrap and move the next picture.
+        # A line that is wider than the terminal would wrap, and the next picture would be drawn at the wrong place.
         lines += ["", *(self._paint("2", line[: width - 1]) for line in self.told)]
-        # Draw over the last picture: move up, clear each line to its end, and clear the lines below.
+        # Draws over the last picture: moves up, clears each line to its end, and clears all lines below.
         up = f"\x1b[{self.drawn}A" if self.drawn else ""
         sys.stdout.write(up + "".join(f"\r{line}\x1b[K\n" for line in lines) + "\x1b[J")
         sys.stdout.flush()

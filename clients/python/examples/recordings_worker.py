@@ -1,4 +1,4 @@
-"""The worker of `recordings.py`: parses a piece of a recorded market, and returns counts and a checksum."""
+"""The worker of `recordings.py`: parses a piece of recorded market data, and returns counts and a checksum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ worker = dunlin.Worker(slots=2, ttl=2.0)
 
 
 def digest(path: str, first: int, last: int) -> dict[str, Any]:
-    """Parses the bytes from `first` up to and excluding `last`.
+    """Parses the bytes of a file from `first` up to and excluding `last`.
 
     Returns the counts, the number of malformed lines, and the checksum.
     """
@@ -27,7 +27,7 @@ def digest(path: str, first: int, last: int) -> dict[str, Any]:
 
 
 def markets(lines: list[bytes]) -> dict[str, Any]:
-    """Counts changes of markets, runners and prices in a betting exchange's messages, one per line."""
+    """Counts the changes of markets, runners and prices. Each line is a message of a betting exchange."""
     found: Counter[str] = Counter()
     for line in lines:
         try:
@@ -42,7 +42,8 @@ def markets(lines: list[bytes]) -> dict[str, Any]:
 
 
 def orders(lines: list[bytes]) -> dict[str, Any]:
-    """Counts created, changed and deleted orders of a currency exchange, one per row, and their volume."""
+    """Counts created, changed and deleted orders, and sums their volume. Each line is an order event of a currency
+    exchange."""
     found: Counter[str] = Counter()
     volume = Decimal(0)
     for line in lines:

@@ -1,4 +1,4 @@
-"""Measures how many records of 64 bytes Python handles per second, one by one and in batches.
+"""Measures how many records of 64 bytes a Python program publishes and reads per second, one by one and in batches.
 
     dunlin dev &
     python clients/python/examples/speed.py [RECORDS]

@@ -1,4 +1,4 @@
-"""Publishes several ticks and reads them back, with gaps reported.
+"""Publishes several ticks, reads them back, and prints gaps.
 
     dunlin dev &
     python clients/python/examples/ticks.py

@@ -1,4 +1,4 @@
-"""A work queue: three workers share a topic's jobs; failed jobs are retried.
+"""A work queue: three workers share the records of a topic. A record that a worker returns is delivered again.
 
     dunlin dev &
     python clients/python/examples/work_queue.py

@@ -1,4 +1,4 @@
-"""A worker in ten lines: `dunlin dev --workers 'python3 worker.py' --scale 1..4`, then `dunlin task submit shout hello --wait`."""
+"""A short worker. Run `dunlin dev --workers 'python3 worker.py' --scale 1..4`, then `dunlin task submit shout hello --wait`."""
 
 import dunlin
 

@@ -1,4 +1,4 @@
-"""A shared node for all tests, and a separate node for each test that kills it."""
+"""Fixtures: a node that all tests share, and a separate node for each test that kills its node."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import dunlin
 import pytest
 
 PATIENCE = 120.0
-"""The time limit of waits in seconds. No assertion depends on time."""
+"""The time limit of a wait in seconds. It is long, because no assertion depends on time."""
 
 STEADY_MS = 20_000
-"""The heartbeat of the shared node: long, because a machine may stop for seconds."""
+"""The heartbeat interval of the shared node. It is long, because a machine under load may stop for seconds."""
 
 _numbers = count(1)
 
 
 class Node:
-    """A node process that keeps its port over restarts."""
+    """A node process that has the same port after a restart."""
 
     def __init__(self, folder: Path, heartbeat_ms: int, *options: str) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Node:
 
     def start(self) -> None:
         binary = os.environ["DUNLIN_BINARY"]
-        # Turn all other listeners off, because these tests do not use them.
+        # The tests use only one listener, so all other listeners are turned off.
         shown = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         listeners = set(re.findall(r"--([\w-]+) <ADDRESS\|off>", shown)) - {"listen"}
         shut = [word for listener in sorted(listeners) for word in (f"--{listener}", "off")]
@@ -82,7 +82,7 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def brittle_node(tmp_path: Path) -> Iterator[Node]:
-    """A node with a short heartbeat, for tests that kill it."""
+    """A node with a short heartbeat interval, for tests that kill the node."""
     yield from _serving(Node(tmp_path, 1000))
 
 
@@ -119,7 +119,7 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def next_record(events: dunlin.Subscription) -> dunlin.Record:
-    """The next record, without lagging notices."""
+    """Returns the next record, and skips notices of class `Lagging`."""
     while True:
         event = events.next(PATIENCE)
         if not isinstance(event, dunlin.Lagging):

@@ -1,4 +1,4 @@
-"""A worker for the tests, run as a program so that its processes find its functions."""
+"""A worker for the tests. It runs as a program, so that its separate processes can import its functions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def crash(task: dunlin.Task) -> str:
 
 @worker.task("slow")
 def slow(task: dunlin.Task) -> str:
-    """Writes a line at its start, and ends when its payload's file exists or the task has to stop."""
+    """Writes the token to the file PAYLOAD.begun. Ends when the file PAYLOAD exists, or when the task has to stop."""
     path = task.payload.decode()
     with open(f"{path}.begun", "a") as file:
         file.write(f"{task.token}\n")

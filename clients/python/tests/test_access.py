@@ -1,4 +1,4 @@
-"""Permissions for keys in the Python client."""
+"""Tests of the permissions for keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong arguments: each is refused before the call, by an error that names it. The asyncio client refuses the same."""
+"""Tests of invalid arguments. Both clients refuse each of them before they send a request; the error names the argument."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Call = Callable[[Any, Any], Any]
 
 
 def refused(given: Any, call: Callable[[], Any], kind: type[Exception], text: str) -> None:
-    """Expects a `kind` with this text, and none of its subclasses, such as `UnicodeEncodeError`."""
+    """Expects an exception with this text. Its class must be `kind`, and not a subclass such as `UnicodeEncodeError`."""
     with pytest.raises(kind) as caught:
         call()
     assert text in str(caught.value), f"{given!r}: {caught.value}"
@@ -31,7 +31,7 @@ def refused(given: Any, call: Callable[[], Any], kind: type[Exception], text: st
 
 
 def both(url: str, given: Any, call: Call, kind: type[Exception], text: str) -> None:
-    """Expects the same error of both clients."""
+    """Expects the same error from the blocking client and from the asyncio client."""
     with dunlin.connect(url) as client:
         refused(given, lambda: call(client, given), kind, text)
 

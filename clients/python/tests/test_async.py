@@ -1,4 +1,4 @@
-"""The asyncio client."""
+"""Tests of the asyncio client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: records as columns without copies."""
+"""Tests of batches, whose columns are views of the records."""
 
 from __future__ import annotations
 

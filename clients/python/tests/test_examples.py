@@ -43,7 +43,7 @@ def test_examples_print_the_expected_lines(own_node: Node, name: str, expected: 
 
 
 class QuietExchange:
-    """An exchange that sends few changes, and none after the owner of the topic has gone."""
+    """A mock of an exchange. It sends a few changes, and none after the topic has lost its owner."""
 
     def __init__(self) -> None:
         self.sides: tuple[dict[int, int], dict[int, int]] = ({}, {})
@@ -61,7 +61,7 @@ class QuietExchange:
 
 
 class AwayClient:
-    """A client whose publisher meets a topic without an owner at its last two records."""
+    """A client for which the topic has no owner when the last two records are published."""
 
     def __init__(self, client: dunlin.Client) -> None:
         self.create_topic = client.create_topic
@@ -94,7 +94,7 @@ def test_feed_handler_republishes_its_book_after_an_owner_outage(client: dunlin.
 
 
 class DeletingExchange(QuietExchange):
-    """An exchange during whose third change another client deletes the topic."""
+    """A mock of an exchange. During the third change, it deletes the topic with another client."""
 
     def __init__(self, other: dunlin.Client, topic: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Groups and requests."""
+"""Tests of groups, and of requests and replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values, watches, leases, locks and elections, with a real node."""
+"""Tests of keys and values, watches, leases, locks and elections, with a real node."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_watch_raises_when_revisions_restart_in_a_new_epoch(brittle_node: Node) 
 def test_ending_a_renewed_lease_deletes_its_keys(client: dunlin.Client, topic: str) -> None:
     with client.kv.lease(1.0) as lease:
         client.kv.put(topic, "here", lease=lease)
-        # This is several times as long as the time to live.
+        # The wait is several times as long as the time to live.
         assert lease.wait_lost(3.5) is None
         lease.check()
         entry = client.kv.get(topic)
@@ -284,7 +284,7 @@ def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) 
             async with client.kv.lock(topic):
                 breaking_off = client.kv.lock(topic, lease=lease, value="gone")
                 entering = asyncio.ensure_future(breaking_off.__aenter__())
-                # At this point the call usually waits, but the assertion holds even if it does not.
+                # After this loop, the other call usually waits. The assertions hold even if it does not wait.
                 for _ in range(20):
                     await client.kv.get(topic)
                 entering.cancel()
@@ -304,7 +304,7 @@ def test_entering_an_entered_handle_raises_a_busy_error(url: str, topic: str) ->
                 async with call:
                     with pytest.raises(errors.BusyError):
                         await call.__aenter__()
-            # The refused entry has neither released the lock of the first one nor kept it.
+            # The refused `async with` has not released the first lock, which can be acquired again after its end.
             repeated = client.kv.lock(topic)
             for _ in range(2):
                 async with repeated as lock:
@@ -330,7 +330,7 @@ def test_cancelled_lock_request_can_be_repeated(url: str, topic: str) -> None:
             repeated = client.kv.lock(topic)
             async with client.kv.lock(topic):
                 entering = asyncio.ensure_future(repeated.__aenter__())
-                # The call has usually begun at this point, but the assertion holds even if it has not.
+                # After this loop, the call has usually begun. The assertions hold even if it has not begun.
                 for _ in range(20):
                     await client.kv.get(topic)
                 entering.cancel()

@@ -1,4 +1,4 @@
-"""Books and tables, compared with a model."""
+"""Tests of books and tables, which compare them with models."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_level_columns_share_one_table_and_cannot_be_changed(client: dunlin.Clie
         assert (len(bids), bids.prices.tolist(), bids.table.shape, book.bid) == (0, [], (0, 2), None)
         client.publish(topic, level("ask", 1, 0))
         until(lambda: book.update() > 0)
-        # Arrays taken earlier do not change.
+        # An update does not change arrays that were read before it.
         assert asks.prices.tolist() == [1, 2, 3, 4, 5] and book.asks().prices.tolist() == [2, 3, 4, 5]
 
 
@@ -113,7 +113,7 @@ def test_snapshot_without_event_time_clears_the_books_event_time(brittle_node: N
 
 
 def updated(book: dunlin.Book) -> bool:
-    """Applies arrived changes, and waits for a lost node."""
+    """Applies arrived changes. Returns `False` if the node is unreachable."""
     try:
         return book.update(0.1) >= 0
     except dunlin.DisconnectedError:

@@ -1,4 +1,4 @@
-"""Signals, forks, and a lost node."""
+"""Tests of signals, forked processes, and a node that is killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def steadily(call: Callable[[], T]) -> T:
-    """Repeats a call while the node is unreachable, or seems so on a stopped machine."""
+    """Repeats a call while it fails because the node is unreachable, or because the machine is too slow."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -59,7 +59,7 @@ def test_ctrl_c_ends_a_wait_but_not_the_client(url: str, topic: str, wait: str) 
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
-        # A sleeping process is usually waiting for the record, but the assertion holds even if it is not.
+        # If the process sleeps, it usually waits for the record. The assertions hold even if it does not wait.
         until(lambda: Path(f"/proc/{waiting.pid}/stat").read_text().rpartition(") ")[2].startswith("S"))
         waiting.send_signal(signal.SIGINT)
         said, _ = waiting.communicate(timeout=PATIENCE)
@@ -126,7 +126,7 @@ def test_calls_fail_while_the_node_is_down_and_resume_afterwards(brittle_node: N
     before = steadily(lambda: next_record(events))
     assert before.payload == b"before"
     brittle_node.kill()
-    # Each call raises an exception, and each next call tries to connect again.
+    # Each call tries to connect again, and raises an exception.
     for _ in range(2):
         with pytest.raises(dunlin.DisconnectedError):
             events.next()
@@ -151,7 +151,7 @@ def test_idle_subscription_resumes_after_a_restart(own_node: Node) -> None:
     own_node.start()
     with dunlin.connect(own_node.url) as other:
         other.publish("t", b"after")
-    # The end of the old epoch is unknown, so reading raises an error once and then continues.
+    # The end of the old epoch is unknown. Therefore, `records()` raises an error once, and then continues.
     with pytest.raises(dunlin.GapError) as caught:
         next(records)
     assert isinstance(caught.value.notice, dunlin.EpochChanged)

@@ -1,4 +1,4 @@
-"""Publishing: records arrive unchanged, and receipts have their positions."""
+"""Tests of publishing: records arrive unchanged, and receipts have the records' positions."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_threads_share_a_publisher(client: dunlin.Client, topic: str) -> None:
 
 def test_client_publishes_to_more_subjects_than_it_caches(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, pattern=f"{topic}.>")
-    # There are more subjects than publishers that the client keeps open.
+    # The number of subjects is larger than the number of publishers that the client keeps open.
     for number in range(300):
         client.send(f"{topic}.{number}", str(number))
     client.flush()

@@ -1,4 +1,4 @@
-"""Regions as columns, with a running world."""
+"""Tests of worlds: regions as columns, commands, and viewers, with a running world."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EDGE = 1_000.0
 
 @pytest.fixture
 def world_url() -> Iterator[str]:
-    """The node of a world of one process and one region."""
+    """Starts a world with one process and one region. Yields the URL of its node."""
     command = [os.environ["DUNLIN_BINARY"], "space", "run", "birds", "--processes", "1", "--no-standby"]
     options = ["--flock", str(ENTITIES), "--edge", str(EDGE), "--listen", "127.0.0.1:0", "--json"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
@@ -66,7 +66,7 @@ def test_viewer_follows_an_entity_that_obeys_commands(world_url: str) -> None:
             done = world.command(one, kind=77)
             assert done.process > 0 and done.region == 1
             assert world.command(one, position=(1.0, 2.0, 3.0)).tick >= done.tick
-        # A new watch reports the new kind, and reports only entities of this kind.
+        # A new viewer for the new kind reports this entity, and no entities of other kinds.
         with world.near(one, within=2 * EDGE, kind=77) as viewer:
             until(lambda: (viewer.next(0.1) and None) or set(viewer.visible) == {one})
             entity = viewer.visible[one]

@@ -1,4 +1,4 @@
-"""Subscribing: every record in order, or a gap."""
+"""Tests of subscriptions, which deliver every record in order, or a gap."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_gaps_account_for_every_record_not_delivered(client: dunlin.Client, topi
         published = 0
         seen, missed = 0, 0
         while missed == 0:
-            # The records have more bytes than the client's credit and the topic's retention allow.
+            # Publishes more bytes than the client has credit for and the topic retains, so that a gap occurs.
             fill(client, topic, 5000)
             published += 5000
             while seen + missed < published:
@@ -116,7 +116,7 @@ def test_wildcard_subscriptions_read_later_topics(client: dunlin.Client, topic: 
 
 def test_waiting_thread_lets_other_threads_run(client: dunlin.Client, topic: str) -> None:
     events = client.subscribe(topic)
-    # If the wait held the interpreter's lock, no thread could publish.
+    # If the waiting call held the interpreter's lock, this thread could not publish.
     publisher = threading.Thread(target=lambda: client.publish(topic, b"now"))
     publisher.start()
     assert next_record(events).payload == b"now"

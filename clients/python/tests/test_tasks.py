@@ -1,4 +1,4 @@
-"""Tasks and workers, with a real node and worker processes. No assertion depends on time."""
+"""Tests of tasks and workers, with a real node and worker processes. No assertion depends on time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start(own_node: Node, tmp_path: Path) -> Iterator[Start]:
-    """Starts a worker; remaining workers are killed at the end."""
+    """Returns a function that starts a worker. At the end, workers that still run are killed."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*options: str) -> subprocess.Popen[bytes]:
@@ -128,7 +128,7 @@ def test_cancelling_stops_tasks_in_processes_and_coroutines(
         client.tasks.cancel(task)
         assert client.tasks.wait(task, PATIENCE).stage == "cancelled"
     until((tmp_path / "aslow.cancelled").exists)
-    # At this point the slots are free again.
+    # The slots are free again, so another task can run.
     assert client.tasks.wait(client.tasks.submit(tenant, "upper", "a"), PATIENCE).result == b"A"
 
 
@@ -155,7 +155,7 @@ def test_task_of_a_killed_worker_moves_on_with_a_higher_token(
     first = start()
     task = client.tasks.submit(tenant, "slow", str(tmp_path / "slow"))
     begun = tmp_path / "slow.begun"
-    # The file exists before the worker has written the token to it.
+    # The worker creates the file before it writes the token, so this waits for both.
     until(lambda: begun.exists() and len(begun.read_text().split()) == 1)
     first.kill()
     start()
@@ -265,7 +265,7 @@ def test_task_that_raises_any_exception_fails_and_frees_its_slot(
     client: dunlin.Client, tenant: str, start: Start, kind: str, options: tuple[str, ...]
 ) -> None:
     start(*options)
-    # There are more tasks than slots, so each slot must become free again.
+    # There are more tasks than slots, so the test also checks that each slot becomes free again.
     for what in _ODD * 2:
         done = client.tasks.wait(client.tasks.submit(tenant, kind, what, retry=0), PATIENCE)
         assert (done.stage, done.failure) == ("dead", "failed"), what
@@ -325,7 +325,7 @@ def test_worker_that_cannot_connect_restores_signal_handlers() -> None:
 
 
 class _StoppedAttachment:
-    """The attachment of a worker whose tasks all have to stop."""
+    """A mock of a worker's attachment, for which all tasks have to stop."""
 
     def __init__(self) -> None:
         self.checks = 0

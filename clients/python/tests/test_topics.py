@@ -1,4 +1,4 @@
-"""Topics, and exceptions for refusals."""
+"""Tests of topics, and of exceptions for refused requests."""
 
 from __future__ import annotations
 

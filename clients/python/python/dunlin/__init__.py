@@ -1,4 +1,5 @@
-"""Dunlin's client for topics, groups, keys, tasks and worlds. A subscriber receives every record, or a report of a gap.
+"""Dunlin's client for topics, groups, keys, tasks and worlds. A subscriber receives every record, or a `Gap` that names
+the missed records.
 
     with dunlin.connect("dunlin://localhost") as client:
         client.create_topic("ticks", exist_ok=True)
@@ -9,7 +10,7 @@
                     case dunlin.Record(payload=payload): print(payload)
                     case dunlin.Gap(first=first, last=last): print("missed", first, "to", last)
 
-`dunlin.aio.connect` is the asyncio form.
+For asyncio, use `dunlin.aio.connect`.
 """
 
 import atexit as _atexit

@@ -1,6 +1,6 @@
-"""Checks of arguments. Each error names the argument and shows its value or type.
+"""Functions that check arguments. An argument of a wrong type raises `TypeError`, and a wrong value raises `ValueError`.
 
-A wrong type is a `TypeError`, a wrong value a `ValueError`.
+Each error names the argument, and shows its value or type.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from reprlib import Repr
 
 SECONDS_MAX = 2**33
-"""The longest time span, 272 years: in nanoseconds it fits in 63 bits."""
+"""The longest time span in seconds, 272 years. In nanoseconds, it fits into 63 bits."""
 SPAN_SECONDS_MAX = 0xFFFF_FFFF / 1000
-"""The longest time span that messages carry as milliseconds in 32 bits."""
+"""The longest time span in seconds for messages that have milliseconds in 32 bits."""
 U64_MAX = 2**64 - 1
 
 _UNIX_SECONDS_MAX = 1e11
-"""The year 5138. A larger number is the present time in milliseconds or a smaller unit."""
+"""The year 5138. A larger number is probably a present time in another unit, such as milliseconds."""
 
 _LONE = "UTF-8 cannot encode the lone surrogate in it"
 
@@ -27,12 +27,12 @@ _repr.maxstring = _repr.maxother = _repr.maxlong = 100
 
 
 def shown(given: object) -> str:
-    """The value for an error text, shortened. Never raises an exception."""
+    """The shortened text of a value, for an error message. Never raises an exception."""
     return _repr.repr(given)
 
 
 def text(name: str, given: str) -> str:
-    """A string that UTF-8 can encode."""
+    """Checks that the value is a string that UTF-8 can encode."""
     if not isinstance(given, str):
         raise TypeError(f"{name}={shown(given)}: expected str, not {type(given).__name__}")
     try:
@@ -43,9 +43,9 @@ def text(name: str, given: str) -> str:
 
 
 def encoded(name: str, given: bytes | str, *, is_secret: bool = False) -> bytes:
-    """Bytes, or a string encoded as UTF-8. An error does not show a secret.
+    """Converts a string or a buffer to bytes. If `is_secret`, errors do not show the value.
 
-    `bytes(given)` alone would turn 100 into 100 zero bytes, and [1, 2] into the bytes 1 and 2.
+    Other types are refused, because `bytes(given)` would convert 100 to 100 zero bytes, and [1, 2] to the bytes 1 and 2.
     """
     if isinstance(given, bytes):
         return given
@@ -65,7 +65,7 @@ def _named(name: str, given: object, is_secret: bool) -> str:
 
 
 def texts(name: str, given: str | Iterable[str]) -> list[str]:
-    """Several strings. One string is one element, not its characters."""
+    """Checks several strings. A single string is a list of one string, not of its characters."""
     if isinstance(given, str):
         return [text(name, given)]
     if isinstance(given, bytes | bytearray | memoryview) or not isinstance(given, Iterable):
@@ -74,7 +74,7 @@ def texts(name: str, given: str | Iterable[str]) -> list[str]:
 
 
 def payloads(given: Iterable[object]) -> Iterator[object]:
-    """Several payloads. One string or buffer is refused: each of its characters or bytes would be a payload."""
+    """Checks several payloads. Refuses a single string or buffer, whose characters or bytes would become payloads."""
     if not isinstance(given, str | bytes | bytearray | memoryview):
         with contextlib.suppress(TypeError):
             return iter(given)
@@ -82,7 +82,7 @@ def payloads(given: Iterable[object]) -> Iterator[object]:
 
 
 def labels(name: str, given: Mapping[str, str] | None) -> list[tuple[str, str]]:
-    """Pairs of strings from a mapping."""
+    """Converts a mapping of strings to a list of pairs."""
     if given is None:
         return []
     if not isinstance(given, Mapping):
@@ -91,9 +91,9 @@ def labels(name: str, given: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def count(name: str, given: int, most: int, *, least: int = 0, taken: int | None = None) -> int:
-    """A whole number from `least` to `most`.
+    """Checks that the value is a whole number from `least` to `most`.
 
-    With `taken`, numbers up to it pass, because the message can carry them and the node checks them.
+    If `taken` is given, accepts numbers up to `taken`, which the message can carry. The node then checks `most`.
     """
     if not isinstance(given, bool | float):
         try:
@@ -115,7 +115,7 @@ def _number(name: str, given: float, what: str) -> float:
 
 
 def seconds(name: str, given: float, *, least: float = 0.001, most: float = SECONDS_MAX) -> float:
-    """A number of seconds, at least `least`, which is by default the shortest time span that messages can carry."""
+    """Checks a number of seconds. The default of `least` is the shortest time span that messages can carry, 1 ms."""
     number = _number(name, given, "a number of seconds")
     if not least <= number <= most:
         raise ValueError(f"{name}={shown(given)} is not from {least:g} to {int(most):,} seconds")
@@ -123,12 +123,12 @@ def seconds(name: str, given: float, *, least: float = 0.001, most: float = SECO
 
 
 def seconds_ms(name: str, given: float, *, least: float = 0.001) -> int:
-    """A number of seconds as whole milliseconds, which messages carry in 32 bits."""
+    """Converts a number of seconds to whole milliseconds, which must fit into 32 bits."""
     return round(seconds(name, given, least=least, most=SPAN_SECONDS_MAX) * 1000)
 
 
 def timeout(given: float | None, name: str = "timeout") -> float | None:
-    """A number of seconds to wait. A negative number means no wait, `None` no limit."""
+    """Checks the time to wait in seconds. A negative number means no wait, and `None` means no limit."""
     if given is None:
         return None
     number = _number(name, given, "a number of seconds or None")
@@ -138,7 +138,7 @@ def timeout(given: float | None, name: str = "timeout") -> float | None:
 
 
 def wait(given: float, name: str = "timeout") -> float:
-    """Like `timeout`, for calls that always have a limit."""
+    """Like `timeout`, but refuses `None`, for calls that must have a time limit."""
     found = timeout(given, name)
     if found is None:
         raise TypeError(f"{name}=None: expected a number of seconds")
@@ -146,7 +146,7 @@ def wait(given: float, name: str = "timeout") -> float:
 
 
 def unix_ms(name: str, given: float) -> int:
-    """Seconds since the Unix epoch as milliseconds, at least 1. The cluster refuses times far from now."""
+    """Converts seconds since the Unix epoch to milliseconds, at least 1. The cluster refuses times far from now."""
     number = _number(name, given, "seconds since the Unix epoch")
     if not 0 < number < _UNIX_SECONDS_MAX:
         raise ValueError(f"{name}={shown(given)} is not a time in seconds since the Unix epoch, as time.time() gives it")

@@ -1,4 +1,4 @@
-"""Columns as NumPy arrays, if NumPy is available."""
+"""Converts columns to NumPy arrays, if NumPy is installed."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ except ImportError:  # NumPy is optional.
 
 
 def as_array(column: Column) -> Any:
-    """The column's bytes, not copied: as a NumPy array, or as a memoryview if NumPy is not installed."""
+    """Returns the column as a NumPy array, or as a memoryview if NumPy is not installed. The bytes are not copied."""
     return memoryview(column) if numpy is None else numpy.asarray(column)

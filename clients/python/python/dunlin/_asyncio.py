@@ -1,4 +1,4 @@
-"""Waiting for the next item in `async for`."""
+"""Functions with which `async for` waits for the next item of a native object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def next_of(source: _Waits[T_co]) -> T_co:
 
 
 def resolve(future: asyncio.Future[None], error: BaseException | None) -> None:
-    """Resolves a future, unless it is already done."""
+    """Sets the result or the error of a future, unless the future is already done."""
     if future.done():
         return
     if error is None:

@@ -1,4 +1,4 @@
-"""The native module of the package."""
+"""Types of the package's native module, which is written in Rust."""
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ class Column(Buffer):
 
 @final
 class Position:
-    """A position in a log: EPOCH-SEQ."""
+    """A position in a log: an epoch and a sequence number, written as EPOCH-SEQ."""
 
     __match_args__ = ("epoch", "seq")
     def __init__(self, epoch: int, seq: int) -> None: ...
@@ -52,7 +52,7 @@ class Position:
 
 @final
 class Record:
-    """A record: subject, payload, position, and the publisher's values."""
+    """A record with its subject, payload and position, and the optional values that the publisher has set."""
 
     __match_args__ = ("subject", "payload")
     @property
@@ -90,7 +90,7 @@ class Record:
 
 @final
 class Batch:
-    """Consecutive records. Columns are views; without NumPy they are memoryviews."""
+    """Consecutive records of a log, in columns. The columns are views; without NumPy, they are memoryviews."""
 
     @property
     def seqs(self) -> npt.NDArray[np.uint64]: ...
@@ -122,7 +122,7 @@ class _Notice:
 
 @final
 class Gap(_Notice):
-    """Records that this subscriber missed."""
+    """A notice: this subscriber missed the records from `first` to `last`."""
 
     @property
     def epoch(self) -> int: ...
@@ -135,7 +135,7 @@ class Gap(_Notice):
 
 @final
 class Lagging(_Notice):
-    """The subscriber is behind by more than half of the retained records."""
+    """A notice: the subscriber has still to read more than half of the retained records."""
 
     @property
     def behind(self) -> int: ...
@@ -144,7 +144,7 @@ class Lagging(_Notice):
 
 @final
 class EpochChanged(_Notice):
-    """The log began a new epoch."""
+    """A notice: the log began a new epoch."""
 
     @property
     def old(self) -> int: ...
@@ -157,7 +157,7 @@ class EpochChanged(_Notice):
 
 @final
 class Snapshot(_Notice):
-    """The state of a state topic, which replaces the records up to its position."""
+    """The state of a state topic after the record at `position`. It replaces that record and all earlier ones."""
 
     @property
     def position(self) -> Position: ...
@@ -168,7 +168,7 @@ class Snapshot(_Notice):
 
 @final
 class Publishers(_Notice):
-    """A notice on whether the topic of a state has connected publishers."""
+    """A notice that reports whether a publisher of the state topic is connected."""
 
     @property
     def connected(self) -> bool: ...
@@ -179,7 +179,7 @@ class Publishers(_Notice):
 
 @final
 class Deleted(_Notice):
-    """The log was deleted; no more events follow."""
+    """A notice: the log was deleted. No more events of the log follow."""
 
     @property
     def last(self) -> Position: ...
@@ -188,7 +188,7 @@ Event: TypeAlias = Record | Gap | Lagging | EpochChanged | Snapshot | Publishers
 
 @final
 class Events(Generic[T_co]):
-    """Iterates over a subscription, with `for` or `async for`."""
+    """Iterates the events of a subscription, with `for` or `async for`."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> T_co: ...
@@ -197,7 +197,7 @@ class Events(Generic[T_co]):
 
 @final
 class Subscription:
-    """Reads one or more logs: iterate it with `for` or `async for`, in one thread at a time."""
+    """Reads one or more logs. Iterate the subscription with `for` or `async for`, in one thread at a time."""
 
     @property
     def pattern(self) -> str: ...
@@ -302,7 +302,7 @@ class Job:
 
 @final
 class Member:
-    """A member of a group, which shares a topic's records with the other members. Besides jobs, it receives notices."""
+    """A member of a group, whose members share a topic's records. Iterate the member to receive jobs and notices."""
 
     @property
     def topic(self) -> str: ...
@@ -322,7 +322,8 @@ class Member:
 
 @final
 class Levels:
-    """One side of an order book at one time: rows of price and size in units. Without NumPy, arrays are memoryviews."""
+    """The levels of one side of an order book at one time. Prices and sizes are in units of the instrument. Without NumPy,
+    arrays are memoryviews."""
 
     @property
     def prices(self) -> npt.NDArray[np.int64]: ...
@@ -336,7 +337,7 @@ class Levels:
 
 @final
 class Entities:
-    """All entities of a region at one time, in the same order in each column."""
+    """All entities of a region at one time, in columns. Each column has the entities in the same order."""
 
     @property
     def ids(self) -> npt.NDArray[np.uint64]: ...
@@ -351,7 +352,7 @@ class Entities:
     def __len__(self) -> int: ...
 
 class Changes(Generic[T_co]):
-    """Iterates the changes of a state, with `for` or `async for`. Another name of `Replica`."""
+    """Iterates the changes of a state, with `for` or `async for`. At run time, the objects are of class `Replica`."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> T_co: ...
@@ -359,7 +360,7 @@ class Changes(Generic[T_co]):
     def __anext__(self) -> Awaitable[T_co]: ...
 
 class Replica(Changes[Change | ReplicaFault | Publishers | StateDeleted]):
-    """Keeps a topic's state."""
+    """Keeps a copy of a topic's state."""
 
     def next(self, timeout: float | None = None) -> Change | ReplicaFault | Publishers | StateDeleted | None: ...
     def update(self, timeout: float | None = 0.0) -> int: ...

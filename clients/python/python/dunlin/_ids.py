@@ -1,15 +1,15 @@
-"""Ids of tasks and workers: numbers in the cluster, printed as hexadecimal text."""
+"""Converts the ids of tasks and workers. In the cluster, they are numbers; users see them as hexadecimal text."""
 
 from ._arguments import U64_MAX
 
 
 def id_of(number: int) -> str:
-    """The text of a number."""
+    """Converts a number to the text of an id."""
     return f"{number:x}"
 
 
 def number_of(id: str) -> int:
-    """The number of a text."""
+    """Converts the text of an id to a number."""
     if isinstance(id, str) and id.isalnum() and id.isascii():
         try:
             number = int(id, 16)

@@ -1,8 +1,8 @@
-"""Runs a worker's tasks in threads of this process, or in separate processes, which are used again for later tasks.
+"""Runs a worker's tasks in threads of this process, or in separate processes, which also run later tasks.
 
-If a separate process dies, only its task fails, with the signal as the error, and the next task gets a
-new process. To stop a task, the worker ends the task's process, because code that does not check for a
-stop cannot be stopped otherwise.
+If a separate process dies, only its task fails, and the error names the signal. The next task then
+runs in a new process. To stop a task in a separate process, the worker kills the process, because a
+function may never check whether it has to stop.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("spawn")
-"""Starts processes without a fork, which would copy locks that other threads hold."""
+"""Starts processes without `fork`, which would copy locks that other threads hold."""
 
 _LOOK = 0.05
-"""The interval at which a wait for a process checks whether to stop its task, in seconds."""
+"""The interval in seconds at which a thread that waits for a process checks whether its task has to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class SlotResult:
 
 
 def peak_memory_bytes() -> int:
-    """The largest resident memory of this process."""
+    """The maximum resident memory that this process has used so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> SlotResult:
-    """The result of an attempt that raised an exception, with its traceback.
+    """The result of an attempt that raised an exception; its error is the traceback.
 
-    Never raises an exception itself. The exception's `retry` attribute counts only if it is a bool.
+    This function never raises an exception. It uses the exception's attribute `retry` only if that is a bool.
     """
     try:
         text = "".join(traceback.format_exception(error)).strip()
@@ -62,23 +62,23 @@ def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> Slot
 
 
 def sendable(text: str) -> str:
-    """The text with lone surrogates, which UTF-8 cannot encode, as escapes."""
+    """Replaces lone surrogates, which UTF-8 cannot encode, with escape sequences."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> SlotResult:
-    """Runs the function in this thread. The memory that the function uses is unknown, because threads share memory."""
+    """Runs the function in this thread. The result has no memory use, because threads share memory."""
     started = time.thread_time_ns()
     try:
         value = function(*arguments)
     except BaseException as error:
-        # Any exception of a task, even SystemExit, makes only this task fail.
+        # Any exception, even SystemExit, only makes this task fail.
         return failed(error, cpu_us=(time.thread_time_ns() - started) // 1000)
     return SlotResult(value, cpu_us=(time.thread_time_ns() - started) // 1000)
 
 
 class ProcessSlot:
-    """Runs one task at a time in a separate process. For use by one thread."""
+    """Runs one task at a time in a separate process. Only one thread may use a slot."""
 
     def __init__(self) -> None:
         self._process: multiprocessing.process.BaseProcess | None = None
@@ -122,7 +122,7 @@ class ProcessSlot:
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             self.end()
             here, there = _CONTEXT.Pipe()
-            # The new process is a daemon process, so that it ends when this process ends normally.
+            # A daemon process ends when this process ends normally.
             self._process = _CONTEXT.Process(target=_serve, args=(there, os.getpid()), daemon=True)
             self._process.start()
             there.close()
@@ -151,7 +151,7 @@ def _signal_name(number: int) -> str:
 
 def _serve(pipe: Pipe, parent: int) -> None:
     """The main function of a slot's process, until the pipe ends."""
-    # Ctrl-C must reach only the worker, which lets its tasks finish.
+    # Ctrl-C must not end this process, because the worker lets running tasks finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     while True:
@@ -164,7 +164,7 @@ def _serve(pipe: Pipe, parent: int) -> None:
             continue
         result = run_here(function, arguments)
         result = SlotResult(result.value, result.error, result.retry, result.cpu_us, peak_memory_bytes())
-        # Standard output may be closed, which does not concern the result.
+        # A closed standard output must not affect the task's result.
         with contextlib.suppress(Exception):
             sys.stdout.flush()
         try:
@@ -176,7 +176,7 @@ def _serve(pipe: Pipe, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ends the process when its parent has ended. The pipe does not show this while a task runs."""
+    """Ends this process when its parent process has ended. While a task runs, no thread reads the pipe to notice that."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

@@ -1,7 +1,7 @@
 """The client for asyncio.
 
-Subscriptions, members, books and tables are the same objects as in the blocking client; `async for` iterates them,
-and one thread watches all of them. Other waiting calls run on threads of a pool.
+Subscriptions, members, books and tables are the same objects as in the blocking client. `async for` iterates them, and
+one thread waits for events of all of them. Other calls that wait run on threads of a pool.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ S = TypeVar("S", Subscription, Member, Watch, Lease)
 
 _THREADS_MAX = 1024
 _REQUESTS_MAX = 768
-"""The largest number of concurrent requests. Further requests wait, so that threads are left for responders."""
+"""The maximum number of concurrent requests. Further requests wait, so that the pool has threads left for responders."""
 _UNANSWERED_BYTES_MAX = 512 << 10
 
 
 class _Caller:
-    """Runs waiting calls on threads. A cancelled call releases its thread within 100 ms."""
+    """Runs calls that wait on threads of a pool. A cancelled call releases its thread within 100 ms."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="dunlin")
@@ -49,7 +49,7 @@ class _Caller:
         run: Callable[[], T] = partial(abandonable.run, partial(call, *args, **options))
         try:
             if self._has_ended:
-                # The client is closed: the call raises HandleClosedError, or has nothing left to close.
+                # The pool has ended with the client. The call raises HandleClosedError, or closes an object again.
                 return await self.apart(run)
             return await asyncio.get_running_loop().run_in_executor(self._threads, run)
         except asyncio.CancelledError:
@@ -57,7 +57,7 @@ class _Caller:
             raise
 
     async def apart(self, call: Callable[[], T]) -> T:
-        """Runs a call that may wait for another call, on a separate thread outside of the pool."""
+        """Runs a call on a separate thread outside of the pool, because the call may wait for calls in the pool."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="dunlin-wait")
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, call)
@@ -98,7 +98,7 @@ class _Enterable(ABC, Generic[T]):
 
 
 class _OpenCall(_Enterable[S]):
-    """A handle being opened: await it, enter it with `async with`, or iterate it with `async for`."""
+    """A call that opens a handle. Await it, enter it with `async with`, or iterate it with `async for`."""
 
     def __init__(self, caller: _Caller, begin: Callable[[], S]) -> None:
         self._caller = caller
@@ -118,7 +118,7 @@ class _OpenCall(_Enterable[S]):
 
 
 class SubscribeCall(_OpenCall[Subscription]):
-    """A subscription being opened."""
+    """A call that opens a subscription."""
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         async with self as events:
@@ -127,7 +127,7 @@ class SubscribeCall(_OpenCall[Subscription]):
 
 
 class JoinCall(_OpenCall[Member]):
-    """A membership being opened."""
+    """A call that joins a group."""
 
     async def __aiter__(self) -> AsyncIterator[Job | Gap | EpochChanged | Deleted]:
         async with self as jobs:
@@ -136,7 +136,7 @@ class JoinCall(_OpenCall[Member]):
 
 
 class WatchCall(_OpenCall[Watch]):
-    """A watch being opened."""
+    """A call that opens a watch of keys."""
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         async with self as changes:
@@ -145,13 +145,13 @@ class WatchCall(_OpenCall[Watch]):
 
 
 class LeaseCall(_OpenCall[Lease]):
-    """A lease being granted: `async with kv.lease(10) as lease`."""
+    """A call that creates a lease: `async with kv.lease(10) as lease`."""
 
 
 class LockCall(_Enterable["LockCall"]):
-    """A lock being acquired: `async with kv.lock("gate") as lock`. Cancelling ends the wait.
+    """A call that acquires a lock: `async with kv.lock("gate") as lock`. Cancelling the task ends the wait.
 
-    One task at a time can enter it; another one receives `BusyError`.
+    Only one task at a time can enter this object; another task receives `BusyError`.
     """
 
     def __init__(self, caller: _Caller, begin: Callable[[], Lock]) -> None:
@@ -160,12 +160,12 @@ class LockCall(_Enterable["LockCall"]):
         self._lock = begin()
 
     async def _enter(self) -> LockCall:
-        # Every `async with` makes a new lock, because the thread of a cancelled one may still use the earlier lock.
+        # Each `async with` uses a new lock, because the thread of a cancelled call may still use the previous lock.
         self._lock = lock = self._begin()
         try:
             await self._caller.apart(lock.acquire)
         except asyncio.CancelledError:
-            # This ends the wait of the thread that is acquiring the lock.
+            # Ends the wait of the thread that acquires the lock.
             await asyncio.shield(self._caller(lock._abandon))
             raise
         return self
@@ -177,7 +177,7 @@ class LockCall(_Enterable["LockCall"]):
     def token(self) -> int:
         """The fencing token, which grows with each holder.
 
-        It begins again at a low number if a node without a data directory restarts."""
+        After a restart of a node without a data directory, tokens begin again at low numbers."""
         return self._lock.token
 
     @property
@@ -187,7 +187,7 @@ class LockCall(_Enterable["LockCall"]):
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is certainly held, according to its lease."""
+        """Whether the lock is certainly held: its lease is certainly alive."""
         return self._lock.is_held
 
     async def proclaim(self, value: Bytes) -> None:
@@ -196,7 +196,7 @@ class LockCall(_Enterable["LockCall"]):
 
 
 class AsyncKv:
-    """The asyncio form of `Kv`, with the same arguments."""
+    """`Kv` for asyncio: the methods take the same arguments, and their results are awaited."""
 
     def __init__(self, caller: _Caller, kv: Kv) -> None:
         self._caller = caller
@@ -204,7 +204,7 @@ class AsyncKv:
 
     @property
     def sync(self) -> Kv:
-        """The blocking form."""
+        """The `Kv` with blocking calls."""
         return self._kv
 
     @property
@@ -284,7 +284,7 @@ class AsyncKv:
 
 
 class AsyncPublisher:
-    """A publisher whose waits are awaited."""
+    """A `Publisher` for asyncio: calls that wait are awaited."""
 
     def __init__(self, caller: _Caller, publisher: Publisher) -> None:
         self._caller = caller
@@ -328,7 +328,7 @@ class AsyncPublisher:
 
 
 class _ConnectCall(_Enterable["AsyncClient"]):
-    """A client that is being connected: await it, or enter it with `async with`."""
+    """A call that connects a client. Await it, or enter it with `async with`."""
 
     def __init__(self, begin: Callable[[], Client]) -> None:
         self._begin: Callable[[], Client] = begin
@@ -374,7 +374,7 @@ def connect(
 
 
 class AsyncClient:
-    """A `Client` whose waits are awaited. Its methods take the same arguments as those of `Client`."""
+    """A `Client` for asyncio: calls that wait are awaited. Methods take the same arguments as those of `Client`."""
 
     def __init__(self, caller: _Caller, client: Client) -> None:
         self._caller = caller
@@ -387,7 +387,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection, after all sent records are answered. Does nothing if it is closed."""
+        """Waits until the node has answered all sent records, and closes the connection. Does nothing if it is closed."""
         try:
             await self._caller(self._client.close)
         finally:
@@ -395,7 +395,7 @@ class AsyncClient:
 
     @property
     def sync(self) -> Client:
-        """The blocking client of the same connection."""
+        """The `Client` with blocking calls, for the same connection."""
         return self._client
 
     @property
@@ -404,7 +404,7 @@ class AsyncClient:
         return AsyncKv(self._caller, self._client.kv)
 
     async def publish(self, subject: str, payload: Payload, **options: Any) -> Receipt:
-        """Publishes one record and waits until the node has it."""
+        """Publishes one record and waits for the receipt."""
         return await self._caller(self._client.publish, subject, payload, **options)
 
     async def flush(self) -> None:
@@ -412,11 +412,11 @@ class AsyncClient:
         await self._caller(self._client.flush)
 
     async def publisher(self, subject: str, *, quiet: bool = False) -> AsyncPublisher:
-        """A publisher to a subject, or to a topic's pattern."""
+        """Makes a publisher to a subject, or to a topic's pattern."""
         return AsyncPublisher(self._caller, await self._caller(self._client.publisher, subject, quiet=quiet))
 
     def subscribe(self, pattern: str, **options: Any) -> SubscribeCall:
-        """Reads all subjects that `pattern` matches: `async for event in client.subscribe(...)`."""
+        """Subscribes to all subjects that match `pattern`: `async for event in client.subscribe(...)`."""
         return SubscribeCall(self._caller, partial(self._client.subscribe, pattern, **options))
 
     def share(self, topic: str, group: str, **options: Any) -> JoinCall:
@@ -432,23 +432,23 @@ class AsyncClient:
         await asyncio.gather(*(self._caller(job.ack) for job in jobs))
 
     async def nack(self, job: Job, delay: float = 0.0) -> None:
-        """Returns a job. It is not delivered again before `delay` seconds have passed."""
+        """Returns a job to the group, which delivers the job again, but not before `delay` seconds have passed."""
         await self._caller(job.nack, delay)
 
     async def renew(self, job: Job) -> None:
-        """Renews a job's claim for its whole duration from now."""
+        """Restarts a job's claim, which then lasts for its whole duration from now."""
         await self._caller(job.renew)
 
     async def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
-        """A live order book; `async for change in book.changes()`."""
+        """Follows the order book of a topic: `async for change in book.changes()`."""
         return await self._caller(self._client.book, topic, conflate=conflate, name=name)
 
     async def table(self, topic: str, *, conflate: bool = False, name: str = "") -> Table:
-        """The last value of each key; `async for change in table.changes()`."""
+        """Follows the last value of each key of a topic: `async for change in table.changes()`."""
         return await self._caller(self._client.table, topic, conflate=conflate, name=name)
 
     async def region(self, world: str, region: int, *, name: str = "") -> Region:
-        """All entities of a region of a world; `async for change in region.changes()`."""
+        """Follows all entities of a region of a world: `async for change in region.changes()`."""
         return await self._caller(self._client.region, world, region, name=name)
 
     async def request(self, subject: str, payload: Payload = b"", **options: Any) -> Reply:
@@ -469,7 +469,7 @@ class AsyncClient:
         await self._caller(self._client.delete_topic, name)
 
     async def topics(self, pattern: str = "") -> list[TopicSummary]:
-        """The topics whose names match."""
+        """Lists the topics whose names match `pattern`, in order of name."""
         return await self._caller(self._client.topics, pattern)
 
     async def describe(self, topic: str) -> TopicInfo:

@@ -1,4 +1,4 @@
-"""The client with blocking calls."""
+"""The client with blocking calls, and the function that connects it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ._dunlin import Headers, Payload
 
 Start: TypeAlias = Literal["earliest", "latest", "snapshot"] | Position | int
-"""Where to start: a word, the position of the last record read, or a time in ns since the Unix epoch."""
+"""The start of a subscription: a word, the position of the last record read, or a time in ns since the Unix epoch."""
 OnGap: TypeAlias = Literal["oldest", "newest", "snapshot", "fail"]
 Wait: TypeAlias = Literal["default", "parked", "spin"]
 
@@ -49,17 +49,18 @@ def connect(
     client_key: str | os.PathLike[str] | None = None,
     wait: Wait = "default",
 ) -> Client:
-    """Connects to the node at `url` (`dunlin://HOST:PORT`, `tls://HOST:PORT`, `unix:///PATH`), at DUNLIN_URL, or
-    on this host. With several nodes (`dunlin://one:4220,two:4220`), the client uses one node, and changes to the next
-    node when it loses the connection.
+    """Connects to the node at `url`: `dunlin://HOST:PORT`, `tls://HOST:PORT` or `unix:///PATH`. Without `url`, uses the
+    environment variable DUNLIN_URL, or else the node on this host. With several addresses
+    (`dunlin://one:4220,two:4220`), the client uses one node, and changes to the next node when the connection is lost.
+    A client that loses its connection reconnects.
 
-    `name` is shown to operators. For a node with users, give a `token`, or `user` and `password`. Without them, the
-    client reads the files DUNLIN_TOKEN_FILE, or DUNLIN_USER and DUNLIN_PASSWORD_FILE. A client that
-    loses its connection reconnects.
+    Operators see `name`. For a node with users, pass `token`, or `user` and `password`. Without them, the client reads
+    the token from the file that DUNLIN_TOKEN_FILE names, or uses DUNLIN_USER and the password in the file that
+    DUNLIN_PASSWORD_FILE names.
 
-    PEM files for `tls://`: `ca`, or DUNLIN_CA, has the trusted certificate authorities, by default the system's.
-    `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for nodes that require a client
-    certificate.
+    Files for `tls://` are in PEM format. `ca` or DUNLIN_CA names a file with the trusted certificate authorities, by
+    default those of the system. `client_cert` and `client_key`, or DUNLIN_CLIENT_CERT and DUNLIN_CLIENT_KEY, are for
+    nodes that require a client certificate.
     """
     url = _arguments.text("url", url or os.environ.get("DUNLIN_URL", "dunlin://localhost"))
     credentials = _credentials(token, user, password)
@@ -82,7 +83,7 @@ def _word(name: str, given: str | None) -> str | None:
 
 
 def _options(given: Mapping[str, object] | None) -> dict[str, str]:
-    """A reducer's options, as the texts of their values."""
+    """Converts a reducer's options to strings."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -91,13 +92,13 @@ def _options(given: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def _content(path: str | os.PathLike[str] | None, variable: str) -> bytes | None:
-    """The contents of the given file, or of the file that the variable names."""
+    """The content of the file at `path`, or else of the file that the environment variable names."""
     path = path or os.environ.get(variable)
     return Path(path).read_bytes() if path else None
 
 
 def _credentials(token: bytes | str, user: str, password: bytes | str) -> bytes:
-    """The bytes for HELLO: a token, or a user, a zero byte and the password."""
+    """The credentials as bytes for the message HELLO: the token, or the user, a zero byte and the password."""
     if not token and not user:
         user = os.environ.get("DUNLIN_USER", "")
         token_file, password_file = os.environ.get("DUNLIN_TOKEN_FILE"), os.environ.get("DUNLIN_PASSWORD_FILE")
@@ -119,14 +120,14 @@ def _secret(path: str) -> bytes:
 
 @dataclass(slots=True)
 class _CachedPublisher:
-    """A publisher that the client keeps for a subject, and the number of calls that use it at present."""
+    """A publisher that the client keeps for a subject, and the number of calls that use the publisher now."""
 
     publisher: Publisher
     users: int = 0
 
 
 def _run_all(calls: Iterable[Callable[[], object]]) -> None:
-    """Runs all calls, and raises the first refusal at the end. Ends immediately if there is no connection."""
+    """Runs all calls, and then raises the first refusal. If the connection is lost, raises that error immediately."""
     refused: errors.Error | None = None
     for call in calls:
         try:
@@ -140,10 +141,10 @@ def _run_all(calls: Iterable[Callable[[], object]]) -> None:
 
 
 class Client:
-    """A connection to a node, shared by all handles made from it. Threads may share a client; a forked process
-    must make its own.
+    """A connection to a node, which all handles made from the client share. Threads may share a client. A forked process
+    must make its own client.
 
-    A context manager, which closes the connection and all handles made from it.
+    As a context manager, closes the connection and all handles made from the client.
     """
 
     def __init__(self, connection: Connection, wait: Wait = "default") -> None:
@@ -165,10 +166,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection, after all sent records are answered, including those of publishers
-        that `publisher` made.
+        """Waits until the node has answered all sent records, including those of publishers that
+        `publisher` made. Then closes the connection.
 
-        Raises the first refusal.
+        Raises the first refusal of a record.
         """
         if self._connection.closed:
             return
@@ -185,7 +186,7 @@ class Client:
 
     @property
     def is_up(self) -> bool:
-        """Whether the client was connected when a thread last read or wrote its connection."""
+        """Whether the client was connected when a thread last used the connection."""
         return self._connection.is_up
 
     @property
@@ -204,7 +205,7 @@ class Client:
 
     @property
     def tasks(self) -> Tasks:
-        """Tasks of the node's cluster. `Worker` runs them."""
+        """Tasks of the node's cluster. A `Worker` runs tasks."""
         return self._tasks
 
     # Methods that publish records.
@@ -263,7 +264,7 @@ class Client:
             self._give_back(cached)
 
     def flush(self) -> None:
-        """Waits until all records of `send` are answered. Raises the first refusal at the end."""
+        """Waits until the node has answered all records of `send`. Then raises the first refusal, if any."""
         with self._publishers_lock:
             all_cached = list(self._publishers.values())
             for cached in all_cached:
@@ -279,7 +280,7 @@ class Client:
             raise unreported
 
     def publisher(self, subject: str, *, quiet: bool = False) -> Publisher:
-        """Makes a publisher to a subject, or to a topic's pattern. With a pattern, each record needs a subject.
+        """Makes a publisher to a subject, or to a topic's pattern. With a pattern, each call must name the subject.
 
         Records of one publisher keep their order. A `quiet` publisher requests no acknowledgements.
         """
@@ -289,7 +290,7 @@ class Client:
         return publisher
 
     def _borrow(self, subject: str) -> _CachedPublisher:
-        """The cached publisher to a subject. It is not closed before it is given back."""
+        """Returns the cached publisher to a subject. The client does not close it before `_give_back`."""
         with self._publishers_lock:
             cached = self._publishers.get(subject)
             if cached is not None:
@@ -302,7 +303,7 @@ class Client:
         return cached
 
     def _give_back(self, cached: _CachedPublisher) -> None:
-        """Ends the use of a publisher. Closes the oldest unused publisher if there are too many."""
+        """Ends the use of a cached publisher. If there are too many, closes the oldest publisher that is not in use."""
         with self._publishers_lock:
             cached.users -= 1
             if len(self._publishers) <= _PUBLISHERS_MAX:
@@ -314,7 +315,7 @@ class Client:
         try:
             closing.close()
         except errors.Error as error:
-            # The error concerns records of another subject than that of this call, so a later call reports it.
+            # The error concerns another subject than this call, so `flush` reports it.
             with self._publishers_lock:
                 self._unreported = self._unreported or error
 
@@ -331,11 +332,12 @@ class Client:
         conflate: bool = False,
         wait: Wait | None = None,
     ) -> Subscription:
-        """Subscribes to all subjects that match `pattern` (`*` one token, `>` the rest), also of topics created later.
+        """Subscribes to all subjects that match `pattern`, including those of topics that are created later. In a
+        pattern, `*` matches one token, and `>` matches all following tokens.
 
-        Iterating returns records and notices: `Record`, `Gap`, `Lagging`, `EpochChanged`, `Snapshot`, `Publishers`,
-        `Deleted`. `records()` returns only records, and raises `GapError` at a gap. `batches()` returns many
-        records at once.
+        Iterating the subscription returns records and notices: `Record`, `Gap`, `Lagging`, `EpochChanged`, `Snapshot`,
+        `Publishers`, `Deleted`. `records()` returns only records, and raises `GapError` at a gap. `batches()` returns
+        many records at once.
         """
         return self._connection.subscribe(
             pattern,
@@ -366,10 +368,10 @@ class Client:
     ) -> Member:
         """Joins a work group of a topic: each record is delivered until a member acknowledges it.
 
-        `claim` is the duration of a claim in seconds. After `attempts_max` attempts a record becomes a dead letter; 0
-        is no limit. The group publishes dead letters to the subject `dead_letter`, by default `dead.TOPIC`, which needs
-        the permission to publish there. With `drop_dead_letters`, the group drops dead letters. The member
-        requests `prefetch` records ahead.
+        `claim` is the duration of a claim in seconds. After `attempts_max` attempts, a record becomes a dead letter;
+        0 means no limit. The group publishes dead letters to the subject `dead_letter`, by default `dead.TOPIC`, for
+        which the user needs the permission to publish. With `drop_dead_letters`, the group drops dead letters instead.
+        The member requests `prefetch` records in advance.
         """
         if dead_letter and drop_dead_letters:
             given = _arguments.shown(dead_letter)
@@ -408,8 +410,8 @@ class Client:
     def book(self, topic: str, *, conflate: bool = False, name: str = "") -> Book:
         """Follows the order book of the topic with this name.
 
-        With `conflate`, each change merges all changes since the last one. Fails with `ValueError` if the topic
-        has several partitions, because each of them has a book of its own.
+        With `conflate`, the node merges all changes since the last read into one change. Raises `ValueError` if the
+        topic has several partitions, because each partition has its own book.
         """
         followed = self._connection.follow(topic, name=name, conflate=conflate, wait=self._wait)
         made: Book = open_state(topic, followed, Book)
@@ -424,7 +426,7 @@ class Client:
     def region(self, world: str, region: int, *, name: str = "") -> Region:
         """Follows all entities of a region.
 
-        Connect to the node of the region's owner, which `dunlin space owner` prints.
+        The client must be connected to the node of the region's owner, which `dunlin space owner` prints.
         """
         _check_world(world)
         topic = f"space.{world}.region.{region}"
@@ -433,7 +435,7 @@ class Client:
         return made
 
     def world(self, name: str = "world", *, dimensions: int = 3) -> World:
-        """A world of moving entities in 2 or 3 dimensions."""
+        """Returns an object for a world of moving entities, which has 2 or 3 dimensions."""
         return World(self._connection, name, dimensions)
 
     # Methods for requests and replies.
@@ -479,11 +481,12 @@ class Client:
         reducer_options: Mapping[str, object] | None = None,
         exist_ok: bool = False,
     ) -> None:
-        """Creates a topic, which owns the subjects of `pattern`, by default its name only.
+        """Creates a topic, which owns the subjects of `pattern`, by default only the subject `name`.
 
-        `reliable` makes publishers wait for registered subscribers, and sets the policy when a publisher
-        has waited too long. `durable` stores records on disk. `reducer` makes the topic keep a state.
-        With `exist_ok`, an existing topic with the same configuration counts as success.
+        With `reliable`, publishers wait for registered subscribers. If a subscriber does not read in time, the node
+        refuses the record ("refuse") or evicts the subscriber ("evict"). `durable` stores records on disk. With
+        `reducer`, the topic keeps a state. With `exist_ok`, the call succeeds if the topic exists with the same
+        configuration.
         """
         counts = {
             "partitions": (partitions, 0xFFFF),

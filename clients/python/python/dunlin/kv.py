@@ -32,7 +32,7 @@ Bytes: TypeAlias = bytes | str
 
 
 def prefix_end(prefix: Bytes) -> bytes:
-    """The first key after those that begin with `prefix`; empty if there is none."""
+    """The first key after all keys that begin with `prefix`; empty if there is no such key."""
     cut = encoded("prefix", prefix).rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
 
@@ -43,17 +43,17 @@ class Entry(NamedTuple):
     key: bytes
     value: bytes
     created: int
-    """The revision that created the key; for a lock's holder, the token."""
+    """The revision that created the key. For a lock's holder, this number is the token."""
     modified: int
     """The revision of the last write."""
     version: int
     """The number of writes since the key was created."""
     lease: int
-    """The lease with which the key ends; 0 for none."""
+    """The lease on which the key depends; 0 for none. The key is deleted when the lease ends."""
 
 
 class Page(NamedTuple):
-    """Keys of a range, in order."""
+    """The keys of a range, in order, or the first of them."""
 
     revision: int
     """The last revision at the time of the read."""
@@ -88,14 +88,14 @@ class PutEvent:
 
 @dataclass(frozen=True, slots=True)
 class DeleteEvent:
-    """A key was deleted, or ended with its lease."""
+    """A key was deleted, possibly because its lease has ended."""
 
     key: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The watched changes of one revision."""
+    """The changes of watched keys in one revision."""
 
     epoch: int
     revision: int
@@ -107,7 +107,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A comparison. For a key that does not exist, all numbers are 0 and no value is equal."""
+    """A comparison of a transaction. For a missing key, all numbers are 0, and its value is equal to no value."""
 
     key: Bytes
     what: Literal["version", "created", "modified", "lease", "value"]
@@ -124,12 +124,12 @@ class Compare:
 
 
 def unchanged(key: Bytes, revision: int) -> Compare:
-    """Requires that `revision` is the key's last write; 0 for a key that does not exist."""
+    """A comparison: `revision` is the key's last revision, 0 if the key does not exist."""
     return Compare(key, "modified", "==", revision)
 
 
 def holds(key: Bytes, value: Bytes) -> Compare:
-    """Requires that the key has this value."""
+    """A comparison: the key has this value."""
     return Compare(key, "value", "==", value)
 
 
@@ -178,7 +178,7 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Reads keys from `start` up to and excluding `end`. A `limit` of 0 means the largest possible."""
+    """Reads keys from `start` up to and excluding `end`. A `limit` of 0 means the largest possible number of keys."""
 
     start: Bytes
     end: Bytes
@@ -189,7 +189,7 @@ class Range:
 
 
 Step: TypeAlias = Put | Delete | DeleteRange | Get | Range
-"""A step of a transaction, which sees the changes of earlier steps."""
+"""A step of a transaction. Each step sees the changes of earlier steps."""
 _STEPS = (Put, Delete, DeleteRange, Get, Range)
 
 
@@ -199,20 +199,21 @@ class TransactionResult(NamedTuple):
     revision: int
     """The revision of the write; the last revision if nothing changed."""
     succeeded: bool
-    """Whether all comparisons held. In that case `then` ran."""
+    """Whether all comparisons held, so that `then` ran and not `otherwise`."""
     results: list[int | Page]
-    """For each step, the number of changed keys, or the keys read."""
+    """For each step, the number of changed keys, or the keys that the step read."""
 
 
 # ---- Watching
 
 
 class Watch:
-    """Receives changes, revision by revision. Iterate it with `for` or `async for`, in one thread at a time.
+    """A watch of keys, which receives changes, revision by revision. Iterate it with `for` or `async for`, in one thread
+    at a time.
 
-    After `DisconnectedError`, the next call continues without missing a change. `CompactedError` ends the watch:
-    the next revision is no longer in the history, or revisions have restarted. Read the keys, and watch from the
-    revision after that of the read.
+    After `DisconnectedError`, the next call continues without missing a change. `CompactedError` ends the watch: the
+    next revision has left the history, or revisions have restarted in a new epoch. Then read the keys, and begin a new
+    watch from the revision after that of the read.
     """
 
     def __init__(self, raw: RawWatch) -> None:
@@ -224,7 +225,7 @@ class Watch:
 
     @property
     def revision(self) -> int:
-        """The last revision seen, of any key; 0 before the first revision."""
+        """The last revision that the watch has received, even if it changed other keys; 0 before the first revision."""
         return self._raw.revision
 
     @property
@@ -274,7 +275,7 @@ def _number(lease: Lease | int) -> int:
 
 
 def _ttl(ttl: float) -> float:
-    """A time to live. The node checks its range."""
+    """Checks that a time to live is a number. The node checks its range."""
     return _arguments.seconds("ttl", ttl, least=0)
 
 
@@ -287,7 +288,7 @@ def _limit(limit: int, name: str = "limit") -> int:
 
 
 def _raw_of(name: str, parts: Iterable[Any], kinds: tuple[type[Any], ...]) -> list[Any]:
-    """The raw form of a transaction's parts."""
+    """Converts the comparisons or steps of a transaction to their form in the native module."""
     parts = list(parts)
     for part in parts:
         if not isinstance(part, kinds):
@@ -298,17 +299,17 @@ def _raw_of(name: str, parts: Iterable[Any], kinds: tuple[type[Any], ...]) -> li
 
 def _pairs(puts: Iterable[Any]) -> Iterator[Put]:
     for pair in puts:
-        # A string of two characters must not be taken for a pair.
+        # A string of two characters can also be unpacked, but is not a pair.
         if isinstance(pair, str | bytes) or len(pair) != 2:
             raise TypeError(f"puts: expected pairs of key and value, not {_arguments.shown(pair)}")
         yield Put(*pair)
 
 
 class Kv:
-    """Keys and values of the node's cluster, as `client.kv`. Threads may share it.
+    """Keys and values of the node's cluster, as `client.kv`. Threads may share the object.
 
-    A command is sent once: if its response is lost, `CommandUnknownError` is raised; read the
-    keys to decide whether to repeat the command. Reads are linearizable, except through `stale`.
+    A command is sent only once. If its response is lost, the call raises `CommandUnknownError`:
+    read the keys to decide whether to repeat the command. Reads are linearizable, except through `stale`.
     """
 
     def __init__(self, connection: Connection, stale: bool = False) -> None:
@@ -326,17 +327,18 @@ class Kv:
         return None if found is None else Entry(*found)
 
     def put(self, key: Bytes, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key, which ends with `lease`. Returns the revision."""
+        """Writes a key, and returns the revision. With `lease`, the key is deleted when the lease ends."""
         return self._keys.put(encoded("key", key), encoded("value", value), _number(lease), None)
 
     def cas(self, key: Bytes, expect: int, value: Bytes, *, lease: Lease | int = 0) -> int:
-        """Writes a key if `expect` is the revision of its last write, 0 for a missing key;
-        otherwise raises `KeyMovedError`.
+        """Writes a key if `expect` is the revision of the key's last write (0 for a missing key).
+
+        Otherwise raises `KeyMovedError`.
         """
         return self._keys.put(encoded("key", key), encoded("value", value), _number(lease), _revision(expect))
 
     def delete(self, key: Bytes, *, expect: int | None = None) -> WriteResult:
-        """Deletes a key, if it exists. With `expect`, raises `KeyMovedError` unless that revision is the last write."""
+        """Deletes a key, if it exists. With `expect`, raises `KeyMovedError` unless it is the key's last revision."""
         expect = None if expect is None else _revision(expect)
         return WriteResult(*self._keys.delete(encoded("key", key), expect))
 
@@ -354,7 +356,7 @@ class Kv:
     def range(self, start: Bytes, end: Bytes = b"", *, limit: int = 0) -> Page:
         """Reads the first keys from `start` up to and excluding `end`; an empty `end` means all keys from `start` on.
 
-        A `limit` of 0 is the largest possible. The next page starts at the last key with a zero byte appended.
+        A `limit` of 0 means the largest possible number. The next page starts at the last key with a zero byte appended.
         """
         return _page(*self._keys.range(encoded("start", start), encoded("end", end), _limit(limit)))
 
@@ -375,7 +377,7 @@ class Kv:
         then: Iterable[Step] = (),
         otherwise: Iterable[Step] = (),
     ) -> TransactionResult:
-        """Runs `then` if all comparisons hold, else `otherwise`, in one revision."""
+        """Runs the steps `then` if all comparisons hold, otherwise the steps `otherwise`, in one revision."""
         done = self._keys.transact(
             _raw_of("compare", compare, (Compare,)),
             _raw_of("then", then, _STEPS),
@@ -386,15 +388,15 @@ class Kv:
         return TransactionResult(revision, succeeded, pages)
 
     def revision(self) -> tuple[int, int]:
-        """Reads the epoch and the last revision. In another epoch, keys may differ."""
+        """Reads the epoch and the last revision. If the epoch has changed, keys may differ from those read before."""
         return self._keys.revision()
 
     def watch(self, prefix: Bytes = b"", *, start: tuple[int, int] | Literal["oldest"] | None = None) -> Watch:
-        """Watches all keys that begin with `prefix`, from a revision of an epoch, from the oldest revision, or from
-        now on.
+        """Watches all keys that begin with `prefix`. `start` is the epoch and the revision of the first change, or
+        "oldest"; by default, the watch begins with the next change.
 
-        `revision()` and each `Change` have both numbers, epoch and revision. In a later epoch, the same
-        number means another revision, and the watch raises `CompactedError`.
+        `revision()` and each `Change` have both numbers. In a later epoch, the same number means another
+        revision, and the watch raises `CompactedError`.
         """
         if start is None or start == "oldest":
             return Watch(self._keys.watch(encoded("prefix", prefix), None if start is None else (0, 0)))
@@ -419,22 +421,22 @@ class Kv:
     def lock(
         self, name: Bytes, *, value: Bytes = b"", lease: Lease | None = None, ttl: float = 10.0, wait: bool = True
     ) -> Lock:
-        """A lock: `with kv.lock("gate") as lock`. While it is held, other clients can read `value`.
+        """A lock: `with kv.lock("gate") as lock`. While the lock is held, other clients can read `value`.
 
         The lock depends on `lease`, or on a new lease with a time to live of `ttl` seconds. Without
-        `wait`, raises `LockHeldError` if another lease holds it.
+        `wait`, acquiring the lock raises `LockHeldError` if another lease holds it.
         """
         return Lock(self._keys, encoded("name", name), encoded("value", value), lease or _ttl(ttl), wait)
 
     def elect(self, name: Bytes, value: Bytes, *, lease: Lease | None = None, ttl: float = 10.0) -> Lock:
         """An election: `with kv.elect("leader", "host-1:8080") as elected` waits until this candidate is elected.
 
-        An election is a lock whose value holds the leader's address; `holder` returns it.
+        An election is a lock whose value is usually the leader's address. `holder` returns this value.
         """
         return self.lock(name, value=value, lease=lease, ttl=ttl)
 
     def holder(self, name: Bytes) -> Entry | None:
-        """The holder of a lock or the leader of an election: its value, its lease and, as `created`, its token."""
+        """Reads the holder of a lock or the leader of an election: its value, its lease and, as `created`, its token."""
         return self.get(b"$lock/" + encoded("name", name))
 
 

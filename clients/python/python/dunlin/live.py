@@ -1,7 +1,8 @@
-"""Replicas of states: order books, last values and regions. They detect errors and repair themselves.
+"""Replicas of states: order books, last values and regions. A replica detects errors in its state and
+repairs the state.
 
-A replica applies arrived changes only in `update()`, or in each step of `changes()`. In between, its
-state stays the same.
+A replica applies arrived changes only in `update()`, or in each step of `changes()`. In between, the
+state does not change.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The state changed, from one position to the next."""
+    """The state has changed, from one position to another."""
 
     partition: int
     start: Position
     position: Position
     by: Literal["record", "merged", "snapshot"]
-    """The cause: the next record, a record that merges several, or a snapshot."""
+    """The cause of the change: a record, a record that merges several, or a snapshot."""
     append_time_ns: int | None
     event_time_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFault:
-    """The state is wrong or incomplete. The replica has requested a snapshot, and is empty until it
-    arrives."""
+    """The state is wrong or incomplete. The replica has requested a snapshot, and is empty until the
+    snapshot arrives."""
 
     partition: int
     text: str
@@ -57,7 +58,7 @@ class StateDeleted:
 
 
 class LiveState:
-    """The base class of books, tables and regions. A context manager; close it when done."""
+    """The base class of books, tables and regions. As a context manager, closes the replica at the end."""
 
     def __init__(self, topic: str, replica: Replica, kind: str, options: Mapping[str, str]) -> None:
         self.topic = topic
@@ -66,11 +67,11 @@ class LiveState:
         self._replica = replica
 
     def update(self, timeout: float | None = 0.0) -> int:
-        """Applies all arrived changes, after waiting up to `timeout` seconds for the first. Returns their number."""
+        """Waits up to `timeout` seconds for a change, and applies all arrived changes. Returns their number."""
         return self._replica.update(_arguments.timeout(timeout))
 
     def changes(self) -> Changes[Change | ReplicaFault | Publishers | StateDeleted]:
-        """Applies and returns one change at a time, for `for` or `async for`.
+        """Iterates the changes with `for` or `async for`. Each step applies and returns one change.
 
         A `Publishers` notice reports whether the state has connected publishers, and does not
         change the state."""
@@ -82,20 +83,20 @@ class LiveState:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the state is complete and no error was detected. Otherwise the state is empty; a table of several
-        partitions then has the keys of the complete partitions."""
+        """Whether the state is complete and without detected errors. Otherwise the state is empty, except that a table
+        of several partitions has the keys of complete partitions."""
         return self._replica.is_whole
 
     @property
     def position(self) -> Position | None:
-        """The state's position. Of a table of several partitions, the position in the first partition; `changes()`
-        has the positions of all."""
+        """The position of the last record in the state. For a table of several partitions, the position in the first
+        partition; `changes()` reports positions in all partitions."""
         return self._replica.position
 
     @property
     def publishers(self) -> Publishers | None:
-        """The last notice about the state's publishers, as of the last update. `None` if no notice
-        came: either a publisher was connected from the start, or the node is too old."""
+        """The last notice about the state's publishers, as of the last update. `None` if no notice has
+        arrived: either a publisher was connected from the start, or the node sends no such notices."""
         return self._replica.publishers
 
     @property
@@ -106,29 +107,29 @@ class LiveState:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the newest known record was appended, by this machine's clock."""
+        """The time in seconds since the newest known record was appended, by this machine's clock."""
         return self._replica.age
 
     @property
     def append_time_ns(self) -> int | None:
-        """The append time of the newest known record, in ns since the Unix epoch. `None` after a new epoch, until
-        a record of it is known."""
+        """The append time of the newest known record, in ns since the Unix epoch. After the log began a new epoch,
+        `None` until a record of that epoch is known."""
         return self._replica.times_ns[0]
 
     @property
     def event_time_ns(self) -> int | None:
-        """The event time of the last applied record, in ns since the Unix epoch. `None` if the record has none,
-        and after a snapshot."""
+        """The event time of the last applied record, in ns since the Unix epoch. `None` if the record has no event
+        time, and after a snapshot."""
         return self._replica.times_ns[1]
 
     @property
     def checksum(self) -> int | None:
-        """The state's checksum. Of a table of several partitions, the checksum of the first partition's keys."""
+        """The state's checksum. For a table of several partitions, the checksum of the first partition's keys."""
         return self._replica.checksum
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts of records, snapshots, gaps, holes, resyncs and more."""
+        """The numbers of records, snapshots, gaps and other events, by name."""
         return self._replica.counts
 
     @property
@@ -182,17 +183,17 @@ class Book(LiveState):
 
     @property
     def touch(self) -> Literal["open", "apart", "locked", "crossed"]:
-        """The relation of the best prices: `open` (a side is empty), `apart` (bid below ask), `locked` (equal) or
-        `crossed`.
+        """The relation of the best bid to the best ask: `open` (a side is empty), `apart` (bid below ask), `locked`
+        (equal) or `crossed` (bid above ask).
         """
         return self._replica.touch
 
     def price(self, units: int) -> Decimal:
-        """A price as a decimal number."""
+        """Converts a price in units to a decimal number."""
         return Decimal(units).scaleb(-int(self.options.get("price_decimals", "0")))
 
     def size(self, units: int) -> Decimal:
-        """A size as a decimal number."""
+        """Converts a size in units to a decimal number."""
         return Decimal(units).scaleb(-int(self.options.get("size_decimals", "0")))
 
 
@@ -227,9 +228,9 @@ class Region(LiveState):
 
     @property
     def entities(self) -> Entities | None:
-        """The entities as of the last update, as columns: `ids`, `kinds`, and for each axis
-        `positions` and `velocities`. The columns are not copied, and do not change. `None` while
-        the state is incomplete.
+        """The entities as of the last update, in columns: `ids`, `kinds`, and for each axis
+        `positions` and `velocities`. The columns are not copied, and later updates do not change
+        them. `None` while the state is incomplete.
         """
         return self._replica.entities_now
 
@@ -238,7 +239,7 @@ class Region(LiveState):
 
 
 def open_state(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted: type[Any]) -> Any:
-    """Makes a book, table or region, and waits up to 5 seconds for its state."""
+    """Makes a book, table or region, and waits up to 5 seconds until its state is complete."""
     replica, kind, options = followed
     fitting = {"last": Table, "region": Region}.get(kind, Book)
     if fitting is not wanted:
@@ -246,7 +247,7 @@ def open_state(topic: str, followed: tuple[Replica, str, dict[str, str]], wanted
         raise ValueError(f"topic {topic!r} keeps a state of kind {kind!r}: use {fitting.__name__.lower()}()")
     made = wanted(topic, replica, kind, options)
     end = time.monotonic() + 5.0
-    # Each partition has a state of its own.
+    # Several updates may be needed, because each partition has its own state.
     while not replica.is_whole and (left := end - time.monotonic()) > 0:
         replica.update(left)
     return made

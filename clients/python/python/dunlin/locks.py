@@ -1,4 +1,4 @@
-"""Leases, and the locks and elections that depend on them, as `client.kv` makes them.
+"""Leases, and the locks and elections that depend on them. `client.kv` makes these objects.
 
 `docs/control.md` describes the guarantees.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Lease:
     """A lease, which ends `ttl` seconds after its last renewal. Keys and locks that depend on it end with it.
 
-    A context manager, which revokes the lease at the end. The client counts a lease as lost before the cluster ends it.
+    As a context manager, revokes the lease at the end. The client regards a lease as lost before the cluster ends it.
     """
 
     def __init__(self, raw: RawLease) -> None:
@@ -79,11 +79,12 @@ class Lease:
 
 
 class Lock:
-    """A lock or an election: one holder at a time, in order of arrival.
+    """A lock or an election: one lease at a time holds it, in the order of the requests.
 
-    A context manager, which waits for the lock and releases it at the end. `token` grows with
-    each holder. Pass it to the resources that the lock guards, which refuse a lower token than
-    the highest one so far. One thread at a time can acquire or hold a `Lock`; another one receives `BusyError`.
+    As a context manager, waits for the lock, and releases it at the end. `token` grows with each
+    holder. Pass the token to the resources that the lock protects: they must refuse a token that is
+    lower than the highest token so far. Only one thread at a time can acquire or hold a `Lock`;
+    another thread receives `BusyError`.
     """
 
     def __init__(self, keys: Keys, name: bytes, value: bytes, lease: Lease | float, wait: bool) -> None:
@@ -130,7 +131,7 @@ class Lock:
     def token(self) -> int:
         """The fencing token, which grows with each holder; 0 before the lock is held.
 
-        It begins again at a low number if a node without a data directory restarts."""
+        After a restart of a node without a data directory, tokens begin again at low numbers."""
         return self._token
 
     @property
@@ -142,35 +143,35 @@ class Lock:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock is certainly held, according to its lease."""
+        """Whether the lock is certainly held: its lease is certainly alive."""
         held = self._raw is not None and not self._raw.closed and self._token > 0
         return held and self._lease is not None and self._lease.is_alive
 
     def proclaim(self, value: Bytes) -> None:
-        """Changes the value that other clients see; raises `LockNotHeldError` if the lock is lost."""
+        """Changes the value that other clients see. Raises `LockNotHeldError` if the lock is lost."""
         if self._raw is None:
             raise errors.HandleClosedError("the lock is not held")
         self._raw.proclaim(encoded("value", value))
 
     def release(self) -> None:
-        """Releases the lock. Raises `LockNotHeldError` or `NoLeaseError` if it was lost before."""
+        """Releases the lock. Raises `LockNotHeldError` or `NoLeaseError` if the lock was already lost."""
         raw = self._raw
         try:
             if raw is not None and not raw.closed:
                 raw.release()
         except (errors.DisconnectedError, errors.UnknownOutcomeError):
-            # If the release fails, the lock ends with its lease.
+            # Without a connection, the lock is released when its lease ends.
             pass
         finally:
             self._let_go()
 
     def _abandon(self) -> None:
-        """Ends the wait of a thread for the lock."""
+        """Ends the wait of the thread that acquires the lock."""
         self._is_abandoned = True
         self._let_go()
 
     def _let_go(self) -> None:
-        """Releases lock and lease without waiting for a response."""
+        """Closes the lock, and the lease if it was made for this lock."""
         if self._raw is not None:
             self._raw.close()
         if self._lease is not None and self._ttl is not None:
@@ -187,7 +188,7 @@ class Lock:
             try:
                 self.release()
             except errors.Error:
-                # The exception that the block raised is more important than this one.
+                # The exception of the `with` block is more important than this one.
                 pass
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Worlds of moving entities: commands to entities, and watching the entities near one of them.
+"""Worlds of moving entities: commands that change entities, and views of the entities near an entity.
 
     world = client.world("birds")
     world.command(1_000_007, velocity=(0, 0, 9))
@@ -7,8 +7,8 @@
         for change in viewer:
             print(change.what, change.id, len(viewer.visible))
 
-The client finds a world's processes through the node, wherever an entity moves. For all entities of a region, as
-columns, see `Client.region`.
+The client finds a world's processes through the node, and follows an entity to other processes. For all entities of a
+region in columns, see `Client.region`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Entity(NamedTuple):
 
     id: int
     kind: int
-    """The kind: a number whose meaning the world's program defines."""
+    """The kind of the entity: a number whose meaning the world's program defines."""
     region: int
     tick: int
     """The tick of this state."""
     position: Point
     velocity: Point
-    """Units per second."""
+    """The velocity in units per second, for each axis."""
 
 
 class SceneChange(NamedTuple):
@@ -66,13 +66,14 @@ class CommandResult(NamedTuple):
     process: int
     region: int
     tick: int
-    """The last tick before the change."""
+    """The last tick of the region before the change."""
 
 
 class Viewer:
-    """Watches the entities near an entity: iterate it. A context manager; close it when done.
+    """Watches the entities near an entity. Iterate the viewer to receive changes. As a context manager, closes itself
+    at the end.
 
-    `visible` includes changes that were not returned yet.
+    `visible` also includes the effects of changes that the iteration has not returned yet.
     """
 
     def __init__(self, raw: RawViewer) -> None:
@@ -88,7 +89,7 @@ class Viewer:
 
     @property
     def visible(self) -> dict[int, Entity]:
-        """All visible entities, by number."""
+        """All visible entities, by id."""
         return {row[0]: Entity(*row) for row in self._raw.visible()}
 
     def __iter__(self) -> Iterator[SceneChange]:
@@ -111,7 +112,7 @@ class Viewer:
 
 
 class World:
-    """A world, by its name."""
+    """A world of moving entities."""
 
     def __init__(self, connection: Connection, name: str, dimensions: int) -> None:
         self.name = name
@@ -127,11 +128,11 @@ class World:
         not_kind: int | None = None,
         bytes_per_tick: int | None = None,
     ) -> Viewer:
-        """Watches the entities within a distance of an entity, also while that entity moves. Selects entities of
-        `kind`, or all except those of `not_kind`.
+        """Watches the entities within a distance of an entity, also while that entity moves. `kind` selects only
+        entities of this kind, and `not_kind` excludes entities of this kind.
 
-        `bytes_per_tick` limits the movements that each process sends, the most urgent first; entities that enter and
-        leave are sent in addition. Raises LookupError if the world has not begun.
+        `bytes_per_tick` limits the bytes of movements that each process sends per tick. The most urgent movements come
+        first. Entities that enter or leave are not limited. Raises LookupError if the world has not begun.
         """
         limit = _BYTES_MAX if bytes_per_tick is None else bytes_per_tick
         return Viewer(
@@ -154,10 +155,10 @@ class World:
         kind: int | None = None,
         timeout: float = 5.0,
     ) -> CommandResult:
-        """Changes the given values of an entity, wherever it is. The change is done when this returns.
+        """Changes the given values of an entity in any region. When the call returns, the change is done.
 
-        A change in the last tick of a killed process is lost; repeating a command is safe. Raises LookupError for an
-        entity that does not exist.
+        If a process is killed, changes in its last tick are lost. Repeating a command is safe. Raises LookupError for
+        an entity that does not exist.
         """
         if position is None and velocity is None and kind is None:
             raise ValueError("nothing to change: give position, velocity or kind")
@@ -193,8 +194,8 @@ class World:
         return CommandResult(*done)
 
     def despawn(self, entity: int, *, timeout: float = 5.0) -> CommandResult:
-        """Removes an entity from the world, wherever it is. Raises `LookupError` for an entity that
-        does not exist."""
+        """Removes an entity from the world, in any region. Raises `LookupError` for an entity that does
+        not exist."""
         return CommandResult(*self._raw.despawn(_entity(entity), timeout=_arguments.wait(timeout)))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Tasks of a cluster, as `client.tasks`. `dunlin.Worker` runs them.
+"""Tasks of a cluster, as `client.tasks`. A `dunlin.Worker` runs tasks.
 
     task = client.tasks.submit("shop", "thumbnail", b"...", priority=7, labels={"user": "ann"})
     print(client.tasks.why(task), client.tasks.wait(task).result)
@@ -30,7 +30,7 @@ _OVER = ("completed", "cancelled", "dead")
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The retry policy: a number of retries, after random delays whose maximum grows from `base` to `cap` seconds."""
+    """A retry policy: the number of retries, and random delays whose maximum grows from `base` to `cap` seconds."""
 
     retries: int
     base: float = 1.0
@@ -38,7 +38,7 @@ class Retry:
 
 
 def _retry_policy(retry: Retry | int | None) -> tuple[int, int, int] | None:
-    """The number of retries, and the first and longest delay in ms; `None` for the default."""
+    """The number of retries, and the maximum of the first and of all delays in ms; `None` for the default."""
     if retry is None:
         return None
     if isinstance(retry, int) and not isinstance(retry, bool):
@@ -53,15 +53,15 @@ def _retry_policy(retry: Retry | int | None) -> tuple[int, int, int] | None:
 class NewTask:
     """A task to submit; `submit` takes the same arguments.
 
-    `not_before` and `deadline` are in seconds since the Unix epoch, `timeout` is the longest time for an attempt in
-    seconds (300 by default).
+    `not_before` and `deadline` are times in seconds since the Unix epoch. `timeout` is the longest duration of an
+    attempt in seconds, by default 300.
 
-    Submitting a second task with the same `idempotency_key` returns the first task. The second task is refused if
-    queue, kind, payload or subject differ, or if the first task was cancelled.
+    Submitting a second task with the same `idempotency_key` returns the first task. The second task is refused if its
+    queue, kind, payload or subject differs, or if the first task was cancelled.
 
-    `labels` identify the task. `needs` are labels that the task's worker must have, all of them.
-    `cpu_milli` (thousandths of a processor) and `memory_bytes` are the resources that the task needs;
-    a worker that declares no resources has no limit.
+    `labels` describe the task. The worker must have all labels in `needs`. `cpu_milli` (thousandths
+    of a processor) and `memory_bytes` are the resources that the task needs; a worker that declares
+    no resources has no limit.
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class TaskInfo:
     lost: int
     """The number of workers that died while they ran the task."""
     worker: str | None
-    """The worker that runs the task."""
+    """The id of the worker that runs the task; `None` if no worker runs it."""
     waited: float | None
     """Seconds from the submission to the start of the last attempt."""
     progress: float
@@ -145,12 +145,12 @@ class TaskInfo:
     needs: list[tuple[str, str]]
     """Labels that the worker must have."""
     after: list[str]
-    """Tasks that must be done first."""
+    """The tasks that must be completed before this task starts."""
     result: bytes
     error: str | None
     """The error of the last attempt."""
     failure: str | None
-    """The kind of the failure: failed, timedout, deadline, poisoned."""
+    """The kind of the failure: failed, timedout, deadline or poisoned."""
     run: float
     """The run time in seconds."""
     cpu: float
@@ -161,16 +161,16 @@ class TaskInfo:
     submitted: float
     """The time of submission, in seconds since the Unix epoch."""
     started: float | None
-    """The start of the last attempt."""
+    """The start of the last attempt, in seconds since the Unix epoch."""
     not_before: float | None
-    """The earliest start of a waiting task or retry."""
+    """The earliest start of the task or of its next retry, in seconds since the Unix epoch."""
     deadline: float | None
-    """The time by which the task must be done."""
+    """The time by which the task must be completed, in seconds since the Unix epoch."""
     retries: int | None
     """The maximum number of retries; `None` once the task has ended."""
     idempotency_key: bytes
     subject: str
-    """The subject to which a `publish` task publishes."""
+    """The subject to which a task of kind `publish` publishes."""
     cpu_milli: int
     """Thousandths of a CPU that the task needs."""
     needs_memory_bytes: int
@@ -192,10 +192,10 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit for a tenant's tasks with each value of `key` (a label, or tenant, queue or kind).
+    """A limit on a tenant's tasks, which applies separately to each value of `key` (a label, or tenant, queue or kind).
 
-    `running` is the number of tasks at the same time, `rate` is (starts, seconds, burst). Give `running`, `rate`
-    or both; all numbers must be above 0.
+    `running` limits the tasks that run at the same time. `rate` is (starts, seconds, burst), and limits how often tasks
+    start. Give `running`, `rate` or both. All numbers must be above 0.
     """
 
     key: str
@@ -241,7 +241,7 @@ class _Limit:
 
 
 class TenantInfo(NamedTuple):
-    """A tenant and its counts."""
+    """A tenant, with the numbers of its tasks."""
 
     name: str
     queued: int
@@ -271,15 +271,16 @@ class Submission(NamedTuple):
 
     ids: list[str]
     known: list[bool]
-    """Whether each task existed already, under the same idempotency key."""
+    """For each task, whether it already existed under the same idempotency key."""
     slow_down: float
-    """The pause in seconds that the cluster requests before the next submission."""
+    """The time in seconds that the cluster asks the client to wait before the next submission."""
 
 
 class Tasks:
-    """Calls about tasks.
+    """Submits, reads and changes tasks.
 
-    Threads may share it. A command is sent once; if its response is lost, `CommandUnknownError` is raised.
+    Threads may share the object. A command is sent only once. If its response is lost, the call raises
+    `CommandUnknownError`.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -290,7 +291,7 @@ class Tasks:
         return self.submit_all(tenant, [NewTask(kind, payload, **options)]).ids[0]
 
     def submit_all(self, tenant: str, tasks: Sequence[NewTask]) -> Submission:
-        """Submits tasks, either all or none."""
+        """Submits all of the tasks, or none if one is refused."""
         drafts = list(tasks)
         for task in drafts:
             if not isinstance(task, NewTask):
@@ -312,7 +313,7 @@ class Tasks:
         label: tuple[str, str] = ("", ""),
         whole: bool = False,
     ) -> Iterator[TaskInfo]:
-        """Lists matching tasks, page by page; with payloads and results if `whole`."""
+        """Lists the tasks that match, page by page. With `whole`, the tasks have their payloads and results."""
         if not isinstance(label, tuple) or len(label) != 2:
             raise TypeError(f"label={label!r}: expected a tuple of key and value")
         start: int | None = 0
@@ -334,13 +335,14 @@ class Tasks:
         return info
 
     def why(self, task: str) -> str:
-        """Explains in one sentence why a task does not run, or what it does."""
+        """Returns a sentence with the state of a task, and with the reason if the task does not run."""
         return self._calls.why(number_of(task))
 
     def cancel(self, task: str) -> None:
-        """Cancels a task and those that depend on it. A running task continues until its worker stops it: a function
-        that checks `Task.is_stopped` and raises an exception ends it as cancelled; a function that returns completes
-        it.
+        """Cancels a task and the tasks that depend on it.
+
+        A running task continues until its worker stops it. If the task's function checks `Task.is_stopped` and raises
+        an exception, the task ends as cancelled. If the function returns, the task is completed.
         """
         self._calls.cancel(number_of(task))
 
@@ -351,7 +353,8 @@ class Tasks:
     def redrive(self, tenant: str, count: int | None = None, *, poisoned: bool = False) -> int:
         """Restarts the oldest dead letters of a tenant, `count` or all. Returns their number.
 
-        Restarts only tasks that were dead letters at the beginning, and not those that fail again during the call.
+        Restarts only tasks that were dead letters when the call began. Tasks that fail again during the call stay dead
+        letters.
         Without `poisoned`, skips tasks whose workers died (`failure == "poisoned"`).
         """
         return self._calls.redrive(tenant, self._count_dead(tenant, count), poisoned)
@@ -363,7 +366,7 @@ class Tasks:
         """
         left = self._count_dead(tenant, count)
         done, more = 0, True
-        # One call removes only a limited number.
+        # One request removes only a limited number of dead letters.
         while left > done and more:
             some, more = self._calls.discard(tenant, min(left - done, 0xFFFF_FFFF))
             if some == 0:
@@ -374,7 +377,8 @@ class Tasks:
     def _count_dead(self, tenant: str, count: int | None) -> int:
         """The number of dead letters of a tenant, at most `count`.
 
-        For a tenant that does not exist or belongs to others, the result is 1: the node refuses the call that follows.
+        If the tenant does not exist or the user has no access to it, the result is 1, and the node refuses the call that
+        follows.
         """
         count = None if count is None else _arguments.count("count", count, _arguments.U64_MAX)
         found = self.tenants()

@@ -10,7 +10,7 @@ from ._dunlin import Position
 
 @dataclass(frozen=True, slots=True)
 class TopicSummary:
-    """One topic in a list of topics. A count is `None` if a responsible node does not respond."""
+    """One topic in a list of topics. A count is `None` if a node that holds some of the records does not respond."""
 
     name: str
     pattern: str
@@ -49,8 +49,8 @@ class SubscriptionInfo:
 class GroupInfo:
     """One group of a topic.
 
-    ``pending_dead_letters`` counts the dead letters that their topic has not stored yet.
-    ``dead_letter_error`` is the reason why their topic refused a dead letter that still waits.
+    ``pending_dead_letters`` is the number of dead letters that the topic for dead letters has not stored yet.
+    ``dead_letter_error`` is the reason why the dead letters' topic refused a dead letter that still waits.
     """
 
     name: str
@@ -64,7 +64,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """Describes a topic."""
+    """The description of a topic."""
 
     name: str
     pattern: str
@@ -85,7 +85,7 @@ class TopicInfo:
 
 
 def topic_info(found: dict[str, Any]) -> TopicInfo:
-    """Makes a description from the native module's dictionary."""
+    """Converts the dictionary of the native module to a description."""
     logs = tuple(PartitionInfo(*log) for log in found.pop("logs"))
     subscribers = tuple(SubscriptionInfo(*subscriber) for subscriber in found.pop("subscribers"))
     groups = tuple(GroupInfo(*group) for group in found.pop("groups"))

@@ -10,12 +10,13 @@
         worker.run()
 
 A function returns the task's result: bytes, text, `None`, or a JSON value. If it raises an
-exception, the attempt has failed. The task's settings decide about retries, unless the exception
-has `retry = False`, such as `TaskFailure(..., retry=False)`. A task may run more than once, with
-a higher `token` each time: pass the token to the resources that the task changes.
+exception, the attempt has failed. The task's retry policy applies, unless the exception has the
+attribute `retry = False`, as in `TaskFailure(..., retry=False)`. A task may run more than once,
+each time with a higher `token`. Pass the token to the resources that the task changes, so that they
+can refuse an older run.
 
-At the first SIGTERM or SIGINT, a worker finishes its tasks and ends. At the second signal, the worker ends immediately,
-and its tasks go to other workers.
+At the first SIGTERM or SIGINT, a worker finishes its running tasks and ends. At the second signal, the worker ends
+immediately, and other workers run its tasks.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _LOOK = 0.1
-"""The interval at which the main thread checks for signals, in seconds."""
+"""The interval in seconds at which the main thread checks for signals."""
 _FAREWELL = 5.0
-"""How long idle threads may take to end, in seconds."""
+"""The time limit in seconds within which idle threads must end."""
 
 SLOTS_MAX = 10_000
-"""The largest number of slots of a worker, which is also the node's limit `credit_max`."""
+"""The maximum number of slots of a worker, equal to the node's limit `credit_max`."""
 
 
 class TaskFailure(Exception):
-    """The attempt failed. With `retry=False`, the task becomes a dead letter."""
+    """Raised by a function to make the attempt fail. With `retry=False`, the task becomes a dead letter."""
 
     def __init__(self, why: str = "", *, retry: bool = True) -> None:
         super().__init__(why)
@@ -68,16 +69,16 @@ class Task:
     """A task assigned to this worker."""
 
     id: str
-    """The id, as printed by all commands."""
+    """The task's id, as all commands print it."""
     token: int
-    """The fencing token of this start, which grows with every start of any task."""
+    """The fencing token of this attempt. Each start of any task has a higher token."""
     kind: str
     tenant: str
     payload: bytes
     attempt: int
     """The number of the attempt, from 1."""
     timeout: float
-    """The longest time for this attempt in seconds, unless it is extended."""
+    """The longest duration of this attempt in seconds, unless `extend` extends it."""
     _attachment: RawAttachment | None = field(default=None, repr=False, compare=False)
 
     def json(self) -> Any:
@@ -86,12 +87,12 @@ class Task:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the task has to stop: it was cancelled, timed out, or went to another worker.
+        """Whether the task has to stop, because it was cancelled, timed out, or was assigned to another worker.
 
-        If the function returns, the task is completed even if it had to stop. To stop early, raise an exception: a
-        cancelled task then ends as cancelled, and tasks that wait for it do not run.
+        To stop early, raise an exception: a cancelled task then ends as cancelled, and tasks that wait for it do not
+        run. If the function returns instead, the task is completed.
 
-        Always `False` in a worker with `processes=True`, which ends the task's process instead.
+        Always `False` in a worker with `processes=True`, which kills the task's process instead.
         """
         return self._attachment is not None and self._attachment.is_stopped(self.token)
 
@@ -102,7 +103,7 @@ class Task:
         self._attached().progress(self.token, round(min(max(share, 0.0), 1.0) * 1000), _arguments.text("note", note))
 
     def extend(self, seconds: float = 0.0) -> None:
-        """Restarts the attempt's timeout with `seconds`; 0 means the task's own timeout."""
+        """Restarts the attempt's timeout with `seconds`; 0 means the timeout with which the task was submitted."""
         seconds = _arguments.seconds("seconds", seconds, least=0)
         self._attached().extend(self.token, seconds)
 
@@ -116,7 +117,8 @@ class Task:
 
 
 def encode(value: Any) -> bytes:
-    """A payload or result as bytes: bytes unchanged, text as UTF-8, `None` as empty, other values as JSON.
+    """Converts a payload or result to bytes: bytes are unchanged, text becomes UTF-8, `None` becomes empty, and other
+    values become JSON.
 
     Raises `ValueError` for NaN, infinities and lone surrogates, which JSON or UTF-8 cannot represent.
     """
@@ -128,7 +130,7 @@ def encode(value: Any) -> bytes:
         return _utf8(value)
     encoded = json.dumps(value, separators=(",", ":"), allow_nan=False)
     if "\\ud" in encoded:
-        # In JSON, two escaped surrogates are one character. A surrogate alone is invalid.
+        # In JSON, a pair of escaped surrogates is one character, but a lone surrogate is invalid.
         _utf8(json.dumps(json.loads(encoded), ensure_ascii=False))
     return encoded.encode()
 
@@ -159,25 +161,25 @@ class Worker:
         ttl: float = 10.0,
         connect: Callable[[], Client] | None = None,
     ) -> None:
-        """Makes a worker, which connects in `run`.
+        """Makes a worker. The worker connects to the node in `run`.
 
         - `url`: as in `dunlin.connect`.
-        - `connect`: a function that makes the connection instead, for example with credentials.
+        - `connect`: a function that makes the client instead, for example with credentials.
         - `name`: shown in listings. A worker that a node started (`dunlin dev --workers`) has the name that the node
           gave it.
-        - `slots`: how many tasks run at the same time, at most `SLOTS_MAX`, 10,000; 0 means the number of processors.
+        - `slots`: the maximum number of tasks at the same time, up to `SLOTS_MAX`; 0 means the number of processors.
         - `processes`: runs each function that is not `async` in a separate process instead of a thread, for code that
           needs the CPU.
-        - `queues`: the queues whose tasks the worker takes; empty means all.
-        - `tenants`: the tenants whose tasks the worker takes; empty means all.
-        - `cpu_milli`, `memory_bytes`: the CPU (in thousandths of a processor) and the memory that the running tasks may
-          need together; 0 means no limit.
-        - `labels`: other properties that tasks may require, as in `{"gpu": "a100"}`.
-        - `ttl`: if the node hears nothing from the worker for this many seconds, other workers get its tasks.
+        - `queues`: the queues whose tasks the worker runs; empty means all.
+        - `tenants`: the tenants whose tasks the worker runs; empty means all.
+        - `cpu_milli`, `memory_bytes`: the CPU (in thousandths of a processor) and the memory that all running tasks
+          together may need; 0 means no limit.
+        - `labels`: properties that tasks may require, as in `{"gpu": "a100"}`.
+        - `ttl`: if the node receives no message from the worker for this many seconds, other workers run its tasks.
         """
         self._url = url
         self._connect = connect
-        # If a node started this process, the node knows the worker by this name.
+        # If a node started this process, it recognizes the worker by the name in this variable.
         name = os.environ.get("DUNLIN_WORKER_NAME", "") or _arguments.text("name", name)
         self._name = name or f"{socket.gethostname()}-{os.getpid()}"
         if _arguments.count("slots", slots, SLOTS_MAX, taken=_arguments.U64_MAX) > SLOTS_MAX:
@@ -197,7 +199,7 @@ class Worker:
         self._called = threading.Event()
 
     def task(self, kind: str) -> Callable[[Function], Function]:
-        """A decorator that registers a function for a kind of task. The function takes the task, and may be `async`."""
+        """A decorator that registers a function for a kind of task. The function receives the `Task`, and may be `async`."""
         _arguments.text("kind", kind)
 
         def decorate(function: Function) -> Function:
@@ -209,7 +211,7 @@ class Worker:
         return decorate
 
     def stop(self) -> None:
-        """Ends `run` after its tasks are finished; a second call ends it immediately.
+        """Ends `run` after the running tasks are finished; a second call ends `run` immediately.
 
         Any thread or signal handler may call it.
         """
@@ -254,7 +256,7 @@ class Worker:
             client.close()
 
     def _connected(self) -> Client | None:
-        """Waits for the node; `None` if the worker has to end first."""
+        """Connects to the node, and waits until that succeeds. Returns `None` if the worker has to end before."""
         from .client import connect
 
         said = False
@@ -269,10 +271,10 @@ class Worker:
         return None
 
     def _is_to_work(self) -> bool:
-        """In a node's warm pool, waits until the node orders the worker to attach. Returns whether
-        the worker has to run.
+        """In a node's warm pool, waits until the node orders the worker to attach. Returns whether the
+        worker has to run.
 
-        Reports on standard input, which is a socket, that the worker is prepared.
+        Standard input is then a socket, on which the worker reports that it is prepared.
         """
         if os.environ.get("DUNLIN_WORKER_WARM"):
             os.write(0, b"prepared\n")
@@ -310,7 +312,7 @@ class Worker:
         return restore
 
     def _hear_stdin(self) -> None:
-        """Reads standard input, which the parent process holds: an order to attach, or the end of the parent."""
+        """Reads standard input, which is connected to the parent process, for an order to attach or the parent's end."""
         try:
             while os.read(0, 4096):
                 self._called.set()
@@ -344,7 +346,7 @@ class _RunningTasks:
             try:
                 thread.start()
             except RuntimeError as full:
-                # The system refuses a thread. The threads that were started end, so that the program can continue.
+                # The system refused to start a thread. Ends the threads that were started, so that the program can continue.
                 self._threads = self._threads[:number]
                 self.end()
                 raise RuntimeError(f"slots={slots}: the system starts no more than {number} threads: {full}") from None
@@ -364,13 +366,13 @@ class _RunningTasks:
             self._queue.put(task)
 
     def end(self) -> None:
-        """Abandons running tasks without waiting for them."""
+        """Ends the slots without waiting for running tasks."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
         for _ in self._threads:
             self._queue.put(None)
         if self.is_idle:
-            # The slots' threads end their processes, before the interpreter ends.
+            # Waits briefly for the threads, which kill their slots' processes before the interpreter ends.
             for thread in self._threads:
                 thread.join(_FAREWELL)
 
@@ -392,14 +394,14 @@ class _RunningTasks:
         while not work.done():
             await asyncio.wait([work], timeout=_LOOK)
             if not work.done() and task.is_stopped and not is_cancelled:
-                # Another cancellation would end the function's own clean-up.
+                # The function is cancelled only once, because another cancellation would interrupt its clean-up.
                 is_cancelled = work.cancel()
         try:
             slot_result = work.result()
         except BaseException as error:
-            # The task was cancelled before it began.
+            # The task was cancelled before the function began.
             slot_result = failed(error, cpu_us=used.cpu_ns // 1000)
-        # Reporting may wait for a lock, which must not block the event loop.
+        # The report is sent from another thread, because it may wait for a lock and must not block the event loop.
         await asyncio.get_running_loop().run_in_executor(None, self._answer, task, slot_result, started)
 
     def _answer(self, task: Task, slot_result: SlotResult, started: int) -> None:
@@ -407,7 +409,7 @@ class _RunningTasks:
         try:
             self._say(task, slot_result, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
-            # The task was cancelled or went to another worker. Without a connection, it will go to another worker.
+            # The task was cancelled or assigned to another worker, or the connection is lost and another worker will run it.
             print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:
@@ -420,7 +422,7 @@ class _RunningTasks:
             try:
                 result = encode(slot_result.value)
             except BaseException as wrong:
-                # Formatting an object may raise any exception.
+                # Formatting the function's value may raise any exception.
                 reason = (failed(wrong).error or "").splitlines()[-1:]
                 error, retry = f"the function's result cannot be sent: {''.join(reason)}", False
         if error is None:
@@ -430,9 +432,9 @@ class _RunningTasks:
 
 
 async def _run_async(function: Callable[[Task], Any], task: Task, used: _CpuUse) -> SlotResult:
-    """Runs an async function to its end.
+    """Runs an async function to its end, and returns the result.
 
-    Catches every exception: `SystemExit` and `KeyboardInterrupt` would end the shared loop.
+    Catches every exception, because `SystemExit` and `KeyboardInterrupt` would end the event loop of all tasks.
     """
     try:
         value = await _MeasuredCoroutine(function(task), used)
@@ -447,7 +449,7 @@ class _CpuUse:
 
 
 class _MeasuredCoroutine(Awaitable[Any]):
-    """A coroutine, with the CPU time of its steps."""
+    """Wraps a coroutine, and measures the CPU time of its steps."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], used: _CpuUse) -> None:
         self._coroutine = coroutine
