@@ -223,7 +223,8 @@ class Demo:
         self.screen.tell("Ctrl-C: waiting until the submitted tasks are done; press it again to end at once")
 
     def steadily(self, tenants: tuple[str, ...], passed: float, before: float) -> float:
-        """Submits two tasks per second for each tenant, up to time `passed`. Returns the time of the next submission."""
+        """Submits two tasks per second for each tenant, up to time `passed`. Returns the time of the next submission.
+        """
         while before <= passed:
             for tenant in tenants:
                 self.submit(tenant, 1)

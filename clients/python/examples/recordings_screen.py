@@ -1,4 +1,5 @@
-"""The output of `recordings.py`: a redrawn picture in a terminal, otherwise a line per second, and the closing table.
+"""The output of `recordings.py`: in a terminal, a picture that is redrawn; elsewhere, one line per second. At the
+end, a table.
 """
 
 from __future__ import annotations

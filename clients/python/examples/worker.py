@@ -1,4 +1,8 @@
-"""A short worker. Run `dunlin dev --workers 'python3 worker.py' --scale 1..4`, then `dunlin task submit shout hello --wait`."""
+"""A short worker, which a node starts.
+
+    dunlin dev --workers 'python3 clients/python/examples/worker.py' --scale 1..4 &
+    dunlin task submit shout hello --wait
+"""
 
 import dunlin
 

@@ -1,4 +1,6 @@
-"""Tests of invalid arguments. Both clients refuse each of them before they send a request; the error names the argument."""
+"""Tests of invalid arguments. Both clients refuse each of them before they send a request; the error names the
+argument.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ Call = Callable[[Any, Any], Any]
 
 
 def refused(given: Any, call: Callable[[], Any], kind: type[Exception], text: str) -> None:
-    """Expects an exception with this text. Its class must be `kind`, and not a subclass such as `UnicodeEncodeError`."""
+    """Expects an exception with this text. Its class must be `kind`, and not a subclass such as `UnicodeEncodeError`.
+    """
     with pytest.raises(kind) as caught:
         call()
     assert text in str(caught.value), f"{given!r}: {caught.value}"

@@ -63,8 +63,8 @@ func (e *etcd) scan(ctx context.Context, from string, count int) ([][]byte, erro
 	return values, nil
 }
 
-// leaderOf returns the index of the leader's endpoint, once all endpoints report the same leader and no node lags by more
-// than 1,000 log entries.
+// leaderOf returns the index of the leader's endpoint, once all endpoints report the same leader and no node lags by
+// more than 1,000 log entries.
 func leaderOf(ctx context.Context, endpoints []string) int {
 	kv, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	check(err)

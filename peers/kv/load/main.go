@@ -1,9 +1,10 @@
-// Command kv_load sends requests to a key-value store, over several connections, with a fixed number of requests in flight.
+// Command kv_load sends requests to a key-value store, over several connections, with a fixed number of requests in
+// flight.
 //
 //	kv_load WORK
 //
-// WORK describes the workload as JSON (crates/bench/src/control/work.rs). The program generates the same keys and values
-// as dunlin-bench. It reads acknowledged values back and compares them before it prints the report as JSON.
+// WORK describes the workload as JSON (crates/bench/src/control/work.rs). The program generates the same keys and
+// values as dunlin-bench. It reads acknowledged values back and compares them before it prints the report as JSON.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Command linear checks whether histories of operations are linearizable. Usage: linear FILE OUT
 //
 // Each line of FILE is one operation as JSON (Operation). Operations of a group access the same keys and are checked
-// together. Groups are independent of each other. The program prints the result as one line of JSON. For each group that
-// is not linearizable, it writes a page to OUT that shows the violation.
+// together. Groups are independent of each other. The program prints the result as one line of JSON. For each group
+// that is not linearizable, it writes a page to OUT that shows the violation.
 //
 // The exit code is 0 if every group is linearizable or undecided, 1 if a group is not linearizable, and 2 if the check
 // failed.

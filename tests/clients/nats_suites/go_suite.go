@@ -98,8 +98,8 @@ func (r *result) add(other result) {
 	r.err = errors.Join(r.err, other.err)
 }
 
-// print prints the results, and returns whether all tests passed. If the whole suite ran, each line of the exclusions must
-// have matched a test.
+// print prints the results, and returns whether all tests passed. If the whole suite ran, each line of the exclusions
+// must have matched a test.
 func (r *result) print(suite string, list *exclusions, whole bool) bool {
 	slices.Sort(r.failed)
 	for _, name := range r.failed {

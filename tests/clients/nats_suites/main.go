@@ -1,8 +1,8 @@
 // Command nats_suites runs the unmodified core test suites of NATS clients against Dunlin.
 //
-// By default, the program runs the suite of nats.go (see go_suite.go). With the first argument nats.py, it runs the suite
-// of nats.py (see py_suite.go). If the program is started under the name nats-server, it accepts nats-server's flags and
-// configuration file, and runs one Dunlin node, or SUITE_NODES nodes behind one port.
+// By default, the program runs the suite of nats.go (see go_suite.go). With the first argument nats.py, it runs the
+// suite of nats.py (see py_suite.go). If the program is started under the name nats-server, it accepts nats-server's
+// flags and configuration file, and runs one Dunlin node, or SUITE_NODES nodes behind one port.
 package main
 
 import (

@@ -131,8 +131,8 @@ func (n *nodes) kill() {
 	}
 }
 
-// startNodes starts the nodes that replace one nats-server: a single node, SUITE_NODES nodes behind one port, or a member
-// of the cluster that the options configure.
+// startNodes starts the nodes that replace one nats-server: a single node, SUITE_NODES nodes behind one port, or a
+// member of the cluster that the options configure.
 func startNodes(opts *server.Options, config *nodeConfig, dir string) (*nodes, error) {
 	port := opts.Port
 	if port == server.RANDOM_PORT {
@@ -273,9 +273,9 @@ func writeToken(data, file string) error {
 	return os.Rename(file+".new", file)
 }
 
-// startMember starts a node of the cluster whose members are the routes in the options. The node with the lowest cluster
-// port creates the cluster. The other nodes read its join token from a file that has this port in its name. A restarted
-// node uses its earlier data directory.
+// startMember starts a node of the cluster whose members are the routes in the options. The node with the lowest
+// cluster port creates the cluster. The other nodes read its join token from a file that has this port in its name. A
+// restarted node uses its earlier data directory.
 func startMember(opts *server.Options, config *nodeConfig, address, dir string) (*node, error) {
 	if opts.Cluster.Port < 0 {
 		free, err := freeAddress()

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// shim acts as nats-server: it accepts the same flags, configuration file and signals, prints the same lines on standard
-// error, and writes the same file of ports.
+// shim acts as nats-server: it accepts the same flags, configuration file and signals, prints the same lines on
+// standard error, and writes the same file of ports.
 func shim(args []string) int {
 	fs := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	nothing := func() {}

@@ -68,7 +68,8 @@ type tlsFiles struct {
 	verify, first bool
 }
 
-// tlsOf reads the names of the TLS files from the configuration file, because the options have only the files' contents.
+// tlsOf reads the names of the TLS files from the configuration file, because the options have only the files'
+// contents.
 func tlsOf(opts *server.Options) (*tlsFiles, error) {
 	if opts.TLSCert != "" {
 		return &tlsFiles{opts.TLSCert, opts.TLSKey, opts.TLSCaCert, opts.TLSVerify, opts.TLSHandshakeFirst}, nil

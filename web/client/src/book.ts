@@ -51,7 +51,9 @@ export interface FollowBookOptions {
   onEvent?: (event: NoticeEvent) => void;
 }
 
-/** The largest number of levels of a book whose checksums are checked. In a larger book, a check would take too long. */
+/**
+ * The largest number of levels of a book whose checksums are checked. In a larger book, a check would take too long.
+ */
 const CHECKED_LEVELS_MAX = 20_000;
 
 interface Order {

@@ -153,7 +153,10 @@ export class Client {
     return this.web.topics(query);
   }
 
-  /** Sends a request with the client's credentials to the node's listener `http`. Throws a `DunlinError` if it is refused. */
+  /**
+   * Sends a request with the client's credentials to the node's listener `http`. Throws a `DunlinError` if it is
+   * refused.
+   */
   http<T = unknown>(path: string, init: RequestInit = {}): Promise<T> {
     return this.web.json<T>(path, init);
   }
@@ -243,8 +246,8 @@ export class Client {
       return this.become("closed", why);
     }
     const span = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.attempts++);
-    // The node's requested pause applies only to this node. A client with several addresses tries the next address without
-    // this pause.
+    // The node's requested pause applies only to this node. A client with several addresses tries the next address
+    // without this pause.
     const asked = why.code === Code.RateLimit && this.bases.length === 1 ? Number(why.numbers[0] ?? 0n) : 0;
     this.stats.reconnects++;
     this.turn = (this.turn + 1) % this.bases.length;

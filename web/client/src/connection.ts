@@ -1,6 +1,6 @@
 /**
- * A WebSocket connection that carries Dunlin's own protocol. It splits the received bytes into messages, and copies only
- * messages that arrive in several parts.
+ * A WebSocket connection that carries Dunlin's own protocol. It splits the received bytes into messages, and copies
+ * only messages that arrive in several parts.
  */
 
 import { Fields, u64, Writer } from "./bytes.js";

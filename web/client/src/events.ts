@@ -17,8 +17,8 @@ export type NoticeEvent =
   /** The checksum of the state at the subscriber's position. */
   | { type: "checksum"; topic: string; partition: number; position: Position; checksum: bigint }
   /**
-   * Whether a publisher of the state is connected, the time of the last change of this, and the time at which the newest
-   * record was appended. Times are in ms since 1970.
+   * Whether a publisher of the state is connected, the time of the last change of this, and the time at which the
+   * newest record was appended. Times are in ms since 1970.
    */
   | { type: "publishers"; topic: string; partition: number; connected: boolean; sinceMs: number; lastAppendMs?: number }
   | { type: "deleted"; topic: string; partition: number; last: Position }

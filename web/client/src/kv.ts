@@ -11,7 +11,9 @@ type Said = Record<string, unknown>;
 
 export interface KvChange {
   type: string;
-  /** The epoch and revision of this change, `EPOCH-REVISION`. A watch with this value as `from` begins with this change. */
+  /**
+   * The epoch and revision of this change, `EPOCH-REVISION`. A watch with this value as `from` begins with this change.
+   */
   id: string;
   data: Said;
 }
@@ -53,8 +55,8 @@ export class Kv {
 
   /**
    * Iterates the changes of keys with a prefix. `from` is the first revision (`REVISION` or `EPOCH-REVISION`), or
-   * `oldest`. Without `from`, the iteration begins with the next change. The iteration ends when the connection is lost.
-   * To continue, call `watch` with the last change's `id` as `from`. The node then sends this change again.
+   * `oldest`. Without `from`, the iteration begins with the next change. The iteration ends when the connection is
+   * lost. To continue, call `watch` with the last change's `id` as `from`. The node then sends this change again.
    */
   async *watch(prefix: string, options: { from?: string; signal?: AbortSignal } = {}): AsyncGenerator<KvChange> {
     const query = new URLSearchParams({ prefix });
@@ -70,7 +72,8 @@ export class Kv {
 
 function pathOf(key: string): string {
   const segments = key.split("/");
-  // URL parsers remove the segments `.` and `..`, even if they are percent-encoded. The URL would then name another key.
+  // URL parsers remove the segments `.` and `..`, even if they are percent-encoded. The URL would then name another
+  // key.
   if (segments.some((segment) => segment === "." || segment === "..")) {
     throw new DunlinError(Code.BadKey, `the key ${JSON.stringify(key)} has a segment "." or "..", which HTTP cannot express`);
   }

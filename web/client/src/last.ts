@@ -100,7 +100,9 @@ function nameOf({ topic, partition }: { topic: string; partition: number }): str
   return `${partition} ${topic}`;
 }
 
-/** The values of one log. The map `state` also has the values of other logs, because each partition has its own state. */
+/**
+ * The values of one log. The map `state` also has the values of other logs, because each partition has its own state.
+ */
 class LogValues {
   private readonly keys = new Set<string>();
 

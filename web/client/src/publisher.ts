@@ -1,6 +1,6 @@
 /**
- * Publishes to a topic. The publisher numbers its records under a producer id. If the connection is lost before a record
- * is acknowledged, the publisher sends the record again, and the node does not append it twice.
+ * Publishes to a topic. The publisher numbers its records under a producer id. If the connection is lost before a
+ * record is acknowledged, the publisher sends the record again, and the node does not append it twice.
  */
 
 import { type Fields, type Position, textBytes, type Writer } from "./bytes.js";
@@ -147,8 +147,8 @@ export class Publisher {
   }
 
   /**
-   * Moves records of unknown outcome to the front of the waiting records. If the node has already appended such a record,
-   * it acknowledges the record as a duplicate.
+   * Moves records of unknown outcome to the front of the waiting records. If the node has already appended such a
+   * record, it acknowledges the record as a duplicate.
    */
   private resendUnknown(partition: Partition): void {
     const unknown = partition.unknown.splice(0);
@@ -236,8 +236,8 @@ export class Publisher {
       this.partitions.push({ next: 1, inFlight: [], waiting: [], again: 0, refusedLater: [], unknown: [] });
     }
     for (const partition of this.partitions) {
-      // Unacknowledged records are sent again under the same numbers. If the node has already appended such a record, it
-      // acknowledges the record as a duplicate.
+      // Unacknowledged records are sent again under the same numbers. If the node has already appended such a record,
+      // it acknowledges the record as a duplicate.
       partition.waiting = [...partition.inFlight, ...partition.refusedLater.map((sent) => ({ ...sent, seq: 0 })), ...partition.waiting];
       if (partition.again > 0) {
         partition.next = partition.again;
@@ -293,8 +293,8 @@ export class Publisher {
     partition.inFlight = partition.inFlight.filter((sent) => !isRefused(sent));
     for (const sent of refused) {
       this.inFlightBytes -= sent.frame.length + 48;
-      // The node refused this record only because it had refused an earlier record. The record is sent again under another
-      // number.
+      // The node refused this record only because it had refused an earlier record. The record is sent again under
+      // another number.
       if (error.code === Code.ProducerGap && partition.again > 0) {
         partition.refusedLater.push(sent);
       } else {

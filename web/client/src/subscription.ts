@@ -1,9 +1,9 @@
 /**
  * A subscription has a position in each of its logs, detects missing records, and continues after a lost connection.
  *
- * Credit limits the bytes that the node may send. The client grants new credit when the subscriber has consumed records.
- * If a subscriber stops reading, no queue grows: the records stay in the node's log. If they leave the log, the
- * subscriber receives a gap.
+ * Credit limits the bytes that the node may send. The client grants new credit when the subscriber has consumed
+ * records. If a subscriber stops reading, no queue grows: the records stay in the node's log. If they leave the log,
+ * the subscriber receives a gap.
  */
 
 import { Batch, type Log } from "./batch.js";

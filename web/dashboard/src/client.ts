@@ -1,5 +1,5 @@
-// The dashboard's only client for live data. It is created when a page first needs it, and again after a login or when the
-// dashboard changes to another node.
+// The dashboard's only client for live data. It is created when a page first needs it, and again after a login or when
+// the dashboard changes to another node.
 
 import { connect, type Client } from "dunlin";
 import { connection, credentials, listen, type Credentials } from "./node/connection.ts";

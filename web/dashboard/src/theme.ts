@@ -1,5 +1,5 @@
-// The colour theme: dark, light, or the system's theme. It is stored in localStorage; if that is not available, the choice
-// lasts until the page is closed.
+// The colour theme: dark, light, or the system's theme. It is stored in localStorage; if that is not available, the
+// choice lasts until the page is closed.
 
 import { useEffect, useState } from "preact/hooks";
 

@@ -1,5 +1,5 @@
-// Runs an installed Chromium in headless mode. Errors on a page and violations of the content security policy are collected
-// as complaints, which fail a case.
+// Runs an installed Chromium in headless mode. Errors on a page and violations of the content security policy are
+// collected as complaints, which fail a case.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -7,7 +7,10 @@ import { chromium } from "playwright-core";
 import { SLOW_MS } from "./checks.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-/** The browser's messages about a node that is unreachable or refuses a request. They are no faults: the page shows them. */
+/**
+ * The browser's messages about a node that is unreachable or refuses a request. They are no faults: the page shows
+ * them.
+ */
 const EXPECTED = /Failed to load resource|net::ERR_|WebSocket connection to/;
 
 export class Browser {
@@ -42,8 +45,8 @@ export class Browser {
 }
 
 /**
- * Returns the accessibility errors that axe finds in a page. The debugger runs axe, because the page's policy forbids other
- * scripts.
+ * Returns the accessibility errors that axe finds in a page. The debugger runs axe, because the page's policy forbids
+ * other scripts.
  */
 export async function violations(page) {
   await page.evaluate(AXE);

@@ -1,7 +1,7 @@
 //   node tests/measure.mjs --dunlin PATH [--chromium PATH] [--json]
 //
-// Measures the performance of the dashboard and of the TypeScript client in a browser. `cargo xtask page --measure` runs
-// this program with a release build. Each line of the output has a description, the measured value, and the goal.
+// Measures the performance of the dashboard and of the TypeScript client in a browser. `cargo xtask page --measure`
+// runs this program with a release build. Each line of the output has a description, the measured value, and the goal.
 
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";

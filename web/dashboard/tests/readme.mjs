@@ -1,10 +1,10 @@
-// Opens every page of the dashboard while the demo runs with all its parts on three nodes, which are killed and restarted.
-// Takes the pictures for the README.
+// Opens every page of the dashboard while the demo runs with all its parts on three nodes, which are killed and
+// restarted. Takes the pictures for the README.
 //
 //   node tests/readme.mjs --dunlin PATH --out DIR [--chromium PATH] -- ARGUMENTS OF `dunlin demo`
 //
-// `cargo xtask page --readme DIR` runs this program. The pictures are WebP files, because five of them are smaller than one
-// PNG file.
+// `cargo xtask page --readme DIR` runs this program. The pictures are WebP files, because five of them are smaller than
+// one PNG file.
 
 import { spawn } from "node:child_process";
 import { mkdirSync, statSync, writeFileSync } from "node:fs";
@@ -48,7 +48,8 @@ try {
   await page.getByRole("cell", { name: "dan", exact: true }).first().waitFor();
   await page.waitForTimeout(5_000);
   await take("work");
-  // The demo kills a node, and the page reports that. If this node served the page, the page continues with another node.
+  // The demo kills a node, and the page reports that. If this node served the page, the page continues with another
+  // node.
   await go("#/cluster");
   await until("all are there", async () => (await page.locator('[data-state="up"]').count()) === 3, WARM_MS);
   await until("a node is said to be down", async () => (await page.locator('[data-state="down"]').count()) > 0, WARM_MS);

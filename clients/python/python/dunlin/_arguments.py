@@ -1,4 +1,5 @@
-"""Functions that check arguments. An argument of a wrong type raises `TypeError`, and a wrong value raises `ValueError`.
+"""Functions that check arguments. An argument of a wrong type raises `TypeError`, and a wrong value raises
+`ValueError`.
 
 Each error names the argument, and shows its value or type.
 """
@@ -45,7 +46,8 @@ def text(name: str, given: str) -> str:
 def encoded(name: str, given: bytes | str, *, is_secret: bool = False) -> bytes:
     """Converts a string or a buffer to bytes. If `is_secret`, errors do not show the value.
 
-    Other types are refused, because `bytes(given)` would convert 100 to 100 zero bytes, and [1, 2] to the bytes 1 and 2.
+    Other types are refused, because `bytes(given)` would convert 100 to 100 zero bytes, and [1, 2] to the bytes 1 and
+    2.
     """
     if isinstance(given, bytes):
         return given

@@ -322,8 +322,8 @@ class Member:
 
 @final
 class Levels:
-    """The levels of one side of an order book at one time. Prices and sizes are in units of the instrument. Without NumPy,
-    arrays are memoryviews."""
+    """The levels of one side of an order book at one time. Prices and sizes are in units of the instrument. Without
+    NumPy, arrays are memoryviews."""
 
     @property
     def prices(self) -> npt.NDArray[np.int64]: ...

@@ -176,7 +176,8 @@ def _serve(pipe: Pipe, parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Ends this process when its parent process has ended. While a task runs, no thread reads the pipe to notice that."""
+    """Ends this process when its parent process has ended. While a task runs, no thread reads the pipe to notice that.
+    """
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

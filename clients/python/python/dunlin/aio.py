@@ -32,7 +32,8 @@ S = TypeVar("S", Subscription, Member, Watch, Lease)
 
 _THREADS_MAX = 1024
 _REQUESTS_MAX = 768
-"""The maximum number of concurrent requests. Further requests wait, so that the pool has threads left for responders."""
+"""The maximum number of concurrent requests. Further requests wait, so that the pool has threads left for responders.
+"""
 _UNANSWERED_BYTES_MAX = 512 << 10
 
 
@@ -387,7 +388,8 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Waits until the node has answered all sent records, and closes the connection. Does nothing if it is closed."""
+        """Waits until the node has answered all sent records, and closes the connection. Does nothing if it is closed.
+        """
         try:
             await self._caller(self._client.close)
         finally:

@@ -141,8 +141,8 @@ def _run_all(calls: Iterable[Callable[[], object]]) -> None:
 
 
 class Client:
-    """A connection to a node, which all handles made from the client share. Threads may share a client. A forked process
-    must make its own client.
+    """A connection to a node, which all handles made from the client share. Threads may share a client. A forked
+    process must make its own client.
 
     As a context manager, closes the connection and all handles made from the client.
     """

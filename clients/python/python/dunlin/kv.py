@@ -208,8 +208,8 @@ class TransactionResult(NamedTuple):
 
 
 class Watch:
-    """A watch of keys, which receives changes, revision by revision. Iterate it with `for` or `async for`, in one thread
-    at a time.
+    """A watch of keys, which receives changes, revision by revision. Iterate it with `for` or `async for`, in one
+    thread at a time.
 
     After `DisconnectedError`, the next call continues without missing a change. `CompactedError` ends the watch: the
     next revision has left the history, or revisions have restarted in a new epoch. Then read the keys, and begin a new
@@ -356,7 +356,8 @@ class Kv:
     def range(self, start: Bytes, end: Bytes = b"", *, limit: int = 0) -> Page:
         """Reads the first keys from `start` up to and excluding `end`; an empty `end` means all keys from `start` on.
 
-        A `limit` of 0 means the largest possible number. The next page starts at the last key with a zero byte appended.
+        A `limit` of 0 means the largest possible number. The next page starts at the last key with a zero byte
+        appended.
         """
         return _page(*self._keys.range(encoded("start", start), encoded("end", end), _limit(limit)))
 
@@ -436,7 +437,8 @@ class Kv:
         return self.lock(name, value=value, lease=lease, ttl=ttl)
 
     def holder(self, name: Bytes) -> Entry | None:
-        """Reads the holder of a lock or the leader of an election: its value, its lease and, as `created`, its token."""
+        """Reads the holder of a lock or the leader of an election: its value, its lease and, as `created`, its token.
+        """
         return self.get(b"$lock/" + encoded("name", name))
 
 

@@ -377,8 +377,8 @@ class Tasks:
     def _count_dead(self, tenant: str, count: int | None) -> int:
         """The number of dead letters of a tenant, at most `count`.
 
-        If the tenant does not exist or the user has no access to it, the result is 1, and the node refuses the call that
-        follows.
+        If the tenant does not exist or the user has no access to it, the result is 1, and the node refuses the call
+        that follows.
         """
         count = None if count is None else _arguments.count("count", count, _arguments.U64_MAX)
         found = self.tenants()

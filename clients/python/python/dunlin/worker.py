@@ -199,7 +199,9 @@ class Worker:
         self._called = threading.Event()
 
     def task(self, kind: str) -> Callable[[Function], Function]:
-        """A decorator that registers a function for a kind of task. The function receives the `Task`, and may be `async`."""
+        """A decorator that registers a function for a kind of task. The function receives the `Task`, and may be
+        `async`.
+        """
         _arguments.text("kind", kind)
 
         def decorate(function: Function) -> Function:
@@ -312,7 +314,8 @@ class Worker:
         return restore
 
     def _hear_stdin(self) -> None:
-        """Reads standard input, which is connected to the parent process, for an order to attach or the parent's end."""
+        """Reads standard input, which is connected to the parent process, for an order to attach or the parent's end.
+        """
         try:
             while os.read(0, 4096):
                 self._called.set()
@@ -346,7 +349,8 @@ class _RunningTasks:
             try:
                 thread.start()
             except RuntimeError as full:
-                # The system refused to start a thread. Ends the threads that were started, so that the program can continue.
+                # The system refused to start a thread. Ends the threads that were started, so that the program can
+                # continue.
                 self._threads = self._threads[:number]
                 self.end()
                 raise RuntimeError(f"slots={slots}: the system starts no more than {number} threads: {full}") from None
@@ -409,7 +413,8 @@ class _RunningTasks:
         try:
             self._say(task, slot_result, (time.monotonic_ns() - started) // 1000)
         except errors.Error as refused:
-            # The task was cancelled or assigned to another worker, or the connection is lost and another worker will run it.
+            # The task was cancelled or assigned to another worker, or the connection is lost and another worker will
+            # run it.
             print(f"dunlin worker: task {task.id}: {refused}", file=sys.stderr)
         finally:
             with self._lock:

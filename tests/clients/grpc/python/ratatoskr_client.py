@@ -1,4 +1,5 @@
-"""Makes the nine calls of ratatoskr.MessageBroker with code that grpcio generated. Usage: ratatoskr_client.py ADDRESS"""
+"""Makes the nine calls of ratatoskr.MessageBroker with code that grpcio generated. Usage: ratatoskr_client.py ADDRESS
+"""
 
 import sys
 

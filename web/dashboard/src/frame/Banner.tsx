@@ -36,7 +36,9 @@ export function Banner() {
   );
 }
 
-/** The time at which the node responded again, and the duration without responses, both in ms; null if it never stopped. */
+/**
+ * The time at which the node responded again, and the duration without responses, both in ms; null if it never stopped.
+ */
 function useBack(reach: string, since: number): { at: number; away: number } | null {
   const [left, leave] = useState<number | null>(null);
   const [back, come] = useState<{ at: number; away: number } | null>(null);

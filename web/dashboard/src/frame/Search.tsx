@@ -1,4 +1,5 @@
-// The search dialog: finds pages by title, and topics by a part of the name or by a pattern. The node searches the topics.
+// The search dialog: finds pages by title, and topics by a part of the name or by a pattern. The node searches the
+// topics.
 
 import { useEffect, useState } from "preact/hooks";
 import { list } from "../node/topics.ts";

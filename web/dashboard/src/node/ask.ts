@@ -1,5 +1,5 @@
-// HTTP requests to the node. If the node refuses a request, the error is a Problem with the node's text. If the node does
-// not respond within ASK_MS, the request goes to another node, or the error is Away.
+// HTTP requests to the node. If the node refuses a request, the error is a Problem with the node's text. If the node
+// does not respond within ASK_MS, the request goes to another node, or the error is Away.
 
 import { answered, authorization, connection, goThrough, refused, silent } from "./connection.ts";
 import { at, elsewhere } from "./places.ts";
@@ -45,8 +45,8 @@ export async function send(path: string, request: Request = {}): Promise<Respons
   if (!response) {
     // A GET request may be sent to another node of the cluster. Requests with effects are never sent twice.
     const isQuestion = init.method === "GET";
-    // Meanwhile, another request may have selected a different node. This request then uses that node, which does not count
-    // as unreachable.
+    // Meanwhile, another request may have selected a different node. This request then uses that node, which does not
+    // count as unreachable.
     const moved = () => connection().through !== from;
     if (moved() && isQuestion) return send(path, request);
     const other = isQuestion ? await elsewhere(from, path, init) : null;

@@ -1,5 +1,6 @@
 // The state of the connection to the node: whether the node responds, the number of its process, and the user's
-// credentials. All code that sends requests to the node reports results here. The banner and the login form show the state.
+// credentials. All code that sends requests to the node reports results here. The banner and the login form show the
+// state.
 
 export type Reach = "asking" | "up" | "away" | "login";
 

@@ -18,15 +18,18 @@ export function useConnection(): Connection {
   return seen;
 }
 
-/** A value that changes when components must open their subscriptions again at another node; null while a login is needed. */
+/**
+ * A value that changes when components must open their subscriptions again at another node; null while a login is
+ * needed.
+ */
 export function useSession(): string | null {
   const { reach, through } = useConnection();
   return reach === "login" ? null : through;
 }
 
 /**
- * Sends a request now and then every `everyMs` while the tab is visible, until the component is removed or `key` changes.
- * While the node is unreachable, the last data stay, and requests are repeated at least every second.
+ * Sends a request now and then every `everyMs` while the tab is visible, until the component is removed or `key`
+ * changes. While the node is unreachable, the last data stay, and requests are repeated at least every second.
  */
 export function useAsked<T>(key: string, question: (signal: AbortSignal) => Promise<T>, everyMs: number): Asked<T> {
   const [state, set] = useState<{ key: string; data?: T; error?: Error; at: number }>({ key, at: 0 });

@@ -14,8 +14,8 @@ let others: string[] = [];
 let returning = 0;
 
 /**
- * Stores the addresses of the cluster's other nodes, which the node reports. The dashboard trusts these nodes: it may send
- * them the user's credentials.
+ * Stores the addresses of the cluster's other nodes, which the node reports. The dashboard trusts these nodes: it may
+ * send them the user's credentials.
  */
 export function know(nodes: ClusterNode[]): void {
   const own = location.host;

@@ -1,5 +1,5 @@
-// Types of a node's reports: the values in topic `$node` and the responses of GET /v1/node/*. Nodes of other versions may
-// omit any field except `at_ms`. Pages show "–" for absent fields.
+// Types of a node's reports: the values in topic `$node` and the responses of GET /v1/node/*. Nodes of other versions
+// may omit any field except `at_ms`. Pages show "–" for absent fields.
 
 export interface Stats {
   at_ms: number;

@@ -1,5 +1,5 @@
-// The page Benchmarks: shows the benchmark report whose file the node's configuration names. The file is shown unchanged,
-// without scripts.
+// The page Benchmarks: shows the benchmark report whose file the node's configuration names. The file is shown
+// unchanged, without scripts.
 
 import { ask, Problem } from "../node/ask.ts";
 import { useAsked } from "../node/hooks.ts";

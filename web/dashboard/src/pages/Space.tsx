@@ -75,7 +75,9 @@ function Shown({ world, along }: { world: World; along: Along }) {
   );
 }
 
-/** Subscribes to the pictures of a world's regions. Returns the scene with the newest picture of each region, and rates. */
+/**
+ * Subscribes to the pictures of a world's regions. Returns the scene with the newest picture of each region, and rates.
+ */
 function useScene(world: string, along: Along): [Scene, { pictures: number; ticks: number }] {
   const scene = useRef(new Scene());
   const [perSecond, tell] = useState({ pictures: 0, ticks: 0 });

@@ -1,5 +1,5 @@
-// Buttons that copy text, and a command line with such a button. Command lines contain the address of the displayed node if
-// the command would not find it by default.
+// Buttons that copy text, and a command line with such a button. Command lines contain the address of the displayed
+// node if the command would not find it by default.
 
 import { useRef, useState } from "preact/hooks";
 import { useNode } from "../node/live.ts";

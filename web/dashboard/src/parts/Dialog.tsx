@@ -1,4 +1,5 @@
-// A dialog in front of the page, as a `dialog` element, which keeps the keyboard focus inside. Escape closes the dialog.
+// A dialog in front of the page, as a `dialog` element, which keeps the keyboard focus inside. Escape closes the
+// dialog.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";

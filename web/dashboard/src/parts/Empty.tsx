@@ -14,7 +14,9 @@ export function Empty({ title, children, run = [] }: { title: string; children?:
   );
 }
 
-/** Shows an error with the node's text. Shows nothing while the node is unreachable, because the banner reports that. */
+/**
+ * Shows an error with the node's text. Shows nothing while the node is unreachable, because the banner reports that.
+ */
 export function Failed({ error }: { error: Error | undefined }) {
   if (!error || error instanceof Away) return null;
   const advice = error instanceof Problem && !/`detail`/.test(error.advice) ? error.advice : "";

@@ -1,5 +1,5 @@
-// Figures side by side. The number of figures in a row depends on their total number and on the available width, so that
-// rows are full. Tests find a figure by the attribute `data-figure`, and compare it with /metrics.
+// Figures side by side. The number of figures in a row depends on their total number and on the available width, so
+// that rows are full. Tests find a figure by the attribute `data-figure`, and compare it with /metrics.
 
 import { toChildArray, type ComponentChildren } from "preact";
 

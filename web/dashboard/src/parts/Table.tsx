@@ -1,5 +1,5 @@
-// A table that draws all of its rows; `Long` is for long lists. The table scrolls horizontally, and the keyboard can focus
-// it. The heading of the sorted column shows the direction.
+// A table that draws all of its rows; `Long` is for long lists. The table scrolls horizontally, and the keyboard can
+// focus it. The heading of the sorted column shows the direction.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";

@@ -1,4 +1,5 @@
-// A row of tabs. Arrow keys select the next or previous tab, as screen readers expect. The caller stores the selected tab.
+// A row of tabs. Arrow keys select the next or previous tab, as screen readers expect. The caller stores the selected
+// tab.
 
 import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";

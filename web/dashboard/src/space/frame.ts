@@ -1,5 +1,5 @@
-// Decodes the picture of a region, which the region's owner publishes on `space.WORLD.map.REGION`. Each field has an offset
-// and a type; numbers are little-endian:
+// Decodes the picture of a region, which the region's owner publishes on `space.WORLD.map.REGION`. Each field has an
+// offset and a type; numbers are little-endian:
 //
 //   0 u32 version 1 | 4 u32 region | 8 u64 tick | 16 f64 Unix ms | 24 u32 count | 28 u32 ghosts, all ones if unknown
 //   32 u32 handed over since the region began there | 36 u32 flags: 1 has z, 2 has kinds | 40 ids u32 × count | x u16 ×
@@ -40,8 +40,8 @@ export function seen(along: Along): [number, number] {
 }
 
 /**
- * Decodes a picture from a payload, as seen along an axis. Returns null if the payload is not a picture or has an unknown
- * version.
+ * Decodes a picture from a payload, as seen along an axis. Returns null if the payload is not a picture or has an
+ * unknown version.
  */
 export function decode(payload: Uint8Array, along: Along = "z"): Picture | null {
   if (payload.length < HEAD_BYTES) return null;

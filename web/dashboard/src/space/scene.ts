@@ -1,8 +1,8 @@
 // All entities of a world, from the newest picture of each region. Each entity also has its position in the previous
 // picture, so that frames between two pictures can show the movement.
 //
-// Previous positions are stored by id in a table for all regions, so that the movement continues, and is counted, when an
-// entity crosses a border between regions. The table has PLACES entries, which several ids may share. An entity may
+// Previous positions are stored by id in a table for all regions, so that the movement continues, and is counted, when
+// an entity crosses a border between regions. The table has PLACES entries, which several ids may share. An entity may
 // therefore find the position of another entity. If the found position is at least JUMP away, it is ignored.
 
 import type { Picture } from "./frame.ts";

@@ -7,7 +7,8 @@ export const promise = "every page, light and wide, dark and on a phone: axe fin
 const PAGES = ["overview", "topics", "topics/browse.eu?from=earliest", "topics/browse.eu?tab=subscribers", "topics/browse.eu?tab=publish",
   "topics/browse.eu?tab=settings", "feeds", "cluster", "work", "work?tab=workers", "work?tab=tasks", "space", "benchmarks", "no-such-page"];
 /**
- * The routes that are tested with the size of a phone: one for each page. The other routes consist of the same components.
+ * The routes that are tested with the size of a phone: one for each page. The other routes consist of the same
+ * components.
  */
 const ON_A_PHONE = PAGES.filter((page) => !page.includes("?") && !page.includes("no-such"));
 const LOOKS = [

@@ -37,8 +37,8 @@ export async function are_those_of_metrics(page, node) {
 }
 
 /**
- * Checks that a figure is between the metric's values before and after it was read. The figure may differ from both values,
- * because it is up to a second old.
+ * Checks that a figure is between the metric's values before and after it was read. The figure may differ from both
+ * values, because it is up to a second old.
  */
 async function lies_between(page, node, name, of, labels) {
   await until(`${name} is between two scrapes`, async () => {

@@ -46,8 +46,8 @@ async function tail(browser, nodes, node) {
 }
 
 /**
- * Returns the total number of missed records that the lines of the live view report. Only visible lines are drawn, so the
- * function scrolls through the view.
+ * Returns the total number of missed records that the lines of the live view report. Only visible lines are drawn, so
+ * the function scrolls through the view.
  */
 function gaps(page) {
   return page.locator(".tail").evaluate(async (tail) => {

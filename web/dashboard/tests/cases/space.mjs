@@ -29,7 +29,9 @@ async function flock(browser, nodes, node) {
   equal(page.complaints.join("\n"), "", "complaints");
 }
 
-/** Checks the map of a world with two aircraft. They are far apart, so that the world is much wider than high or deep. */
+/**
+ * Checks the map of a world with two aircraft. They are far apart, so that the world is much wider than high or deep.
+ */
 async function aircraft(browser, nodes, node) {
   const fix = (icao24, timestamp, latitude, longitude) => ({ icao24, timestamp, latitude, longitude, altitude: 20_000 });
   const fixes = [fix("a", 0, 46, 6), fix("a", 600_000, 46.1, 6.1), fix("b", 0, 47, 10), fix("b", 600_000, 46.9, 9.9)];

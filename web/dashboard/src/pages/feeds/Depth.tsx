@@ -17,7 +17,8 @@ function summed(bids: Level[], asks: Level[], scale: Scale): { x: number[]; line
   const price = 10 ** -scale.price;
   const below = sums(bids, scale).reverse();
   const above = sums(asks, scale);
-  // In a crossed book, some bids are higher than some asks. Therefore, the rows of both sides are sorted together by price.
+  // In a crossed book, some bids are higher than some asks. Therefore, the rows of both sides are sorted together by
+  // price.
   const rows = [...below.map(([at, sum]) => [at * price, sum, null] as const), ...above.map(([at, sum]) => [at * price, null, sum] as const)];
   rows.sort((a, b) => a[0] - b[0]);
   return {

@@ -1,4 +1,5 @@
-// The lines of a live view of records. Only visible lines are drawn. The view follows new lines until the user scrolls up.
+// The lines of a live view of records. Only visible lines are drawn. The view follows new lines until the user scrolls
+// up.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { exact } from "../../quantity.ts";

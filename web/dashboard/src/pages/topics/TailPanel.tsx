@@ -1,4 +1,5 @@
-// A live view of a topic's records. The user selects its start position, filters or pauses it, and opens single records.
+// A live view of a topic's records. The user selects its start position, filters or pauses it, and opens single
+// records.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SubscribeOptions } from "dunlin";

@@ -1,5 +1,5 @@
-// The list of topics, in the order of their names. More lines are requested as the user scrolls, in pages of PAGE lines.
-// Visible lines are requested again every REFRESH_MS.
+// The list of topics, in the order of their names. More lines are requested as the user scrolls, in pages of PAGE
+// lines. Visible lines are requested again every REFRESH_MS.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useSession } from "../../node/hooks.ts";
@@ -64,8 +64,8 @@ export function useTopicList(which: Which): TopicList {
     }
   };
 
-  // Effects of child components run before the effect below, and already report visible lines. Until that effect has run,
-  // this aborted signal prevents requests.
+  // Effects of child components run before the effect below, and already report visible lines. Until that effect has
+  // run, this aborted signal prevents requests.
   const begun = useRef(AbortSignal.abort());
   useEffect(() => {
     const mine = new AbortController();

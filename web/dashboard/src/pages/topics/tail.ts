@@ -1,5 +1,5 @@
-// The newest records of a subscription, for display. The list keeps the last KEPT to 2 × KEPT lines. Without a filter, it
-// keeps only the last RUN_KEPT records of each batch, but counts all records. Notices such as gaps are also lines.
+// The newest records of a subscription, for display. The list keeps the last KEPT to 2 × KEPT lines. Without a filter,
+// it keeps only the last RUN_KEPT records of each batch, but counts all records. Notices such as gaps are also lines.
 
 import type { Batch, NoticeEvent, Subscription, SubscribeOptions } from "dunlin";
 import { live } from "../../client.ts";

@@ -1,4 +1,5 @@
-// The list of tasks, by tenant and stage. For a selected task, the node explains in a sentence why the task has its stage.
+// The list of tasks, by tenant and stage. For a selected task, the node explains in a sentence why the task has its
+// stage.
 
 import { useState } from "preact/hooks";
 import { ask } from "../../node/ask.ts";

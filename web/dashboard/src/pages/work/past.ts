@@ -1,4 +1,5 @@
-// The values of the last reports about tasks, at most KEPT, for charts. The history begins when the page Work is opened.
+// The values of the last reports about tasks, at most KEPT, for charts. The history begins when the page Work is
+// opened.
 
 import type { Work } from "../../node/told_work.ts";
 
