@@ -51,7 +51,7 @@ impl<T> Clone for SharedHandle<T> {
     }
 }
 
-/// A handle that is closed together with the connection to which it belongs is closed.
+/// A handle that is closed when the connection to which it belongs is closed.
 pub trait Closable: Send + Sync {
     /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);

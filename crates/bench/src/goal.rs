@@ -110,7 +110,7 @@ impl PeerClaim {
     }
 }
 
-/// A figure that a peer reached in an earlier run. A floor is a measurement of a bare socket, ring or disk in the earlier run is also stored.
+/// A figure that a peer reached in an earlier run, and the figure of a bare socket, ring or disk in that run.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerFigure {
     /// Selects the row with the peer's figure.

@@ -49,9 +49,8 @@ pub mod target {
     pub const STD: &str = "std";
 }
 
-/// The things that all measurements need: the options, the command that starts child processes, and the peers'
-/// programs of the
-/// peers.
+/// The environment that all measurements share: the options, the command that starts child processes, and the peers'
+/// programs.
 #[derive(Clone, Debug)]
 pub struct BenchContext {
     /// The validated options.
@@ -106,8 +105,8 @@ impl RunSample {
     }
 }
 
-/// The error if something that a measurement needs and this machine lacks, such as another system, a data file or a
-/// disk. The runner then skips the measurement, which does not count as failed.
+/// The error for something that a measurement needs and this machine lacks, such as another system, a data file or a
+/// disk. The runner then skips the measurement.
 #[derive(Clone, Debug)]
 pub struct MissingPrerequisite(pub String);
 

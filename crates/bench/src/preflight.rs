@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// The conditions on this machine, such as other load, that can distort the figures of the next benchmark run.
+/// The conditions on this machine, such as other load, that may distort the figures of the next benchmark run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreflightReport {
     /// Whether this program was compiled without optimisation.

@@ -27,7 +27,7 @@ use crate::store::StoredRun;
 use crate::suites;
 use crate::table::{LineStyle, Table};
 
-/// The result of writing a report: which stored runs the page omits, and why.
+/// The result of writing a report page: which stored runs the page omits, and why.
 #[derive(Debug, Default)]
 pub struct ReportOutcome {
     /// The files of the runs that were left out, each with the reason.

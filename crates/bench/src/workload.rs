@@ -17,7 +17,7 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// The method by which a benchmark publishes: one call for each record or for a batch of batches, which the publisher
+/// The method by which a benchmark publishes: one call for each record or for a batch of records, which the publisher
 /// copies, or one call for each record, which is passed by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {

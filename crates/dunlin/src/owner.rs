@@ -12,8 +12,7 @@ use dunlin_topic::Topic;
 use crate::node::Node;
 
 /// The topic that owns a record's subject, and to which the record is therefore appended. If the topic was created for
-/// this
-/// record, dropping the value removes the topic, unless the topic contains records or has other users.
+/// this record, dropping the value removes the topic, unless the topic has records or other users.
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,

@@ -46,7 +46,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which the autoscaler decides, ms.
 const SAMPLE_MS: u64 = 500;
 
-/// The load of the task scheduler, on which is the input bases its decisions, and the attached workers.
+/// The load of a task scheduler, on which the autoscaler bases its decisions, and the names of all workers.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerLoad {
     /// The load of the scheduler at one moment.

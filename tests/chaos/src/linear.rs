@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// The checker's result: how of keys that groups of keys it examined, and how many of those that it could not
+/// The number of groups of keys that the linearizability checker examined, and the number of those that it could not
 /// decide.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckCounts {

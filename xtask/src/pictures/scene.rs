@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
 
-/// A picture of a terminal: the commands that are run in it, and the picture's commands that it shows.
+/// A picture of a terminal: the commands that are run in it, and the picture's file name.
 pub struct Picture {
     pub name: &'static str,
     pub steps: &'static [PictureCommand],

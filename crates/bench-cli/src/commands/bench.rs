@@ -58,7 +58,7 @@ fn feed_options(arguments: &FeedArguments) -> Result<RawFeedOptions> {
     Ok(RawFeedOptions { config, clients, instruments, depth, delay_ms, test_loss_every, seed })
 }
 
-/// The arguments of the hidden command that `bench` runs in its child processes.
+/// Arguments of the hidden command that `bench` runs in its child processes.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct BenchChildArguments {

@@ -179,7 +179,7 @@ impl Narration<'_> {
     }
 }
 
-/// The arguments of the hidden command that `demo` runs in its subscriber processes.
+/// Arguments of the hidden command that `demo` runs in its subscriber processes.
 #[derive(Debug, clap::Args)]
 pub struct DemoChildArguments {
     /// Name of the subscriber

@@ -128,8 +128,8 @@ struct MarketResult {
     books: Vec<(String, SizeByPrice)>,
 }
 
-/// The result of the demo on a cluster: the kills of nodes, and whether the received received lines and order books with the
-/// correct.
+/// The result of the cluster demo: the kills of nodes, and the comparison of received lines and order books with the
+/// recordings.
 pub struct ClusterDemoResult {
     node_kills: Vec<NodeKill>,
     lines: NodeVerdicts,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, MissedRecords, TopicReadReport};
 use super::recording::MarketRecording;
 
-/// The recording of each topic, and the number of its lines that have been published.
+/// The recording of each topic, and the number of its lines that have been published. The lines that readers received
+/// are compared with the published lines.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// The plan for one subscriber of the demo: its topics, its pauses, and when it starts when it is started or
+/// The settings of one subscriber in the demo: its topics, its pause after each record, and when it is started or
 /// killed.
 #[derive(Debug, Clone, Copy)]
 pub struct SubscriberPlan {

@@ -42,7 +42,7 @@ pub enum ChildReport {
     Finished,
 }
 
-/// A line of text in which a reader process reports on one log: the totals, and the gaps since the previous report.
+/// A line of text in which a reader process reports on one log: totals, and the gaps since the last report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadReportLine {
     pub through: Position,
@@ -74,7 +74,7 @@ impl ReadReportLine {
     }
 }
 
-/// Reports to what demo's main process what a reader has received since the last report.
+/// Reports to the demo's main process what a reader has received since the last report.
 #[derive(Debug, Default)]
 pub struct Reporter {
     reported: ReadReportsByTopic,

@@ -23,7 +23,7 @@ const BATCHES_IN_FLIGHT: usize = 64;
 /// The sizes of the measured clusters, as numbers of nodes.
 const NODES: [usize; 4] = [1, 3, 5, 7];
 
-/// The settings of one measurement of one measurement: number of nodes, requests in flight and keys per request.
+/// The settings of one measurement of a key-value cluster: number of nodes, requests in flight, and batch size.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLoad {
     /// The name of the benchmark case.

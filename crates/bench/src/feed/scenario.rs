@@ -50,7 +50,7 @@ impl WaitMode {
     }
 }
 
-/// The method by which thread wait: spinning, parking, or first spinning and then parking.
+/// The method by which threads wait: spinning, parking, or first spinning and then parking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitMode {

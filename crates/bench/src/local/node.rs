@@ -13,7 +13,7 @@ use crate::child::TIMEOUT;
 
 const MEMORY_BYTES_MAX: u64 = 8 << 30;
 
-/// A node in this process, with limits that allow every measurement.
+/// A node in this process, with limits that allow every workload.
 #[derive(Debug)]
 pub struct LocalNode(Node);
 

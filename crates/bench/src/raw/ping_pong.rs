@@ -10,7 +10,7 @@ use crate::role::RoleArgs;
 use crate::sockets::{SocketAddress, SocketKind, SocketListener, SocketStream};
 use crate::stats::Latencies;
 
-/// The method by which a side waits for a message of the other side: polling or sleeping.
+/// The method by which one side of a round trip waits for the other side: polling or sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMethod {
     /// It polls without a pause.

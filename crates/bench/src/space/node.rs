@@ -61,7 +61,7 @@ pub enum WorldCommand {
     Cut(Vec<(u64, u32)>),
 }
 
-/// The counts and durations that a report of a worker after a run.
+/// The counts and durations that a process of the measured world reports after a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorldReport {
     /// The start of the run on the machine's monotonic clock, in ns.

@@ -39,7 +39,7 @@ struct Run {
     started_ns: u64,
 }
 
-/// Which tasks were acknowledged, started and completed, kept it, the benchmark checks that each acknowledged task was completed
+/// The tasks that were submitted, started and completed, kept to check that each acknowledged task was completed
 /// exactly once.
 #[derive(Debug, Default)]
 pub struct TaskLedger {

@@ -17,7 +17,7 @@ pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
 const TASKS_MAX: u64 = 1 << 27;
 
-/// The counts of tasks, that all client threads of a benchmark have submitted and that have completed.
+/// The number of tasks that all client threads of a benchmark have submitted and that have completed.
 #[derive(Debug)]
 pub struct ClientTally {
     count_from_ns: u64,

@@ -47,7 +47,7 @@ pub struct Change {
     pub events: Vec<KeyChange>,
 }
 
-/// A changed key: `Ok` with its new entry, or only its name if the key was deleted.
+/// A changed key: its new entry, or only its name if the key was deleted.
 pub type KeyChange = Result<KvEntry, Vec<u8>>;
 
 /// The reason why a watch of keys failed.

@@ -16,7 +16,7 @@ use crate::topics::CallError;
 /// The largest size, in bytes, of everything besides the content in a message that sends commands or a query.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// Commands about tasks that were sent together and have no response yet. Several such groups of commands may be in
+/// Commands about tasks that were sent together and have no response yet. Several groups of commands may be in flight;
 /// if they arrive together, the node handles them in one step.
 #[derive(Debug)]
 #[must_use = "commands that are not waited for may fail unnoticed"]

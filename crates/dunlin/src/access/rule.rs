@@ -14,7 +14,7 @@ pub enum AccessExtent {
     All,
 }
 
-/// The subjects for which a user has a permission: those that match an allowed pattern and no of the pattern.
+/// The subjects for which a user has a permission: all that match an allowed pattern and no denied pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubjectRule {
     /// The permission exists only for a subject or pattern that at least one of these patterns covers.

@@ -21,8 +21,8 @@ use tokio::runtime::Handle;
 /// twice the number after the last sweep, plus this number.
 const SWEEP_MIN: usize = 64;
 
-/// A queue of orders that one connection carries to its workers. After the queue is dropped, these workers receive no
-/// orders, but they keep their tasks while their leases last.
+/// A queue of orders that one connection carries to its workers. After the queue is dropped, its workers receive no
+/// orders, but their tasks stay assigned while their leases last.
 #[derive(Debug)]
 pub struct WorkerOrderQueue {
     orders: Mutex<VecDeque<WorkerOrder>>,

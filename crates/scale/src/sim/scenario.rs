@@ -61,7 +61,7 @@ pub struct TenantLoad {
     pub load: SubmissionLoad,
 }
 
-/// How many tasks a simulated tenant submits: tasks at a mean rate, or enough tasks to keep a given number waiting.
+/// The load that a simulated tenant submits: tasks at a mean rate, or enough tasks to keep a given number waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
     /// Tasks at random times, with the mean rate of the workload.

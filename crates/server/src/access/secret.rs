@@ -27,7 +27,7 @@ pub(crate) const HASH_LANES_MAX: u32 = 4;
 /// The SHA-256 of a token.
 pub(crate) type TokenDigest = [u8; 32];
 
-/// The error for a password or token that cannot be hashed or created.
+/// The error for a password or token that cannot be created or hashed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SecretError(String);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::WorkersState;
 
-/// A handle with which reports read how many workers a node has, the limits, of this number, and the last scaling scaling decisions.
+/// A handle that reads the number of a node's workers, the limits of this number, and the recent scaling decisions.
 #[derive(Debug, Clone)]
 pub struct WorkersView {
     pub(super) shared: Arc<WorkersState>,

@@ -11,7 +11,7 @@ use dunlin::wire::{
 use dunlin_server::Server;
 use dunlin_wait::PATIENCE;
 
-/// A client of Dunlin's own protocol, with one connection on which tests send and receive single messages.
+/// A client of Dunlin's own protocol, with one connection, on which tests send and receive single messages.
 pub struct Peer {
     pub stream: TcpStream,
     received: Vec<u8>,

@@ -38,7 +38,7 @@ const HIDDEN: u32 = 2;
 
 type Steps = Space<3, Oscillation>;
 
-/// A process that runs one of the world's the two regions, regions and serves clients at an endpoint for clients.
+/// A process that runs one of the world's two regions, with an endpoint for clients.
 pub struct RegionProcess {
     _endpoint: SpaceEndpoint,
     pub space: Arc<Steps>,

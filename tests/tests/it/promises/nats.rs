@@ -15,7 +15,7 @@ use super::listener::{
 };
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
-/// The NATS listener, used with NATS subscription whose messages carry no sequence numbers.
+/// A NATS subscription whose messages carry no sequence numbers.
 pub struct PlainSubscription;
 /// The NATS listener, used with subscriptions whose subjects begin with `$DUNLIN.seq.`. Their messages carry sequence
 /// numbers. Every NATS client can subscribe in this way.

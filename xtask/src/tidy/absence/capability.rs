@@ -1,7 +1,7 @@
 //! The capabilities that the table in ARCHITECTURE.md can name. The rule recognizes them by names in the standard
 //! library and in well-known crates.
 
-/// A capability, such as the use of use, which only sockets. Code counts as using it if the code names one of `paths`.
+/// Something that only some crates may use, such as sockets. Code counts as using it if the code names one of `paths`.
 pub struct Capability {
     pub name: &'static str,
     /// Rust paths whose occurrence in code means that the code uses the capability. They may be parts of longer paths.

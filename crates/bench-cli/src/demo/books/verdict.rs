@@ -10,7 +10,7 @@ use serde_json::json;
 use super::oracle::SizeByPrice;
 use super::reader::ReplicaResult;
 
-/// A table with one one for each replica, which shows whether the replica's order books equal the expected books.
+/// A table with one row for each replica, which shows whether the replica's order books equal the expected books.
 #[derive(Debug, Default)]
 pub struct ReplicaVerdicts {
     rows: Vec<Row>,
