@@ -12,8 +12,8 @@ pub struct Record {
     /// The record's number within its epoch; the next record has the next number.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    /// Number of records directly before this one that were skipped on purpose: filtered,
-    /// expired or merged into it. The record before this one has the number seq - skipped - 1.
+    /// Number of records directly before this one that are not delivered on purpose: they were filtered out, have expired, or
+    /// were merged into this record. The previous delivered record has the number seq - skipped - 1.
     #[prost(uint64, tag = "2")]
     pub skipped: u64,
     /// The subject of the record; empty if the enclosing message has one for all its records.
@@ -30,7 +30,7 @@ pub struct Record {
     /// The time from which subscribers skip the record, ns since the Unix epoch.
     #[prost(fixed64, optional, tag = "7")]
     pub expires_ns: ::core::option::Option<u64>,
-    /// Selects the partition.
+    /// Selects the record's partition.
     #[prost(bytes = "bytes", optional, tag = "8")]
     pub key: ::core::option::Option<::prost::bytes::Bytes>,
     /// The subject for replies.
@@ -39,7 +39,7 @@ pub struct Record {
     #[prost(message, repeated, tag = "10")]
     pub headers: ::prost::alloc::vec::Vec<Header>,
 }
-/// A position in a log: the last record read.
+/// A position in a log: the epoch and the sequence number of the last record read.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogPosition {
     #[prost(string, tag = "1")]
@@ -52,14 +52,14 @@ pub struct LogPosition {
     #[prost(uint64, tag = "4")]
     pub seq: u64,
 }
-/// The reason for a refusal: a row of the table of errors.
+/// The error of a refused request: a row of the table of errors, with values.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
     #[prost(uint32, tag = "1")]
     pub code: u32,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// The values that the row describes, such as a limit, in the row's order.
+    /// Values such as a limit. The code's row in the table of errors describes them.
     #[prost(uint64, repeated, tag = "3")]
     pub numbers: ::prost::alloc::vec::Vec<u64>,
     #[prost(string, tag = "4")]
@@ -72,7 +72,7 @@ pub struct TopicConfig {
     /// The pattern of the topic's subjects; empty for its name alone.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
-    /// The number of logs among which keys are distributed; 0 for one.
+    /// The number of partitions, to which records are distributed by key; 0 for one.
     #[prost(uint32, tag = "2")]
     pub partitions: u32,
     /// The retention of each log: in bytes, records and ms of age; 0 for the node's default.
@@ -91,25 +91,25 @@ pub struct TopicConfig {
     #[prost(message, optional, tag = "9")]
     pub reducer: ::core::option::Option<Reducer>,
 }
-/// Publishers wait for registered subscribers.
+/// The options of a reliable topic, whose publishers wait until registered subscribers have read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reliable {
     #[prost(uint32, tag = "1")]
     pub subscribers_max: u32,
-    /// The longest time that a publisher waits for room, ms; 0 for the default.
+    /// The longest time that a publisher waits for subscribers, ms; 0 for the default.
     #[prost(uint32, tag = "2")]
     pub wait_ms_max: u32,
-    /// Whether a subscriber that makes no room in time is evicted; otherwise the record is refused.
+    /// Whether a subscriber that does not read in time is evicted; otherwise the publisher's record is refused.
     #[prost(bool, tag = "3")]
     pub evict: bool,
 }
-/// Records are stored on disk; retain_bytes then limits the disk's use.
+/// The options of a durable topic, whose records are stored on disk. TopicConfig.retain_bytes limits the disk space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Durable {
     /// The level at which a record is acknowledged: MEMORY, WRITTEN or SYNCED; UNSPECIFIED is SYNCED.
     #[prost(enumeration = "Level", tag = "1")]
     pub acknowledge: i32,
-    /// The amount of stored history that is also kept in memory; 0 for the default.
+    /// The number of bytes of records that are also kept in memory; 0 for the default.
     #[prost(uint64, tag = "2")]
     pub memory_bytes: u64,
 }
@@ -130,7 +130,7 @@ pub struct CreateTopicRequest {
     pub name: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub config: ::core::option::Option<TopicConfig>,
-    /// Whether an existing topic of this name and configuration is accepted.
+    /// Whether the call succeeds if a topic with this name and configuration exists.
     #[prost(bool, tag = "3")]
     pub or_same: bool,
 }
@@ -149,7 +149,7 @@ pub struct ListTopicsRequest {
     /// sessions.
     #[prost(string, tag = "1")]
     pub pattern: ::prost::alloc::string::String,
-    /// The name after which the page begins.
+    /// The page begins with the first name after this one; empty for the first page.
     #[prost(string, tag = "2")]
     pub after: ::prost::alloc::string::String,
     /// The size of the page; 0 for the node's maximum.
@@ -186,7 +186,8 @@ pub struct TopicLine {
     /// Number of subscribers that have read all records and wait for new ones.
     #[prost(uint32, tag = "9")]
     pub waiting: u32,
-    /// Whether a responsible node does not respond: a 0 in records, bytes, appended or waiting is then unknown.
+    /// Whether a node that holds some of the values does not respond. A 0 in records, bytes, appended or waiting may then mean
+    /// that the value is unknown.
     #[prost(bool, tag = "10")]
     pub figures_unknown: bool,
 }
@@ -212,7 +213,8 @@ pub struct DescribeTopicResponse {
     pub subscribers: ::prost::alloc::vec::Vec<SubscriberState>,
     #[prost(message, repeated, tag = "7")]
     pub groups: ::prost::alloc::vec::Vec<GroupState>,
-    /// Whether a responsible node does not respond: empty fields and zeros may then be unknown.
+    /// Whether a node that holds some of the values does not respond. Empty fields and zeros may then mean that the value is
+    /// unknown.
     #[prost(bool, tag = "8")]
     pub figures_unknown: bool,
 }
@@ -287,8 +289,8 @@ pub struct GetStatsResponse {
     pub sessions: u64,
     #[prost(fixed64, tag = "7")]
     pub now_ns: u64,
-    /// The id of the node's cluster; empty without a cluster. Another id at the same
-    /// address is another cluster, without the topics, keys, leases and tasks of the first.
+    /// The id of the node's cluster; empty without a cluster. If the id at an address changes, the address belongs to another
+    /// cluster, which does not have the topics, keys, leases and tasks of the earlier cluster.
     #[prost(string, tag = "8")]
     pub cluster: ::prost::alloc::string::String,
 }
@@ -308,14 +310,15 @@ pub struct Draft {
     #[prost(fixed64, optional, tag = "6")]
     pub expires_ns: ::core::option::Option<u64>,
 }
-/// Identifies a retry: the topic's owner stores the last numbers of each producer. `id` and `seq` are at least 1.
+/// Numbers the records of a publisher, so that the topic's owner appends no record twice after a retry. The owner stores the
+/// last number of each producer. `id` and `seq` are at least 1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Producer {
     #[prost(fixed64, tag = "1")]
     pub id: u64,
     #[prost(uint32, tag = "2")]
     pub epoch: u32,
-    /// The number of the record, or of a stream's first record; each partition continues with the next.
+    /// The number of the record, or of a stream's first record. In each partition, the producer's numbers must be consecutive.
     #[prost(uint64, tag = "3")]
     pub seq: u64,
 }
@@ -330,8 +333,9 @@ pub struct PublishRequest {
     /// Publishes only if the log's last record has this number.
     #[prost(uint64, optional, tag = "4")]
     pub expect_last_seq: ::core::option::Option<u64>,
-    /// The position in the publisher's last receipt for the partition. With it, the topic is not created, the receipt
-    /// reports a new epoch, and a state topic that has lost that record refuses this record (STATE_LOST).
+    /// The position in the publisher's last receipt for the partition. If it is set, the node does not create the topic, the
+    /// receipt reports whether the epoch has changed, and a state topic that has lost the record at this position refuses the
+    /// new record (STATE_LOST).
     #[prost(message, optional, tag = "5")]
     pub last_position: ::core::option::Option<LastPosition>,
 }
@@ -360,10 +364,11 @@ pub struct Receipt {
     pub seq: u64,
     #[prost(enumeration = "Level", tag = "5")]
     pub level: i32,
-    /// Whether this was a retry: the position is then that of the first attempt.
+    /// Whether the record was already appended by an earlier attempt, whose position the receipt then has.
     #[prost(bool, tag = "6")]
     pub duplicate: bool,
-    /// Whether the log began a new epoch since the position in the request or the stream's last receipt. Acknowledged records may then be lost.
+    /// Whether the log began a new epoch since the request's last_position or the stream's last receipt. Acknowledged records
+    /// may then be lost.
     #[prost(bool, tag = "7")]
     pub new_epoch: bool,
 }
@@ -399,19 +404,21 @@ pub struct PublishStreamRequest {
     pub subject: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub records: ::prost::alloc::vec::Vec<Draft>,
-    /// Only in the first message: numbers the stream's records. Valid for one subject of one partition.
+    /// Numbers the stream's records. Set it only in the first message, and only if all records belong to one subject and one
+    /// partition.
     #[prost(message, optional, tag = "3")]
     pub producer: ::core::option::Option<Producer>,
-    /// Only in the first message: the position in the last receipt, as in PublishRequest. Valid for one subject of one partition.
+    /// The position in the publisher's last receipt, as in PublishRequest. Set it only in the first message, and only if all
+    /// records belong to one subject and one partition.
     #[prost(message, optional, tag = "4")]
     pub last_position: ::core::option::Option<LastPosition>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishStreamResponse {
-    /// How many of the stream's records, counted from the first, were appended or refused so far.
+    /// The number of the stream's records, counted from the first, that were appended or refused so far.
     #[prost(uint64, tag = "1")]
     pub through: u64,
-    /// The receipt of the last of these records that was appended.
+    /// The receipt of the last appended record among them.
     #[prost(message, optional, tag = "2")]
     pub last: ::core::option::Option<Receipt>,
     /// The records that were refused since the last message, with indexes from 0.
@@ -432,7 +439,7 @@ pub mod publish_stream_response {
 pub struct RequestRequest {
     #[prost(string, tag = "1")]
     pub subject: ::prost::alloc::string::String,
-    /// The request's record, with an empty `reply`.
+    /// The record to publish as the request. Its `reply` must be empty.
     #[prost(message, optional, tag = "2")]
     pub record: ::core::option::Option<Draft>,
     /// The time limit for a reply, ms; 0 for 5,000.
@@ -457,8 +464,8 @@ pub struct SubscribeRequest {
     pub start: ::core::option::Option<Start>,
     #[prost(enumeration = "OnGap", tag = "4")]
     pub on_gap: i32,
-    /// On reliable topics: whether publishers wait for this subscriber. A
-    /// record counts as read when it is passed to the connection.
+    /// On reliable topics: whether publishers wait for this subscriber. A record counts as read when the node has passed it to
+    /// the connection.
     #[prost(bool, tag = "5")]
     pub registered: bool,
     /// On state topics: whether each read of a log returns one record that merges all records since the last read.
@@ -477,7 +484,7 @@ pub struct Start {
 pub mod start {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum At {
-        /// At the next published record, which is the default.
+        /// At the next published record. This is the default.
         #[prost(bool, tag = "1")]
         Latest(bool),
         /// At the oldest retained record.
@@ -486,7 +493,7 @@ pub mod start {
         /// At the first record appended at or after this time, ns since the Unix epoch.
         #[prost(fixed64, tag = "3")]
         TimeNs(u64),
-        /// After these positions, which are the last read record of each log. Other logs are read from their oldest record.
+        /// After these positions, which are those of the last read record in each log. Other logs start at their oldest record.
         #[prost(message, tag = "4")]
         After(super::Positions),
         /// With the present state, then the records after it; for state topics.
@@ -496,7 +503,7 @@ pub mod start {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Positions {
-    /// Positions; the topic may be empty if the subscription reads one log.
+    /// The positions. A position's topic may be empty if the subscription reads only one log.
     #[prost(message, repeated, tag = "1")]
     pub logs: ::prost::alloc::vec::Vec<LogPosition>,
 }
@@ -531,7 +538,7 @@ pub mod subscribe_response {
         Publishers(super::Publishers),
     }
 }
-/// The subscriber's positions before its first record. A subscription to many logs has several of these messages.
+/// The subscriber's positions before its first record. A subscription to many logs receives several of these messages.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Subscribed {
     #[prost(message, repeated, tag = "1")]
@@ -540,7 +547,7 @@ pub struct Subscribed {
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
-/// Consecutive records of one log, except for records that were skipped on purpose.
+/// Consecutive records of one log, without records that are skipped on purpose.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Records {
     #[prost(string, tag = "1")]
@@ -555,7 +562,7 @@ pub struct Records {
     #[prost(message, repeated, tag = "5")]
     pub records: ::prost::alloc::vec::Vec<Record>,
 }
-/// Records that the log deleted before this subscriber read them.
+/// A range of records that left the log before this subscriber read them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Gap {
     #[prost(string, tag = "1")]
@@ -592,10 +599,10 @@ pub struct EpochChanged {
     pub old: u32,
     #[prost(uint64, tag = "4")]
     pub last_seen: u64,
-    /// The last record of the old epoch that is known to have existed; absent if no node knows.
+    /// The number of the last record that is known to have existed in the old epoch; absent if it is unknown.
     #[prost(uint64, optional, tag = "5")]
     pub known_through: ::core::option::Option<u64>,
-    /// The position at which records continue.
+    /// The epoch and the number of the first record in the new epoch that the subscription delivers next.
     #[prost(uint32, tag = "6")]
     pub new_epoch: u32,
     #[prost(uint64, tag = "7")]
@@ -629,8 +636,8 @@ pub struct Checksum {
     #[prost(fixed64, tag = "2")]
     pub checksum: u64,
 }
-/// Whether a publisher of a state topic is connected, for a subscriber of the state that has
-/// applied all records. Sent at each change, and at the beginning if no publisher is connected.
+/// Whether a publisher of a state topic is connected. Subscribers of the state receive this message at each change, after
+/// all earlier records, and at the beginning if no publisher is connected.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Publishers {
     #[prost(string, tag = "1")]
@@ -646,7 +653,7 @@ pub struct Publishers {
     #[prost(fixed64, optional, tag = "5")]
     pub last_append_ns: ::core::option::Option<u64>,
 }
-/// The log was deleted at this position.
+/// The log was deleted. Its last record had this position.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Deleted {
     #[prost(message, optional, tag = "1")]
@@ -661,10 +668,10 @@ pub struct JoinGroupRequest {
 pub mod join_group_request {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Request {
-        /// Only the first message is a join.
+        /// The first message must be a join, and no other message may be one.
         #[prost(message, tag = "1")]
         Join(super::Join),
-        /// From members of share groups: the position up to which records are processed.
+        /// From members of share groups: the position up to which the member has processed records.
         #[prost(message, tag = "2")]
         Consumed(super::Consumed),
         /// From members of work groups: a request for records.
@@ -678,7 +685,7 @@ pub mod join_group_request {
         Renew(super::Renew),
     }
 }
-/// The first member's values configure the group, except topic, group and member.
+/// A request to join a group. If the group does not exist, the fields from kind on, except member, configure the new group.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Join {
     #[prost(string, tag = "1")]
@@ -706,7 +713,7 @@ pub struct Join {
     #[prost(bool, tag = "9")]
     pub drop_dead_letters: bool,
 }
-/// The position up to which the records of a partition are processed.
+/// The position up to which the member has processed the records of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Consumed {
     #[prost(uint32, tag = "1")]
@@ -722,7 +729,7 @@ pub struct Claim {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
-    /// The number of this request, which the response repeats.
+    /// The number of this request, which the Settled message repeats.
     #[prost(uint32, tag = "1")]
     pub request: u32,
     #[prost(uint64, repeated, tag = "2")]
@@ -734,7 +741,7 @@ pub struct Nack {
     pub request: u32,
     #[prost(uint64, repeated, tag = "2")]
     pub tokens: ::prost::alloc::vec::Vec<u64>,
-    /// The time after which the records may be delivered again, ms.
+    /// The shortest time after which the records are delivered again, ms.
     #[prost(uint32, tag = "3")]
     pub delay_ms: u32,
 }
@@ -803,7 +810,7 @@ pub struct Settled {
     pub request: u32,
     #[prost(uint32, tag = "2")]
     pub settled: u32,
-    /// The tokens of claims that had ended before, because their deadline had passed or they had been settled.
+    /// The tokens of claims that had already ended: their deadline had passed, or they had been acknowledged or returned.
     #[prost(uint64, repeated, tag = "3")]
     pub stale: ::prost::alloc::vec::Vec<u64>,
 }
@@ -874,7 +881,7 @@ impl Level {
         }
     }
 }
-/// The position at which reading continues after lost records.
+/// The position at which a subscription continues after a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum OnGap {
@@ -882,9 +889,9 @@ pub enum OnGap {
     Oldest = 0,
     /// At the next published record.
     Newest = 1,
-    /// With the state at that time; for state topics.
+    /// With the state at the time of the gap; for state topics.
     Snapshot = 2,
-    /// Nowhere: the call ends with DATA_LOSS after the gap was reported.
+    /// The subscription does not continue: after it has reported the gap, the call ends with DATA_LOSS.
     Fail = 3,
 }
 impl OnGap {
@@ -1123,7 +1130,7 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "DescribeTopic"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns the node's memory, connections and identity.
+        /// Returns the node's name, version, memory use, number of connections, and cluster.
         pub async fn get_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatsRequest>,
@@ -1147,7 +1154,7 @@ pub mod dunlin_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Dunlin", "GetStats"));
             self.inner.unary(req, path, codec).await
         }
-        /// Publishes one record. The response comes when the topic's level of acknowledgement is reached.
+        /// Publishes one record. The node responds when the record has reached the topic's acknowledgement level.
         ///
         /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
         /// SUBJECT, REDUCER) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
@@ -1173,7 +1180,7 @@ pub mod dunlin_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Dunlin", "Publish"));
             self.inner.unary(req, path, codec).await
         }
-        /// Publishes records one after another, in order. Each record has its own outcome, with the errors of Publish.
+        /// Publishes records in order. The response has an outcome for each record; errors are those of Publish.
         pub async fn publish_batch(
             &mut self,
             request: impl tonic::IntoRequest<super::PublishBatchRequest>,
@@ -1198,8 +1205,8 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "PublishBatch"));
             self.inner.unary(req, path, codec).await
         }
-        /// Publishes a stream of records in order. Acknowledgements are cumulative.
-        /// A refused record, with the errors of Publish, does not end the stream.
+        /// Publishes a stream of records in order. A response can acknowledge several records. A refused record does not end the
+        /// stream; errors are those of Publish.
         pub async fn publish_stream(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -1226,12 +1233,12 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "PublishStream"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the subscriber's positions.
-        /// With start.snapshot, a state topic (an order book, the last value of each key) delivers its state and then the changes.
+        /// Delivers the records of the subjects in order, and reports missing records. The first response has the subscriber's
+        /// positions. With start.snapshot, a state topic delivers its state, and then the changes of the state.
         ///
         /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
-        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered subscriber that
-        /// was too slow, UNAVAILABLE (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
+        /// (NO_STATE) at the start; DATA_LOSS (LOST) at a gap if on_gap is FAIL; ABORTED (EVICTED) for a registered subscriber that
+        /// is too slow; UNAVAILABLE (SHUTTING_DOWN) when the node stops. To continue, subscribe again after the last positions.
         pub async fn subscribe(
             &mut self,
             request: impl tonic::IntoRequest<super::SubscribeRequest>,
@@ -1258,8 +1265,8 @@ pub mod dunlin_client {
         }
         /// Joins a group. The membership lasts until the end of the stream.
         ///
-        /// FAILED_PRECONDITION (GROUP_KIND) if the group has the other kind,
-        /// RESOURCE_EXHAUSTED (LIMIT) if the group has its maximum of members.
+        /// FAILED_PRECONDITION (GROUP_KIND) if the group exists with the other kind,
+        /// RESOURCE_EXHAUSTED (LIMIT) if the group has the maximum number of members.
         pub async fn join_group(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::JoinGroupRequest>,
@@ -1284,13 +1291,14 @@ pub mod dunlin_client {
                 .insert(GrpcMethod::new("dunlin.v1.Dunlin", "JoinGroup"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Sends a request: publishes a record with a reply subject for this call, and returns the first reply.
+        /// Sends a request: publishes a record with a reply subject that only this call uses, and returns the first reply.
         ///
-        /// Any subscriber of the subject may reply, through any listener. Over gRPC, a responder uses Subscribe, or JoinGroup
-        /// if each request is for one of several responders. The responder replies by a Publish to the record's `reply`.
+        /// Any subscriber of the subject may reply, through any listener. A responder over gRPC calls Subscribe. If only one of
+        /// several responders must receive each request, they call JoinGroup. To reply, a responder publishes a record to the
+        /// request's `reply` subject.
         ///
-        /// UNAVAILABLE (NO_RESPONDER) if the subject has no subscriber; nothing is published then. DEADLINE_EXCEEDED
-        /// (NO_REPLY) if no reply came in time; a responder may have processed the request nevertheless.
+        /// UNAVAILABLE (NO_RESPONDER) if the subject has no subscriber; the node then does not publish the request.
+        /// DEADLINE_EXCEEDED (NO_REPLY) if no reply arrives in time; a responder may have processed the request nevertheless.
         pub async fn request(
             &mut self,
             request: impl tonic::IntoRequest<super::RequestRequest>,
@@ -1360,7 +1368,7 @@ pub mod dunlin_server {
             tonic::Response<super::DescribeTopicResponse>,
             tonic::Status,
         >;
-        /// Returns the node's memory, connections and identity.
+        /// Returns the node's name, version, memory use, number of connections, and cluster.
         async fn get_stats(
             &self,
             request: tonic::Request<super::GetStatsRequest>,
@@ -1368,7 +1376,7 @@ pub mod dunlin_server {
             tonic::Response<super::GetStatsResponse>,
             tonic::Status,
         >;
-        /// Publishes one record. The response comes when the topic's level of acknowledgement is reached.
+        /// Publishes one record. The node responds when the record has reached the topic's acknowledgement level.
         ///
         /// NOT_FOUND (NO_TOPIC) if no topic owns the subject and none is created; INVALID_ARGUMENT (RECORD_TOO_LARGE, BAD_FRAME,
         /// SUBJECT, REDUCER) for an invalid record; RESOURCE_EXHAUSTED (FULL, BUDGET_SPENT, DISK_FULL) and UNAVAILABLE (DISK_BEHIND)
@@ -1377,7 +1385,7 @@ pub mod dunlin_server {
             &self,
             request: tonic::Request<super::PublishRequest>,
         ) -> std::result::Result<tonic::Response<super::PublishResponse>, tonic::Status>;
-        /// Publishes records one after another, in order. Each record has its own outcome, with the errors of Publish.
+        /// Publishes records in order. The response has an outcome for each record; errors are those of Publish.
         async fn publish_batch(
             &self,
             request: tonic::Request<super::PublishBatchRequest>,
@@ -1391,8 +1399,8 @@ pub mod dunlin_server {
             >
             + std::marker::Send
             + 'static;
-        /// Publishes a stream of records in order. Acknowledgements are cumulative.
-        /// A refused record, with the errors of Publish, does not end the stream.
+        /// Publishes a stream of records in order. A response can acknowledge several records. A refused record does not end the
+        /// stream; errors are those of Publish.
         async fn publish_stream(
             &self,
             request: tonic::Request<tonic::Streaming<super::PublishStreamRequest>>,
@@ -1406,12 +1414,12 @@ pub mod dunlin_server {
             >
             + std::marker::Send
             + 'static;
-        /// Delivers every record of the subjects in order, or reports the missing ones. The first response has the subscriber's positions.
-        /// With start.snapshot, a state topic (an order book, the last value of each key) delivers its state and then the changes.
+        /// Delivers the records of the subjects in order, and reports missing records. The first response has the subscriber's
+        /// positions. With start.snapshot, a state topic delivers its state, and then the changes of the state.
         ///
         /// NOT_FOUND (NO_TOPIC), INVALID_ARGUMENT (SUBJECT, MANY_LOGS), OUT_OF_RANGE (AHEAD) and FAILED_PRECONDITION
-        /// (NO_STATE) at the start; DATA_LOSS (LOST) if on_gap is FAIL, ABORTED (EVICTED) for a registered subscriber that
-        /// was too slow, UNAVAILABLE (SHUTTING_DOWN) when the node stops: subscribe again, after the last positions.
+        /// (NO_STATE) at the start; DATA_LOSS (LOST) at a gap if on_gap is FAIL; ABORTED (EVICTED) for a registered subscriber that
+        /// is too slow; UNAVAILABLE (SHUTTING_DOWN) when the node stops. To continue, subscribe again after the last positions.
         async fn subscribe(
             &self,
             request: tonic::Request<super::SubscribeRequest>,
@@ -1424,19 +1432,20 @@ pub mod dunlin_server {
             + 'static;
         /// Joins a group. The membership lasts until the end of the stream.
         ///
-        /// FAILED_PRECONDITION (GROUP_KIND) if the group has the other kind,
-        /// RESOURCE_EXHAUSTED (LIMIT) if the group has its maximum of members.
+        /// FAILED_PRECONDITION (GROUP_KIND) if the group exists with the other kind,
+        /// RESOURCE_EXHAUSTED (LIMIT) if the group has the maximum number of members.
         async fn join_group(
             &self,
             request: tonic::Request<tonic::Streaming<super::JoinGroupRequest>>,
         ) -> std::result::Result<tonic::Response<Self::JoinGroupStream>, tonic::Status>;
-        /// Sends a request: publishes a record with a reply subject for this call, and returns the first reply.
+        /// Sends a request: publishes a record with a reply subject that only this call uses, and returns the first reply.
         ///
-        /// Any subscriber of the subject may reply, through any listener. Over gRPC, a responder uses Subscribe, or JoinGroup
-        /// if each request is for one of several responders. The responder replies by a Publish to the record's `reply`.
+        /// Any subscriber of the subject may reply, through any listener. A responder over gRPC calls Subscribe. If only one of
+        /// several responders must receive each request, they call JoinGroup. To reply, a responder publishes a record to the
+        /// request's `reply` subject.
         ///
-        /// UNAVAILABLE (NO_RESPONDER) if the subject has no subscriber; nothing is published then. DEADLINE_EXCEEDED
-        /// (NO_REPLY) if no reply came in time; a responder may have processed the request nevertheless.
+        /// UNAVAILABLE (NO_RESPONDER) if the subject has no subscriber; the node then does not publish the request.
+        /// DEADLINE_EXCEEDED (NO_REPLY) if no reply arrives in time; a responder may have processed the request nevertheless.
         async fn request(
             &self,
             request: tonic::Request<super::RequestRequest>,
@@ -2057,7 +2066,7 @@ pub mod dunlin_server {
 pub struct KeyValue {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// The revision that created the key. For a lock's holder this is the token.
+    /// The revision that created the key. For a lock's holder, this number is the token.
     #[prost(uint64, tag = "2")]
     pub create_revision: u64,
     /// The revision that last wrote the key.
@@ -2077,14 +2086,14 @@ pub struct RangeRequest {
     /// The key, or the first key of a range.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// The exclusive end of the range; empty for the key alone, a zero byte for all keys from the first
-    /// on. For all keys with a prefix, the end is the prefix with its last byte increased by one.
+    /// The exclusive end of the range; empty to read only `key`, a zero byte to read all keys from `key` on. To read all keys
+    /// with a prefix, set `key` to the prefix and `range_end` to the prefix with its last byte increased by one.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
     /// The maximum number of keys to return; 0 for the cluster's maximum.
     #[prost(uint32, tag = "3")]
     pub limit: u32,
-    /// Whether to read the node's own copy, without communication between nodes; the copy may be outdated.
+    /// Whether the node reads its own copy of the keys, without communication with other nodes. The copy may be outdated.
     #[prost(bool, tag = "4")]
     pub serializable: bool,
 }
@@ -2095,7 +2104,7 @@ pub struct RangeResponse {
     pub revision: u64,
     #[prost(message, repeated, tag = "2")]
     pub kvs: ::prost::alloc::vec::Vec<KeyValue>,
-    /// Whether the range has more keys. To read them, use the last key with a zero byte appended as `key`.
+    /// Whether the range has more keys. To read them, set `key` to the last returned key with a zero byte appended.
     #[prost(bool, tag = "3")]
     pub more: bool,
 }
@@ -2107,8 +2116,8 @@ pub struct PutRequest {
     pub value: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "3")]
     pub lease: u64,
-    /// Writes only if this revision wrote the key last; 0: only if the key does not exist. Not valid in a transaction, which
-    /// has comparisons.
+    /// Writes only if this is the key's last revision; with 0, only if the key does not exist. Not valid in a transaction, which
+    /// has comparisons instead.
     #[prost(uint64, optional, tag = "4")]
     pub expect_mod_revision: ::core::option::Option<u64>,
 }
@@ -2121,7 +2130,8 @@ pub struct PutResponse {
 pub struct DeleteRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    /// As in RangeRequest. One call deletes a limited number of keys of a range; repeat the call until it deletes none.
+    /// The exclusive end of a range, as in RangeRequest. One call deletes a limited number of keys: repeat the call until it
+    /// deletes no key.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: ::prost::bytes::Bytes,
     /// As in PutRequest; not valid for a range.
@@ -2142,7 +2152,8 @@ pub struct Compare {
     pub key: ::prost::bytes::Bytes,
     #[prost(enumeration = "compare::Result", tag = "2")]
     pub result: i32,
-    /// The compared field of the key. For a missing key all numbers are 0, and its value equals no value.
+    /// The field of the key to compare, with the value to which it is compared. For a missing key, all numbers are 0, and its
+    /// value is equal to no value.
     #[prost(oneof = "compare::Target", tags = "3, 4, 5, 6, 7")]
     pub target: ::core::option::Option<compare::Target>,
 }
@@ -2190,7 +2201,8 @@ pub mod compare {
             }
         }
     }
-    /// The compared field of the key. For a missing key all numbers are 0, and its value equals no value.
+    /// The field of the key to compare, with the value to which it is compared. For a missing key, all numbers are 0, and its
+    /// value is equal to no value.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Target {
         #[prost(uint64, tag = "3")]
@@ -2210,10 +2222,10 @@ pub struct TxnRequest {
     /// The comparisons, which must all be true.
     #[prost(message, repeated, tag = "1")]
     pub compare: ::prost::alloc::vec::Vec<Compare>,
-    /// Operations if all comparisons are true; each operation sees the effects of those before it.
+    /// The operations to execute if all comparisons are true. Each operation sees the effects of earlier operations.
     #[prost(message, repeated, tag = "2")]
     pub success: ::prost::alloc::vec::Vec<RequestOp>,
-    /// Operations if a comparison is false.
+    /// The operations to execute if a comparison is false.
     #[prost(message, repeated, tag = "3")]
     pub failure: ::prost::alloc::vec::Vec<RequestOp>,
 }
@@ -2236,7 +2248,7 @@ pub mod request_op {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TxnResponse {
-    /// The revision of the changes; the last revision if there are none.
+    /// The revision of the transaction's changes; the last revision if nothing changed.
     #[prost(uint64, tag = "1")]
     pub revision: u64,
     /// Whether all comparisons were true.
@@ -2265,7 +2277,7 @@ pub mod response_op {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRequest {
-    /// As in RangeRequest.
+    /// The key, or the first key of a range, as in RangeRequest.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
     #[prost(bytes = "bytes", tag = "2")]
@@ -2273,8 +2285,8 @@ pub struct WatchRequest {
     /// The first revision to deliver; 0 for changes from now on.
     #[prost(uint64, tag = "3")]
     pub start_revision: u64,
-    /// The epoch of that revision, from an earlier response. In another epoch the watch is
-    /// refused, because equal numbers then mean other revisions. 0 for the present epoch.
+    /// The epoch of start_revision, from an earlier response; 0 for the current epoch. If the current epoch is another one, the
+    /// watch is refused, because the same number then means another revision.
     #[prost(uint32, tag = "4")]
     pub start_epoch: u32,
     /// Whether to start at the oldest available revision.
@@ -2285,12 +2297,13 @@ pub struct WatchRequest {
 pub struct WatchResponse {
     #[prost(uint32, tag = "1")]
     pub epoch: u32,
-    /// The revision of the events. Without events: no revision up to this one concerned the watch.
+    /// The revision of the events. Without events, no further revision up to this one changed a watched key.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
     #[prost(message, repeated, tag = "3")]
     pub events: ::prost::alloc::vec::Vec<KeyEvent>,
-    /// Whether the next response has more events of this revision. A revision with more than about 1 MiB of changes has several responses.
+    /// Whether the next response has more events of this revision. A revision with more than about 1 MiB of changes is
+    /// delivered in several responses.
     #[prost(bool, tag = "4")]
     pub fragment: bool,
 }
@@ -2298,7 +2311,7 @@ pub struct WatchResponse {
 pub struct KeyEvent {
     #[prost(enumeration = "key_event::Type", tag = "1")]
     pub r#type: i32,
-    /// The new value of the key; for a deleted key, only its name.
+    /// The key with its new value; only the key if it was deleted.
     #[prost(message, optional, tag = "2")]
     pub kv: ::core::option::Option<KeyValue>,
 }
@@ -2345,7 +2358,7 @@ pub mod key_event {
 pub struct StatusRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusResponse {
-    /// A changed epoch means that revisions have restarted, and that keys may differ.
+    /// The epoch of revisions. If it has changed, revisions have restarted, and keys may differ from those that were read before.
     #[prost(uint32, tag = "1")]
     pub epoch: u32,
     #[prost(uint64, tag = "2")]
@@ -2399,7 +2412,7 @@ pub struct LeaseTimeToLiveRequest {
 pub struct LeaseTimeToLiveResponse {
     #[prost(uint64, tag = "1")]
     pub ttl_ms: u64,
-    /// The remaining time without another renewal.
+    /// The time until the lease ends if it is not renewed.
     #[prost(uint64, tag = "2")]
     pub left_ms: u64,
     /// The number of keys that end with the lease.
@@ -2415,7 +2428,7 @@ pub struct LockRequest {
     pub name: ::prost::bytes::Bytes,
     #[prost(uint64, tag = "2")]
     pub lease: u64,
-    /// The value of the holder that others see, such as the address of an elected leader.
+    /// The value that other clients see while this lease holds the lock, such as the address of an elected leader.
     #[prost(bytes = "bytes", tag = "3")]
     pub value: ::prost::bytes::Bytes,
     /// Whether the call fails if another lease holds the lock.
@@ -2424,8 +2437,8 @@ pub struct LockRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LockResponse {
-    /// Increases from holder to holder within an epoch of revisions. A resource must refuse a token lower than the last
-    /// one that it received.
+    /// The fencing token, which increases with each holder within an epoch of revisions. A resource that the lock protects must
+    /// refuse a token that is lower than the highest token that it has received.
     #[prost(uint64, tag = "1")]
     pub token: u64,
 }
@@ -2456,7 +2469,7 @@ pub struct LeaderRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaderResponse {
-    /// The holder's value and lease, and its token as create_revision; absent without a holder.
+    /// The holder's value, its lease, and its token as create_revision; absent if no lease holds the lock.
     #[prost(message, optional, tag = "1")]
     pub kv: ::core::option::Option<KeyValue>,
 }
@@ -2540,7 +2553,8 @@ pub mod kv_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Reads a key, or keys in order. Unless serializable is set, the result includes every change that any call has acknowledged.
+        /// Reads a key, or the keys of a range in order. Unless serializable is set, the result includes every change that was
+        /// acknowledged before the call began.
         pub async fn range(
             &mut self,
             request: impl tonic::IntoRequest<super::RangeRequest>,
@@ -2559,7 +2573,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Range"));
             self.inner.unary(req, path, codec).await
         }
-        /// Writes a key. ABORTED (KEY_MOVED) if expect_mod_revision is not the last revision, NOT_FOUND (NO_LEASE)
+        /// Writes a key. ABORTED (KEY_MOVED) if expect_mod_revision is not the key's last revision, NOT_FOUND (NO_LEASE)
         /// if the lease does not exist, INVALID_ARGUMENT (BAD_KEY, KEY_TOO_LARGE), RESOURCE_EXHAUSTED (NO_ROOM).
         pub async fn put(
             &mut self,
@@ -2579,7 +2593,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Put"));
             self.inner.unary(req, path, codec).await
         }
-        /// Deletes a key, or the existing keys of a range.
+        /// Deletes a key, or the keys of a range.
         pub async fn delete(
             &mut self,
             request: impl tonic::IntoRequest<super::DeleteRequest>,
@@ -2598,7 +2612,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Delete"));
             self.inner.unary(req, path, codec).await
         }
-        /// Executes one of two lists of operations, in one revision.
+        /// Evaluates comparisons, and then executes one of two lists of operations in one revision.
         pub async fn txn(
             &mut self,
             request: impl tonic::IntoRequest<super::TxnRequest>,
@@ -2617,12 +2631,12 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Txn"));
             self.inner.unary(req, path, codec).await
         }
-        /// Delivers changes, revision by revision, from any available revision on. The first response has no events, only the
-        /// position of the watch. A later response without events means that no revision up to its own concerned the watch.
+        /// Delivers changes, revision by revision, from a given revision on. The first response has no events, only the position of
+        /// the watch. A later response without events reports that no further revision up to its revision changed a watched key.
         ///
-        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available, or revisions have restarted in a new epoch:
-        /// read the keys, and watch from the revision after the one of that response. OUT_OF_RANGE (AHEAD) for a
-        /// revision that does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
+        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available, or if revisions have restarted in a new epoch: read
+        /// the keys, and then watch from the revision after that of the RangeResponse. OUT_OF_RANGE (AHEAD) for a revision that
+        /// does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRequest>,
@@ -2644,7 +2658,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Returns the epoch of revisions, the last revision, and the amount of data.
+        /// Returns the current epoch, the last revision, and the number of keys, bytes and leases.
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<super::StatusRequest>,
@@ -2685,7 +2699,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseGrant"));
             self.inner.unary(req, path, codec).await
         }
-        /// Renews leases: each message renews one lease, and has one response.
+        /// Renews leases. Each message renews one lease, and receives one response.
         pub async fn lease_keep_alive(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -2712,7 +2726,7 @@ pub mod kv_client {
                 .insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseKeepAlive"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Ends a lease, and deletes the keys that are bound to the lease.
+        /// Ends a lease. The keys and locks that depend on the lease end with it.
         pub async fn lease_revoke(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaseRevokeRequest>,
@@ -2759,9 +2773,9 @@ pub mod kv_client {
                 .insert(GrpcMethod::new("dunlin.v1.Kv", "LeaseTimeToLive"));
             self.inner.unary(req, path, codec).await
         }
-        /// Takes a lock under a lease, or waits while the call lasts and the lease lives. The leader of
-        /// an election is the holder of the lock with its name. A repeated call returns the token, or
-        /// continues to wait. After an interrupted call, its lease continues to wait until Unlock or the lease's end.
+        /// Acquires a lock for a lease, and waits for the lock if necessary. The leader of an election is the holder of the lock
+        /// with the election's name. If the call is interrupted, the lease still waits for the lock, until Unlock or the end of the
+        /// lease. A repeated call for the same lease returns the token, or continues to wait.
         ///
         /// FAILED_PRECONDITION (LOCK_HELD) if another lease holds the lock and no_wait is set.
         pub async fn lock(
@@ -2782,7 +2796,8 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Lock"));
             self.inner.unary(req, path, codec).await
         }
-        /// Passes a lock to the longest waiting lease, or stops waiting for the lock. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Releases a lock, which passes to the lease that has waited longest; or stops waiting for the lock. FAILED_PRECONDITION
+        /// (LOCK_NOT_HELD) if the lease neither holds the lock nor waits for it.
         pub async fn unlock(
             &mut self,
             request: impl tonic::IntoRequest<super::UnlockRequest>,
@@ -2801,7 +2816,8 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Unlock"));
             self.inner.unary(req, path, codec).await
         }
-        /// Changes the value of a lock's holder, which other clients see. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Changes the value that other clients see for a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD) if the lease does not
+        /// hold the lock.
         pub async fn proclaim(
             &mut self,
             request: impl tonic::IntoRequest<super::ProclaimRequest>,
@@ -2823,7 +2839,7 @@ pub mod kv_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Kv", "Proclaim"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns the holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
+        /// Returns the holder of a lock, or the leader of an election. To observe later holders, watch the key "$lock/NAME".
         pub async fn leader(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaderRequest>,
@@ -2857,23 +2873,24 @@ pub mod kv_server {
     /// Generated trait containing gRPC methods that should be implemented for use with KvServer.
     #[async_trait]
     pub trait Kv: std::marker::Send + std::marker::Sync + 'static {
-        /// Reads a key, or keys in order. Unless serializable is set, the result includes every change that any call has acknowledged.
+        /// Reads a key, or the keys of a range in order. Unless serializable is set, the result includes every change that was
+        /// acknowledged before the call began.
         async fn range(
             &self,
             request: tonic::Request<super::RangeRequest>,
         ) -> std::result::Result<tonic::Response<super::RangeResponse>, tonic::Status>;
-        /// Writes a key. ABORTED (KEY_MOVED) if expect_mod_revision is not the last revision, NOT_FOUND (NO_LEASE)
+        /// Writes a key. ABORTED (KEY_MOVED) if expect_mod_revision is not the key's last revision, NOT_FOUND (NO_LEASE)
         /// if the lease does not exist, INVALID_ARGUMENT (BAD_KEY, KEY_TOO_LARGE), RESOURCE_EXHAUSTED (NO_ROOM).
         async fn put(
             &self,
             request: tonic::Request<super::PutRequest>,
         ) -> std::result::Result<tonic::Response<super::PutResponse>, tonic::Status>;
-        /// Deletes a key, or the existing keys of a range.
+        /// Deletes a key, or the keys of a range.
         async fn delete(
             &self,
             request: tonic::Request<super::DeleteRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteResponse>, tonic::Status>;
-        /// Executes one of two lists of operations, in one revision.
+        /// Evaluates comparisons, and then executes one of two lists of operations in one revision.
         async fn txn(
             &self,
             request: tonic::Request<super::TxnRequest>,
@@ -2884,17 +2901,17 @@ pub mod kv_server {
             >
             + std::marker::Send
             + 'static;
-        /// Delivers changes, revision by revision, from any available revision on. The first response has no events, only the
-        /// position of the watch. A later response without events means that no revision up to its own concerned the watch.
+        /// Delivers changes, revision by revision, from a given revision on. The first response has no events, only the position of
+        /// the watch. A later response without events reports that no further revision up to its revision changed a watched key.
         ///
-        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available, or revisions have restarted in a new epoch:
-        /// read the keys, and watch from the revision after the one of that response. OUT_OF_RANGE (AHEAD) for a
-        /// revision that does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
+        /// OUT_OF_RANGE (COMPACTED) if the revisions are no longer available, or if revisions have restarted in a new epoch: read
+        /// the keys, and then watch from the revision after that of the RangeResponse. OUT_OF_RANGE (AHEAD) for a revision that
+        /// does not exist yet. UNAVAILABLE (SHUTTING_DOWN) when the node stops.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
-        /// Returns the epoch of revisions, the last revision, and the amount of data.
+        /// Returns the current epoch, the last revision, and the number of keys, bytes and leases.
         async fn status(
             &self,
             request: tonic::Request<super::StatusRequest>,
@@ -2913,7 +2930,7 @@ pub mod kv_server {
             >
             + std::marker::Send
             + 'static;
-        /// Renews leases: each message renews one lease, and has one response.
+        /// Renews leases. Each message renews one lease, and receives one response.
         async fn lease_keep_alive(
             &self,
             request: tonic::Request<tonic::Streaming<super::LeaseKeepAliveRequest>>,
@@ -2921,7 +2938,7 @@ pub mod kv_server {
             tonic::Response<Self::LeaseKeepAliveStream>,
             tonic::Status,
         >;
-        /// Ends a lease, and deletes the keys that are bound to the lease.
+        /// Ends a lease. The keys and locks that depend on the lease end with it.
         async fn lease_revoke(
             &self,
             request: tonic::Request<super::LeaseRevokeRequest>,
@@ -2937,21 +2954,23 @@ pub mod kv_server {
             tonic::Response<super::LeaseTimeToLiveResponse>,
             tonic::Status,
         >;
-        /// Takes a lock under a lease, or waits while the call lasts and the lease lives. The leader of
-        /// an election is the holder of the lock with its name. A repeated call returns the token, or
-        /// continues to wait. After an interrupted call, its lease continues to wait until Unlock or the lease's end.
+        /// Acquires a lock for a lease, and waits for the lock if necessary. The leader of an election is the holder of the lock
+        /// with the election's name. If the call is interrupted, the lease still waits for the lock, until Unlock or the end of the
+        /// lease. A repeated call for the same lease returns the token, or continues to wait.
         ///
         /// FAILED_PRECONDITION (LOCK_HELD) if another lease holds the lock and no_wait is set.
         async fn lock(
             &self,
             request: tonic::Request<super::LockRequest>,
         ) -> std::result::Result<tonic::Response<super::LockResponse>, tonic::Status>;
-        /// Passes a lock to the longest waiting lease, or stops waiting for the lock. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Releases a lock, which passes to the lease that has waited longest; or stops waiting for the lock. FAILED_PRECONDITION
+        /// (LOCK_NOT_HELD) if the lease neither holds the lock nor waits for it.
         async fn unlock(
             &self,
             request: tonic::Request<super::UnlockRequest>,
         ) -> std::result::Result<tonic::Response<super::UnlockResponse>, tonic::Status>;
-        /// Changes the value of a lock's holder, which other clients see. FAILED_PRECONDITION (LOCK_NOT_HELD).
+        /// Changes the value that other clients see for a lock's holder. FAILED_PRECONDITION (LOCK_NOT_HELD) if the lease does not
+        /// hold the lock.
         async fn proclaim(
             &self,
             request: tonic::Request<super::ProclaimRequest>,
@@ -2959,7 +2978,7 @@ pub mod kv_server {
             tonic::Response<super::ProclaimResponse>,
             tonic::Status,
         >;
-        /// Returns the holder of a lock, or the elected leader. To receive each next holder, watch the lock's key "$lock/NAME".
+        /// Returns the holder of a lock, or the leader of an election. To observe later holders, watch the key "$lock/NAME".
         async fn leader(
             &self,
             request: tonic::Request<super::LeaderRequest>,
@@ -3700,7 +3719,7 @@ pub struct TaskLabel {
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
 }
-/// The retries after a failed attempt.
+/// The number of retries after a failed attempt, and the delays before them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RetryPolicy {
     /// Maximum number of attempts after the first.
@@ -3726,10 +3745,10 @@ pub mod retry_policy {
         /// A constant delay, ms.
         #[prost(uint32, tag = "2")]
         FixedMs(u32),
-        /// A random delay, of which the maximum is base_ms and doubles with each further attempt.
+        /// A random delay. Its maximum is base_ms for the first retry, and doubles with each further retry up to cap_ms.
         #[prost(message, tag = "3")]
         Exponential(Bounds),
-        /// A random delay from base_ms to three times the previous delay.
+        /// A random delay from base_ms to three times the previous delay, at most cap_ms.
         #[prost(message, tag = "4")]
         Decorrelated(Bounds),
     }
@@ -3755,7 +3774,7 @@ pub mod task_after {
 /// A task to submit. Times are milliseconds since 1970; 0 for none.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskDraft {
-    /// The kind of work; a task of kind `publish` publishes the payload to subject, without a worker.
+    /// The name of the function that a worker runs. For the kind `publish`, the node itself publishes the payload to `subject`.
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", tag = "2")]
@@ -3763,28 +3782,29 @@ pub struct TaskDraft {
     /// The queue; empty for `default`.
     #[prost(string, tag = "3")]
     pub queue: ::prost::alloc::string::String,
-    /// The priority from 0 to 9, the highest; 5 by default.
+    /// The priority, from 0 to 9 (the highest); 5 by default.
     #[prost(uint32, optional, tag = "4")]
     pub priority: ::core::option::Option<u32>,
     /// The earliest start of the task.
     #[prost(uint64, tag = "5")]
     pub not_before_ms: u64,
-    /// The time from which an uncompleted task is a dead letter.
+    /// The time at which the task becomes a dead letter if it is not completed.
     #[prost(uint64, tag = "6")]
     pub deadline_ms: u64,
     /// The longest duration of an attempt, ms; 0 for 300,000 (five minutes).
     #[prost(uint32, tag = "7")]
     pub timeout_ms: u32,
-    /// The retries; three by default.
+    /// The retry policy; by default three retries.
     #[prost(message, optional, tag = "8")]
     pub retry: ::core::option::Option<RetryPolicy>,
-    /// A key of the task; empty for none. Submitting a second task of the tenant with the same key returns the first task.
-    /// If queue, kind, payload or subject differ, or the first task was cancelled, the second task is refused.
+    /// A key that identifies the task; empty for none. If the tenant submits a second task with the same key, the call returns
+    /// the first task. The second task is refused if its queue, kind, payload or subject differs, or if the first task was
+    /// cancelled.
     #[prost(bytes = "bytes", tag = "9")]
     pub idempotency_key: ::prost::bytes::Bytes,
     #[prost(message, repeated, tag = "10")]
     pub after: ::prost::alloc::vec::Vec<TaskAfter>,
-    /// Labels by which people find the task, and by which limits count it.
+    /// Labels by which users find the task, and to which limits apply.
     #[prost(message, repeated, tag = "11")]
     pub labels: ::prost::alloc::vec::Vec<TaskLabel>,
     /// Labels that the worker of this task must have, all of them.
@@ -3809,10 +3829,10 @@ pub struct SubmitTasksRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubmitTasksResponse {
-    /// In the order of the request.
+    /// The submitted tasks, in the order of the request.
     #[prost(message, repeated, tag = "1")]
     pub tasks: ::prost::alloc::vec::Vec<TakenTask>,
-    /// The delay before the next submission that the cluster requests because many tasks wait, ms.
+    /// The time that the client should wait before its next submission, because many tasks wait, ms.
     #[prost(uint32, tag = "2")]
     pub slow_down_ms: u32,
 }
@@ -3824,7 +3844,7 @@ pub struct TakenTask {
     #[prost(bool, tag = "2")]
     pub known: bool,
 }
-/// A task in its present state. Times are milliseconds since 1970.
+/// The current state of a task. Times are milliseconds since 1970.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TaskInfo {
     #[prost(uint64, tag = "1")]
@@ -3841,23 +3861,23 @@ pub struct TaskInfo {
     pub stage: i32,
     #[prost(uint32, tag = "7")]
     pub priority: u32,
-    /// Number of attempts that began.
+    /// Number of attempts that have started.
     #[prost(uint32, tag = "8")]
     pub attempts: u32,
-    /// Number of workers that died while they held the task.
+    /// Number of workers that died while they ran the task.
     #[prost(uint32, tag = "9")]
     pub lost: u32,
     #[prost(uint64, tag = "10")]
     pub submitted_ms: u64,
-    /// Start of the last attempt.
+    /// The start of the last attempt; absent before the first.
     #[prost(uint64, optional, tag = "11")]
     pub started_ms: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "12")]
     pub deadline_ms: ::core::option::Option<u64>,
-    /// The worker that holds the task.
+    /// The worker that runs the task.
     #[prost(uint64, optional, tag = "13")]
     pub worker: ::core::option::Option<u64>,
-    /// The progress that the task reported, in thousandths and as text.
+    /// The progress that the worker reported: in thousandths, and as text in `note`.
     #[prost(uint32, tag = "14")]
     pub permille: u32,
     #[prost(string, tag = "15")]
@@ -3879,7 +3899,7 @@ pub struct TaskInfo {
     /// The longest duration of an attempt, ms.
     #[prost(uint32, tag = "22")]
     pub timeout_ms: u32,
-    /// The earliest start: the task's own time, or that of its next retry.
+    /// The earliest start: the task's not_before_ms, or the time of its next retry.
     #[prost(uint64, optional, tag = "23")]
     pub not_before_ms: ::core::option::Option<u64>,
     #[prost(message, optional, tag = "24")]
@@ -3897,7 +3917,7 @@ pub struct TaskOutcome {
     pub bytes: ::prost::bytes::Bytes,
     #[prost(enumeration = "TaskFailure", tag = "2")]
     pub failure: i32,
-    /// The run time and the CPU time, µs, and the memory that was used, bytes.
+    /// The run time and the CPU time in µs, and the used memory in bytes.
     #[prost(uint64, tag = "3")]
     pub run_us: u64,
     #[prost(uint64, tag = "4")]
@@ -3909,7 +3929,7 @@ pub struct TaskOutcome {
 pub struct GetTaskRequest {
     #[prost(uint64, tag = "1")]
     pub task: u64,
-    /// Whether to read the node's own copy, without communication between nodes; the copy may be outdated.
+    /// Whether the node reads its own copy of the tasks, without communication with other nodes. The copy may be outdated.
     #[prost(bool, tag = "2")]
     pub stale: bool,
 }
@@ -3918,10 +3938,11 @@ pub struct GetTaskResponse {
     #[prost(message, optional, tag = "1")]
     pub task: ::core::option::Option<TaskInfo>,
 }
-/// Selects tasks; an empty field matches all.
+/// Selects tasks. An empty field matches all tasks.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTasksRequest {
-    /// The tenant. If empty: all tenants for users who may manage tasks, otherwise the user's own tenant.
+    /// The tenant. If it is empty, users who may manage tasks receive the tasks of all tenants, and other users the tasks of
+    /// their own tenant.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -3933,7 +3954,7 @@ pub struct ListTasksRequest {
     /// Only tasks with this label.
     #[prost(message, optional, tag = "5")]
     pub label: ::core::option::Option<TaskLabel>,
-    /// The start of the page: `next` of the previous page.
+    /// The start of the page: the field `next` of the previous response.
     #[prost(uint32, tag = "6")]
     pub from: u32,
     /// The maximum number of tasks to return; 0 for the largest possible (1,000).
@@ -3984,10 +4005,10 @@ pub struct RedriveRequest {
     /// The tenant; empty for the user's own tenant.
     #[prost(string, tag = "1")]
     pub tenant: ::prost::alloc::string::String,
-    /// The maximum number of tasks to restart; 0 for the maximum of a call.
+    /// The maximum number of tasks to restart; 0 for the largest number that a call can restart.
     #[prost(uint32, tag = "2")]
     pub count: u32,
-    /// Whether to restart also tasks whose workers died (TASK_FAILURE_POISONED).
+    /// Whether to restart also tasks with TASK_FAILURE_POISONED, whose workers died.
     #[prost(bool, tag = "3")]
     pub poisoned: bool,
 }
@@ -3995,7 +4016,7 @@ pub struct RedriveRequest {
 pub struct RedriveResponse {
     #[prost(uint64, tag = "1")]
     pub changed: u64,
-    /// Whether there are more dead letters.
+    /// Whether the tenant has more dead letters that can be restarted.
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
@@ -4007,13 +4028,13 @@ pub enum TaskStage {
     Blocked = 1,
     /// The task waits for its start time.
     Delayed = 2,
-    /// The task waits, because a limit on tasks with the same label, tenant, queue or kind is reached.
+    /// The task waits because a limit for its label, tenant, queue or kind is reached.
     Limited = 3,
     /// The task waits for its turn and a worker.
     Ready = 4,
     /// A worker runs the task, or the node publishes it.
     Running = 5,
-    /// The task is cancelled, and the worker has not confirmed the end yet.
+    /// The task was cancelled, and its worker has not reported the end yet.
     Stopping = 6,
     Completed = 7,
     Cancelled = 8,
@@ -4066,7 +4087,7 @@ pub enum TaskFailure {
     TimedOut = 2,
     /// The task's deadline passed.
     Deadline = 3,
-    /// Too many workers died while they held the task.
+    /// Too many workers died while they ran the task.
     Poisoned = 4,
 }
 impl TaskFailure {
@@ -4175,8 +4196,9 @@ pub mod tasks_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Submits tasks, all or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for an invalid or too large task, RESOURCE_EXHAUSTED
-        /// (QUEUE_FULL, NO_ROOM, LIMIT), NOT_FOUND (TENANT_UNKNOWN) if the tenant does not exist and tasks do not create tenants.
+        /// Submits all of the tasks or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for an invalid or too large task,
+        /// RESOURCE_EXHAUSTED (QUEUE_FULL, NO_ROOM, LIMIT) if a limit is reached, NOT_FOUND (TENANT_UNKNOWN) if the tenant does not
+        /// exist and the node does not create tenants for tasks.
         pub async fn submit(
             &mut self,
             request: impl tonic::IntoRequest<super::SubmitTasksRequest>,
@@ -4198,7 +4220,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Submit"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns all fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
+        /// Returns all fields of a task. NOT_FOUND (NO_TASK) if the task never existed or has been forgotten.
         pub async fn get(
             &mut self,
             request: impl tonic::IntoRequest<super::GetTaskRequest>,
@@ -4242,7 +4264,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "List"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns the state of a task in one sentence, with the reason if the task does not run.
+        /// Returns a sentence with the state of a task, and with the reason if the task does not run.
         pub async fn why(
             &mut self,
             request: impl tonic::IntoRequest<super::WhyRequest>,
@@ -4261,7 +4283,8 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Why"));
             self.inner.unary(req, path, codec).await
         }
-        /// Cancels a task, and those that wait for it. A running task ends when its worker has received the cancellation. FAILED_PRECONDITION (TASK_OVER).
+        /// Cancels a task, and the tasks that wait for it. A running task continues until its worker stops it. FAILED_PRECONDITION
+        /// (TASK_OVER) if the task has ended.
         pub async fn cancel(
             &mut self,
             request: impl tonic::IntoRequest<super::CancelTaskRequest>,
@@ -4283,7 +4306,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Cancel"));
             self.inner.unary(req, path, codec).await
         }
-        /// Restarts a dead letter with all its retries. FAILED_PRECONDITION (TASK_OVER) for other tasks.
+        /// Restarts a dead letter, with its full number of retries. FAILED_PRECONDITION (TASK_OVER) for other tasks.
         pub async fn retry(
             &mut self,
             request: impl tonic::IntoRequest<super::RetryTaskRequest>,
@@ -4305,7 +4328,7 @@ pub mod tasks_client {
             req.extensions_mut().insert(GrpcMethod::new("dunlin.v1.Tasks", "Retry"));
             self.inner.unary(req, path, codec).await
         }
-        /// Restarts the oldest dead letters of a tenant; poisoned ones (TASK_FAILURE_POISONED) only on request.
+        /// Restarts the oldest dead letters of a tenant. Skips those with TASK_FAILURE_POISONED unless `poisoned` is set.
         pub async fn redrive(
             &mut self,
             request: impl tonic::IntoRequest<super::RedriveRequest>,
@@ -4342,8 +4365,9 @@ pub mod tasks_server {
     /// Generated trait containing gRPC methods that should be implemented for use with TasksServer.
     #[async_trait]
     pub trait Tasks: std::marker::Send + std::marker::Sync + 'static {
-        /// Submits tasks, all or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for an invalid or too large task, RESOURCE_EXHAUSTED
-        /// (QUEUE_FULL, NO_ROOM, LIMIT), NOT_FOUND (TENANT_UNKNOWN) if the tenant does not exist and tasks do not create tenants.
+        /// Submits all of the tasks or none. INVALID_ARGUMENT (BAD_TASK, TASK_TOO_LARGE) for an invalid or too large task,
+        /// RESOURCE_EXHAUSTED (QUEUE_FULL, NO_ROOM, LIMIT) if a limit is reached, NOT_FOUND (TENANT_UNKNOWN) if the tenant does not
+        /// exist and the node does not create tenants for tasks.
         async fn submit(
             &self,
             request: tonic::Request<super::SubmitTasksRequest>,
@@ -4351,7 +4375,7 @@ pub mod tasks_server {
             tonic::Response<super::SubmitTasksResponse>,
             tonic::Status,
         >;
-        /// Returns all fields of a task. NOT_FOUND (NO_TASK) if the cluster does not know the task any more.
+        /// Returns all fields of a task. NOT_FOUND (NO_TASK) if the task never existed or has been forgotten.
         async fn get(
             &self,
             request: tonic::Request<super::GetTaskRequest>,
@@ -4364,12 +4388,13 @@ pub mod tasks_server {
             tonic::Response<super::ListTasksResponse>,
             tonic::Status,
         >;
-        /// Returns the state of a task in one sentence, with the reason if the task does not run.
+        /// Returns a sentence with the state of a task, and with the reason if the task does not run.
         async fn why(
             &self,
             request: tonic::Request<super::WhyRequest>,
         ) -> std::result::Result<tonic::Response<super::WhyResponse>, tonic::Status>;
-        /// Cancels a task, and those that wait for it. A running task ends when its worker has received the cancellation. FAILED_PRECONDITION (TASK_OVER).
+        /// Cancels a task, and the tasks that wait for it. A running task continues until its worker stops it. FAILED_PRECONDITION
+        /// (TASK_OVER) if the task has ended.
         async fn cancel(
             &self,
             request: tonic::Request<super::CancelTaskRequest>,
@@ -4377,7 +4402,7 @@ pub mod tasks_server {
             tonic::Response<super::CancelTaskResponse>,
             tonic::Status,
         >;
-        /// Restarts a dead letter with all its retries. FAILED_PRECONDITION (TASK_OVER) for other tasks.
+        /// Restarts a dead letter, with its full number of retries. FAILED_PRECONDITION (TASK_OVER) for other tasks.
         async fn retry(
             &self,
             request: tonic::Request<super::RetryTaskRequest>,
@@ -4385,7 +4410,7 @@ pub mod tasks_server {
             tonic::Response<super::RetryTaskResponse>,
             tonic::Status,
         >;
-        /// Restarts the oldest dead letters of a tenant; poisoned ones (TASK_FAILURE_POISONED) only on request.
+        /// Restarts the oldest dead letters of a tenant. Skips those with TASK_FAILURE_POISONED unless `poisoned` is set.
         async fn redrive(
             &self,
             request: tonic::Request<super::RedriveRequest>,

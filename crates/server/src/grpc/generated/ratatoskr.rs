@@ -84,7 +84,7 @@ pub struct PublishResponse {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishBatchRequest {
-    /// The topic of messages without one.
+    /// The topic of messages that name no topic.
     #[prost(string, tag = "1")]
     pub topic: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
@@ -111,7 +111,7 @@ pub struct SubscribeRequest {
 pub struct UnsubscribeRequest {
     #[prost(string, tag = "1")]
     pub topic: ::prost::alloc::string::String,
-    /// The value of "subscription-ref".
+    /// The value of "subscription-ref" in the initial metadata of Subscribe.
     #[prost(string, tag = "2")]
     pub subscription_ref: ::prost::alloc::string::String,
 }
