@@ -114,7 +114,7 @@ KEY_VALUES: list[tuple[Any, Call, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given", "call", "kind", "text"), KEY_VALUES)
-def test_invalid_arguments_of_key_calls_are_refused(
+def test_invalid_arguments_of_kv_methods_are_refused(
     url: str, given: Any, call: Call, kind: type[Exception], text: str
 ) -> None:
     both(url, given, call, kind, text)

@@ -17,8 +17,8 @@ use crate::clock::monotonic_ns;
 use crate::payload::{NumberedPayload, ReadExtent};
 use crate::stats::Latencies;
 
-/// The method by which a benchmark publishes: one call for each record or for a batch of records, which the publisher
-/// copies, or one call for each record, which is passed by reference.
+/// How a benchmark publishes: one record for each call, a batch for each call, or one record for each call by reference.
+/// The publisher copies records unless they are passed by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishMode {
     /// Each record is published with one call. The publisher copies the record.

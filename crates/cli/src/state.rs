@@ -1,4 +1,4 @@
-//! A subscriber's copy of the state of a topic, of any kind.
+//! A subscriber's copy of a topic's state: an order book, orders, last values, or a region.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

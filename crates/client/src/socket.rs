@@ -135,7 +135,7 @@ impl Socket {
     }
 }
 
-/// Sleeps for `longest`. For callers that have no socket to wait on.
+/// Waits until `longest` has passed or a signal interrupts the wait. For callers that have no socket to wait on.
 pub(crate) fn sleep(longest: Duration) {
     let _ = poll(&mut [], Some(&timespec(longest)));
 }

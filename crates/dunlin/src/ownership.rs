@@ -251,7 +251,7 @@ impl Ownership {
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Whether this node's lease is certain to last now, so that the node may append to its volatile topics.
+    /// Whether this node's lease is certainly still valid. Only then may the node append to its volatile topics.
     pub fn has_lease(&self) -> bool {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }

@@ -83,7 +83,8 @@ pub struct RecordedBook {
     pub scale: Scale,
 }
 
-/// One item of a recording: a book, a record, a defect or a phantom order.
+/// One item of a recording: a new book, a record, an invalid part that was skipped, or a phantom, which is an order that
+/// the exchange had already removed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingItem<'a> {

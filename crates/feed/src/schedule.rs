@@ -93,8 +93,9 @@ impl FeedSchedule {
         schedule
     }
 
-    /// Sets how long before each record the source spins, in ns. If records follow each other faster than that, the
-    /// source sleeps instead. With 0, the source never spins; with `u64::MAX`, it always spins.
+    /// Sets how long before each record the source spins, in ns. If the gaps between records are not longer than this
+    /// time, the source would spin all the time, so it sleeps instead. With 0, the source never spins; with `u64::MAX`,
+    /// it always spins.
     pub fn with_spin_ns(mut self, spin_ns: u64) -> FeedSchedule {
         self.spin_ns = spin_ns;
         self

@@ -180,7 +180,8 @@ impl SchedulerState {
         }
     }
 
-    /// Increases a tenant's resource use. The caller must have called `settle` for this use before.
+    /// Adds `need` to a tenant's resource use. Call `ResourceUse::settle` first, because the saved burst depends on the use
+    /// until now.
     fn add_use(&mut self, tenant: u32, need: &[u64; 3]) {
         let tenant = self.tenant(tenant);
         let before = tenant.unused_reserve();

@@ -87,7 +87,7 @@ pub struct SchedulerState {
     /// Completed and cancelled tasks that are still known, the oldest first.
     pub(crate) finished: TaskList,
     pub(crate) bytes: u64,
-    /// Size of completed and cancelled tasks, which make room for new ones, bytes.
+    /// Size in bytes of the completed and cancelled tasks, which are dropped to make room for new tasks.
     pub(crate) finished_bytes: u64,
     /// Size of each tenant's tasks, groups and schedules, without completed and cancelled tasks, bytes.
     pub(crate) bytes_of: Pages<u64>,

@@ -153,7 +153,7 @@ pub struct ClaimedRecord<'a> {
 pub struct Deliver<'a> {
     /// The membership's channel for the log.
     pub channel: u32,
-    /// The checked records.
+    /// The records. Their encoding was checked when the message was decoded.
     pub records: ClaimedRecords<'a>,
 }
 

@@ -37,7 +37,7 @@ async fn next(subscriber: &mut Subscriber) -> Message {
 }
 
 #[test]
-fn async_nats_delivers_messages_headers_and_wildcards() {
+fn async_nats_client_receives_headers_and_uses_wildcards() {
     with_client(|node, client| async move {
         let _node = node;
         let mut ticks = subscribe(&client, "rs.ticks").await;

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn names_used_in_test_code_are_not_listed() {
+    fn uses_of_names_in_test_code_are_ignored() {
         let source = "#[cfg(test)] mod model;\n#[cfg(all(test, loom))]\n#[allow(x)]\nmod a { use std::fs; }\n\
                       #[test] fn deleted_file_cannot_be_read() { std::fs::read() }\n#[cfg(not(test))] fn product() {}";
         let names = names(source).unwrap();

@@ -9,7 +9,7 @@ use dunlin::topic::{Draft, Publish, PublishError, Receipt};
 
 use crate::stats::Latencies;
 
-/// The durations of calls of `send`. The clones of a value share the same histogram.
+/// The durations of a [`TimedPublisher`]'s calls of `send`. Clones share the same histogram.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
 /// A publisher that measures how long each call of `send` takes. Other calls are not measured, because a simulation

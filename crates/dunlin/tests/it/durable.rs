@@ -692,11 +692,15 @@ fn check_kept_state(retention: Retention) {
 }
 
 #[test]
-fn data_directory_in_use_is_refused_and_durable_topics_need_one() {
+fn data_directory_in_use_is_refused() {
     let disk = FakeDisk::new(9);
     let (_node, _) = open(&disk);
     let reopened = Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data"));
     assert!(matches!(reopened, Err(StorageError::InUse(_))));
+}
+
+#[test]
+fn durable_topic_without_a_data_directory_is_refused() {
     let refused = crate::node().create_topic("a", durable(), false).unwrap_err();
     assert_eq!(refused, TopicError::NoDataDir);
     assert!(refused.to_string().contains("--data-dir"));

@@ -109,7 +109,8 @@ fn set_payload(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     payload
 }
 
-/// From several cuts of a recording, every way to catch up must lead to the same final state.
+/// A replica that begins with the state at some point of a recording must reach the same final state as the others,
+/// whether it then applies the next records or the merged changes. Several points are tested.
 #[test]
 fn replicas_joining_at_any_record_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {

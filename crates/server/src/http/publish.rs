@@ -104,9 +104,9 @@ async fn append_record(
 }
 
 impl PublishTarget {
-    /// Finds the topic that owns the subject. If there is none, the node may create it for a record of this payload
-    /// size. If `after` states the publisher's last record, a missing topic is an error, because a new topic would not
-    /// have that record.
+    /// Finds the topic that owns the subject. If no topic owns it, the node may create one, but only if the new topic
+    /// would accept a payload of `payload_bytes`. If `after` states the publisher's last record, a missing topic is an
+    /// error, because a new topic would not have that record.
     pub(super) async fn find(
         context: &Context,
         subject: &str,

@@ -137,7 +137,7 @@ fn worker_that_ends_or_never_attaches_is_reported_failed() {
 }
 
 #[test]
-fn warm_worker_process_attaches_after_it_is_called() {
+fn warm_worker_process_attaches_after_it_is_woken() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("heard");
     // Over the socket on its standard input, the process first reports that it is prepared, and then reads the call.

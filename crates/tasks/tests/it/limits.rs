@@ -169,7 +169,7 @@ fn every_outcome_of_a_task_releases_its_key_limit() {
 }
 
 #[test]
-fn overfull_queue_slows_a_submitter_of_a_duplicate_by_3_s() {
+fn duplicate_submission_to_an_overfull_queue_is_slowed_by_3_s() {
     let mut scene = Scene::new();
     let known = || vec![NewTask { idempotency_key: b"key", ..work() }];
     scene.submit_all("a", known());

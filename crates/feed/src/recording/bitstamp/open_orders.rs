@@ -10,7 +10,7 @@ use super::{DefectKind, ORDERS_MAX};
 use crate::orders::OrderEntry;
 use crate::side::Side;
 
-/// The open orders of a Bitstamp recording, and those among them that may be phantoms.
+/// The open orders of a Bitstamp recording, and those that may be phantoms: orders that the exchange had already removed.
 #[derive(Debug, Default)]
 pub(super) struct OpenOrders {
     orders: HashMap<u64, RestingOrder>,

@@ -14,8 +14,8 @@ use super::keys::{CurveStretches, WorldSnapshot, key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    /// Applies the partition in the cluster's key if it is newer than this process's. Called before any region begins
-    /// here.
+    /// Applies the partition that the cluster stores, if it is newer than the partition that this process uses. Called
+    /// before this process begins any region.
     pub(super) fn adopt_partition(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some((_, cut)) = &snapshot.cut else { return Ok(()) };
         if cut.version <= self.cut_version {

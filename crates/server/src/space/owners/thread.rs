@@ -496,8 +496,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         })
     }
 
-    /// Decides which states in memory a region may continue from, as the keys say. If the keys are lost, keeps the
-    /// previous decision.
+    /// Updates `memory`: the regions that may continue from a state which this process holds without owning the region.
+    /// A copy counts if the cluster's keys name this process as the region's standby in the copy's epoch. If the cluster
+    /// has lost these keys, `memory` stays as it is.
     fn update_memory(&mut self, snapshot: &WorldSnapshot, copies: &BTreeMap<RegionId, u64>) {
         let process = self.config.process;
         for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {

@@ -214,7 +214,7 @@ fn inbox_with_custom_prefix_creates_no_topic_on_any_node() {
 }
 
 #[test]
-fn reply_subject_read_at_two_nodes_reaches_both_subscribers() {
+fn reply_reaches_subscribers_of_its_subject_at_two_nodes() {
     let cluster = TestCluster::patient(2);
     let (mut requester, mut watcher) = (cluster.nats(1), cluster.nats(2));
     watcher.subscribe("acme.> 1");
