@@ -19,6 +19,10 @@ use crate::handle::run_detached;
 /// When a worker ends, it waits at most this long for the node to respond to the results that the worker sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// An attempt of a task: the task's id, and the token of the attempt. The token alone is not enough: each of a cluster's
+/// shards of tasks counts its own tokens.
+type Attempt = (u64, u64);
+
 /// A task in Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
 type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
 
@@ -27,8 +31,8 @@ type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
 pub struct RawAttachment {
     process: u32,
     attachment: Mutex<Option<Arc<Attachment>>>,
-    /// The assigned tasks that have no result yet, found by their tokens.
-    assigned: Mutex<HashMap<u64, AssignedTask>>,
+    /// The assigned tasks that have no result yet.
+    assigned: Mutex<HashMap<Attempt, AssignedTask>>,
 }
 
 impl Drop for RawAttachment {
@@ -52,15 +56,15 @@ impl RawAttachment {
         lock(&self.attachment).clone().ok_or(Failure::Closed)
     }
 
-    /// Calls `call` with the task that has this token. Does nothing if the task already has a result.
+    /// Calls `call` with the task of this attempt. Does nothing if the attempt already has a result.
     fn with_task(
         &self,
         py: Python<'_>,
-        token: u64,
+        attempt: Attempt,
         call: impl FnOnce(&Attachment, &AssignedTask) + Send,
     ) -> PyResult<()> {
         let attachment = self.open_attachment()?;
-        let task = lock(&self.assigned).get(&token).cloned();
+        let task = lock(&self.assigned).get(&attempt).cloned();
         if let Some(task) = task {
             run_detached(py, || call(&attachment, &task));
         }
@@ -70,11 +74,11 @@ impl RawAttachment {
     fn finish_task(
         &self,
         py: Python<'_>,
-        token: u64,
+        attempt: Attempt,
         call: impl FnOnce(&Attachment, &AssignedTask) + Send,
     ) -> PyResult<()> {
         let attachment = self.open_attachment()?;
-        let task = lock(&self.assigned).remove(&token);
+        let task = lock(&self.assigned).remove(&attempt);
         if let Some(task) = task {
             run_detached(py, || call(&attachment, &task));
         }
@@ -106,33 +110,33 @@ impl RawAttachment {
             assigned.attempt(),
             assigned.timeout().as_secs_f64(),
         );
-        lock(&self.assigned).insert(assigned.token(), assigned);
+        lock(&self.assigned).insert((assigned.task(), assigned.token()), assigned);
         Ok(Some(row))
     }
 
     /// Whether the task's function has to end, because the node stopped the task or the task already has a result.
-    fn is_stopped(&self, token: u64) -> bool {
-        lock(&self.assigned).get(&token).is_none_or(AssignedTask::is_stopped)
+    fn is_stopped(&self, attempt: Attempt) -> bool {
+        lock(&self.assigned).get(&attempt).is_none_or(AssignedTask::is_stopped)
     }
 
     fn complete(
         &self,
         py: Python<'_>,
-        token: u64,
+        attempt: Attempt,
         result: &[u8],
         run_us: u64,
         cpu_us: u64,
         memory_bytes: u64,
     ) -> PyResult<()> {
         let usage = task_usage(run_us, cpu_us, memory_bytes);
-        self.finish_task(py, token, |attachment, task| attachment.complete(task, result, &usage))
+        self.finish_task(py, attempt, |attachment, task| attachment.complete(task, result, &usage))
     }
 
     #[expect(clippy::too_many_arguments, reason = "what an attempt took, beside why it failed")]
     fn fail(
         &self,
         py: Python<'_>,
-        token: u64,
+        attempt: Attempt,
         error: &str,
         retry: bool,
         run_us: u64,
@@ -140,17 +144,17 @@ impl RawAttachment {
         memory_bytes: u64,
     ) -> PyResult<()> {
         let usage = task_usage(run_us, cpu_us, memory_bytes);
-        self.finish_task(py, token, |attachment, task| attachment.fail(task, error.as_bytes(), retry, &usage))
+        self.finish_task(py, attempt, |attachment, task| attachment.fail(task, error.as_bytes(), retry, &usage))
     }
 
-    fn progress(&self, py: Python<'_>, token: u64, permille: u16, note: &str) -> PyResult<()> {
-        self.with_task(py, token, |attachment, task| attachment.progress(task, permille, note))
+    fn progress(&self, py: Python<'_>, attempt: Attempt, permille: u16, note: &str) -> PyResult<()> {
+        self.with_task(py, attempt, |attachment, task| attachment.progress(task, permille, note))
     }
 
     /// Restarts the task's timeout with a length of `seconds`; 0 means the length that the task was submitted with.
-    fn extend(&self, py: Python<'_>, token: u64, seconds: f64) -> PyResult<()> {
+    fn extend(&self, py: Python<'_>, attempt: Attempt, seconds: f64) -> PyResult<()> {
         let more = timeout(Some(seconds))?.filter(|more| !more.is_zero());
-        self.with_task(py, token, |attachment, task| attachment.extend(task, more))
+        self.with_task(py, attempt, |attachment, task| attachment.extend(task, more))
     }
 
     fn drain(&self, py: Python<'_>) -> PyResult<()> {

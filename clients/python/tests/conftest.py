@@ -81,6 +81,12 @@ def own_node(tmp_path: Path) -> Iterator[Node]:
 
 
 @pytest.fixture
+def sharded_node(tmp_path: Path) -> Iterator[Node]:
+    """A node whose tasks are in four shards."""
+    yield from _serving(Node(tmp_path, STEADY_MS, "--tasks-shards", "4"))
+
+
+@pytest.fixture
 def brittle_node(tmp_path: Path) -> Iterator[Node]:
     """A node with a short heartbeat interval, for tests that kill the node."""
     yield from _serving(Node(tmp_path, 1000))

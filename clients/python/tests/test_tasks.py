@@ -324,6 +324,29 @@ def test_worker_that_cannot_connect_restores_signal_handlers() -> None:
     assert [signal.getsignal(number) for number in numbers] == before
 
 
+def test_running_tasks_of_different_shards_keep_their_results(sharded_node: Node) -> None:
+    slots = 8
+    all_run = threading.Barrier(slots)
+    worker = dunlin.Worker(sharded_node.url, slots=slots)
+
+    @worker.task("greet")
+    def greet(task: dunlin.Task) -> str:
+        # Shards assign the same tokens, so tasks with equal tokens run at the same time here.
+        all_run.wait(PATIENCE)
+        return f"hello {task.tenant}"
+
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        with dunlin.connect(sharded_node.url) as client:
+            submitted = {name: client.tasks.submit(name, "greet") for name in (f"t{n}" for n in range(slots))}
+            results = {name: client.tasks.wait(task, PATIENCE).result for name, task in submitted.items()}
+    finally:
+        worker.stop()
+        thread.join()
+    assert results == {name: f"hello {name}".encode() for name in submitted}
+
+
 class _StoppedAttachment:
     """A mock of a worker's attachment, for which all tasks have to stop."""
 
@@ -353,7 +376,7 @@ def test_stopped_coroutine_is_cancelled_once_and_cleans_up() -> None:
             cleaned_up.set()
 
     running = _RunningTasks(attachment, {"k": function}, 1, False)
-    running.begin(dunlin.Task("1-1", 1, "k", "tenant", b"", 1, 60.0, attachment))
+    running.begin(dunlin.Task("11", 1, "k", "tenant", b"", 1, 60.0, attachment))
     assert attachment.failed.wait(PATIENCE)
     until(lambda: running.is_idle)
     running.end()

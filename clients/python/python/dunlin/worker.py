@@ -38,7 +38,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _arguments, errors
-from ._ids import id_of
+from ._ids import id_of, number_of
 from ._slots import ProcessSlot, SlotResult, failed, peak_memory_bytes, run_here, sendable
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Task:
     id: str
     """The task's id, as all commands print it."""
     token: int
-    """The fencing token of this attempt. Each start of any task has a higher token."""
+    """The fencing token of this attempt. Each start of any task of this tenant has a higher token."""
     kind: str
     tenant: str
     payload: bytes
@@ -80,6 +80,11 @@ class Task:
     timeout: float
     """The longest duration of this attempt in seconds, unless `extend` extends it."""
     _attachment: RawAttachment | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def _attempt(self) -> tuple[int, int]:
+        """What identifies this attempt. Tasks of different tenants may have the same token."""
+        return number_of(self.id), self.token
 
     def json(self) -> Any:
         """The payload, parsed as JSON."""
@@ -94,18 +99,19 @@ class Task:
 
         Always `False` in a worker with `processes=True`, which kills the task's process instead.
         """
-        return self._attachment is not None and self._attachment.is_stopped(self.token)
+        return self._attachment is not None and self._attachment.is_stopped(self._attempt)
 
     def progress(self, share: float, note: str = "") -> None:
         """Reports the progress: `share` from 0 to 1, and `note` in words."""
         if math.isnan(share):
             raise ValueError(f"share={share!r} is not a number from 0 to 1")
-        self._attached().progress(self.token, round(min(max(share, 0.0), 1.0) * 1000), _arguments.text("note", note))
+        note = _arguments.text("note", note)
+        self._attached().progress(self._attempt, round(min(max(share, 0.0), 1.0) * 1000), note)
 
     def extend(self, seconds: float = 0.0) -> None:
         """Restarts the attempt's timeout with `seconds`; 0 means the timeout with which the task was submitted."""
         seconds = _arguments.seconds("seconds", seconds, least=0)
-        self._attached().extend(self.token, seconds)
+        self._attached().extend(self._attempt, seconds)
 
     def _attached(self) -> RawAttachment:
         if self._attachment is None:
@@ -431,9 +437,9 @@ class _RunningTasks:
                 reason = (failed(wrong).error or "").splitlines()[-1:]
                 error, retry = f"the function's result cannot be sent: {''.join(reason)}", False
         if error is None:
-            self._attachment.complete(task.token, result, run_us, slot_result.cpu_us, memory_bytes)
+            self._attachment.complete(task._attempt, result, run_us, slot_result.cpu_us, memory_bytes)
         else:
-            self._attachment.fail(task.token, sendable(error), retry, run_us, slot_result.cpu_us, memory_bytes)
+            self._attachment.fail(task._attempt, sendable(error), retry, run_us, slot_result.cpu_us, memory_bytes)
 
 
 async def _run_async(function: Callable[[Task], Any], task: Task, used: _CpuUse) -> SlotResult:
