@@ -144,7 +144,9 @@ impl RawAttachment {
         memory_bytes: u64,
     ) -> PyResult<()> {
         let usage = task_usage(run_us, cpu_us, memory_bytes);
-        self.finish_task(py, attempt, |attachment, task| attachment.fail(task, error.as_bytes(), retry, &usage))
+        self.finish_task(py, attempt, |attachment, task| {
+            attachment.fail(task, error.as_bytes(), retry, &usage)
+        })
     }
 
     fn progress(&self, py: Python<'_>, attempt: Attempt, permille: u16, note: &str) -> PyResult<()> {
