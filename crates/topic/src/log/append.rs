@@ -291,7 +291,7 @@ impl LogContents {
     }
 
     #[inline]
-    fn has_ownership_ended(&self) -> bool {
+    pub(super) fn has_ownership_ended(&self) -> bool {
         self.ownership_clock.now_ns() >= self.owned_until_ns
     }
 

@@ -390,10 +390,8 @@ impl Log {
     /// Seals the last segment. A subscriber at the end of that segment then returns to the log and reports the records
     /// that it has consumed.
     pub fn await_room(&self, waiter: &Arc<Waiter>) {
-        if let Some(upstream) = self.upstream.get() {
-            upstream.await_room(waiter);
-        }
         let mut state = self.lock();
+        let is_forwarded = state.has_ownership_ended();
         if self.config.reliable.is_some() {
             state.seal();
         }
@@ -406,6 +404,11 @@ impl Log {
         drop(state);
         if let Some(store) = store {
             store.notify_staged();
+        }
+        // Requests to the owner have room whenever this process is the owner. If the log asked in that case, the waiter
+        // would be notified at once, although a subscriber or the disk has made no room.
+        if is_forwarded && let Some(upstream) = self.upstream.get() {
+            upstream.await_room(waiter);
         }
     }
 }

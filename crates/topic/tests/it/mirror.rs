@@ -61,7 +61,10 @@ impl Upstream for Owner {
 
     fn leave(&self, _waiter: &Arc<Waiter>) {}
 
-    fn await_room(&self, _waiter: &Arc<Waiter>) {}
+    /// Requests to this owner always have room.
+    fn await_room(&self, waiter: &Arc<Waiter>) {
+        waiter.notify(Waiter::ROOM);
+    }
 
     fn start_feed(&self, log: &Arc<Log>, _start: Start) {
         log.feed_from(self.topic.logs()[0].last());
@@ -630,4 +633,23 @@ fn subscriber_of_a_private_mirror_gets_the_owners_lag_warning() {
     let batch = CheckedBatch::check(&bytes, 1, 1 << 20).unwrap();
     private.feed(Position { epoch: 1, seq: 1_001 }, 1_000, batch).unwrap();
     assert!(matches!(cursor.fill(), ReadOutcome::Records), "the warning is not repeated");
+}
+
+#[test]
+fn publisher_at_the_owner_waits_for_room_in_the_log() {
+    let owned = small_topic();
+    let owner = Owner::of(&owned);
+    let mirror = mirror_of(&owner, config(64 << 10));
+    let _reader = subscriber(&mirror, &from(Start::Latest));
+    let forwarding = Waiter::new();
+    mirror.await_room(0, &forwarding);
+    assert!(forwarding.is_ready(), "requests to the owner have room");
+    owner.until_ns.store(u64::MAX, Ordering::Relaxed);
+    mirror.logs()[0].take_over(2, true);
+    publish(&mirror, &["1"]);
+    let waiting = Waiter::new();
+    mirror.await_room(0, &waiting);
+    assert!(!waiting.is_ready(), "no subscriber has made room");
+    mirror.logs()[0].hand_over(false, None);
+    assert!(waiting.is_ready(), "another node is the owner");
 }
