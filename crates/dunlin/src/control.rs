@@ -43,7 +43,7 @@ use dunlin_raft::{FrozenMachine, GroupHandle, Leadership, RaftMember, Status, Tr
 
 pub use block::block_on;
 pub use cluster_directory::find_cluster_log;
-pub(crate) use cluster_directory::{refuse_cluster_log, refuse_members};
+pub(crate) use cluster_directory::refuse_members;
 pub use error::ControlError;
 pub use history::KV;
 pub(crate) use lazy_start::{LazyControl, StartFailure};

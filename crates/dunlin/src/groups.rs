@@ -55,7 +55,7 @@ use crate::clock::steady_ns;
 use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::node::Node;
-use crate::registry::is_reserved;
+use crate::registry::is_of_system;
 
 use any::{AnyGroup, OfKind};
 pub use dead_letters::DroppedDeadLetters;
@@ -268,8 +268,7 @@ impl Node {
     /// records for a user. The records of keys, tasks and the node's status need permissions of their own.
     fn may_read_all(&self, topic: &Topic) -> Result<(), TopicError> {
         self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)?;
-        let is_of_system = topic.name().starts_with('$') && is_reserved(topic.name());
-        let Some(user) = self.user().filter(|_| is_of_system) else { return Ok(()) };
+        let Some(user) = self.user().filter(|_| is_of_system(topic.name())) else { return Ok(()) };
         let permissions = user.permissions();
         if topic.logs().iter().all(|log| matches!(permissions.restrict(log.name(), None), Some(None))) {
             return Ok(());

@@ -445,7 +445,7 @@ pub(crate) fn is_service_subject(subject: Subject<'_>) -> bool {
 }
 
 /// Whether the name or pattern is reserved for the node itself. Clients cannot create topics with such names.
-fn is_of_system(name: &str) -> bool {
+pub(crate) fn is_of_system(name: &str) -> bool {
     let first = first_token(name);
     first.starts_with('$') && first != SERVICES
 }

@@ -293,6 +293,15 @@ fn optional<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
+/// Reads a small file, at most its first `bytes_max` bytes.
+fn read_file(disk: &dyn Disk, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, false)?;
+    let mut bytes = vec![0; file.bytes()?.min(bytes_max) as usize];
+    let count = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -44,7 +44,7 @@ pub(crate) async fn submit(
             Err(Refused::new(ErrorCode::TenantUnknown, no_tenant(tenant)))
         }
         Some(TaskCommandOutcome::Refused { refusal }) => {
-            Err(Refused::of_task_command(&refusal, ExcessValues::of(&command).as_deref()))
+            Err(Refused::from_task_refusal(&refusal, ExcessValues::of(&command).as_deref()))
         }
         _ => Err(unexpected_reply()),
     }

@@ -195,7 +195,7 @@ codes! {
     109 Compacted "COMPACTED" No 410 OutOfRange "the oldest revision held, the revision asked for" "Read the keys, then watch from the revision that the response names.";
     110 NoControl "NO_CONTROL" Later 503 Unavailable "text: the reason" "This node does not take part in its cluster. Read its log, and use another node.";
     120 BadTask "BAD_TASK" No 400 InvalidArgument "text: the fault" "Correct the task, quota, schedule or worker.";
-    121 TaskTooLarge "TASK_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the limit's name, or what is too long, with the limit's name" "Pass a reference to the content instead of the content.";
+    121 TaskTooLarge "TASK_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the limit's name, or a sentence that names the value and the limit" "Pass a reference to the content instead of the content.";
     122 NoTask "NO_TASK" No 404 NotFound "the task" "Check the task's id: the task never existed, or ended too long ago.";
     123 TaskOver "TASK_OVER" No 409 FailedPrecondition "the task; text: its state" "Look at the task: its state does not allow this operation.";
     124 StaleToken "STALE_TOKEN" No 409 Aborted "the task, the token" "Stop working on the task: it timed out, was cancelled, or another worker has it.";

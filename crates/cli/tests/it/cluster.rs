@@ -223,17 +223,14 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let (one, two, token) = (dir("one"), dir("two"), dir("token"));
     run(&["cluster", "init", "--data-dir", &one]).done();
     let first = Node::start_with(&["--data-dir", &one, "--cluster-listen", "127.0.0.1:0"]);
-    let ready_field = |node: &Node, name: &str| {
-        node.ready.split_whitespace().find_map(|word| word.strip_prefix(name)).unwrap().to_owned()
-    };
     let token_text = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
     std::fs::write(&token, token_text).unwrap();
-    let address = ready_field(&first, "cluster=");
+    let address = first.ready_field("cluster=");
     // After its restart, the second node uses the same address, at which the first node still expects it. While one of
     // two nodes is stopped, there is no leader, so a new address could not be announced.
     let listen = port::free([127, 0, 0, 1].into()).to_string();
     let member = ["--data-dir", &two, "--cluster-listen", &listen];
-    let join = [&member[..], &["--join", &address, "--token-file", &token]].concat();
+    let join = [&member[..], &["--join", address, "--token-file", &token]].concat();
     let second = Node::start_with(&join);
     until(&two, "its logs have both members", |nodes| {
         all_vote(nodes, 2) && nodes.iter().all(|node| node["ready"] == true)
@@ -257,7 +254,7 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     };
     let assert_unready = |text: &str| {
         let node = Node::start_with(&["--data-dir", &two, "--http-listen", "127.0.0.1:0"]);
-        let http = ready_field(&node, "http=");
+        let http = node.ready_field("http=");
         let ready: serde_json::Value =
             serde_json::from_str(&curl(&[&format!("http://{http}/readyz")])).unwrap();
         let missing = ready["missing"].as_array().unwrap().clone();
@@ -336,8 +333,7 @@ impl NewCluster {
 
     /// Starts a node that joins the cluster.
     fn join(&self, data_dir: &str, listen: &str) -> Node {
-        let ready = &self.first.ready;
-        let address = ready.split_whitespace().find_map(|word| word.strip_prefix("cluster=")).unwrap();
+        let address = self.first.ready_field("cluster=");
         let node = ["--data-dir", data_dir, "--cluster-listen", listen];
         Node::start_with(&[&node[..], &["--join", address, "--token-file", &self.path("token")]].concat())
     }

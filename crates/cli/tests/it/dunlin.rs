@@ -179,11 +179,22 @@ impl Node {
         let address = port::free([127, 0, 0, 1].into()).to_string();
         let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", &address] };
         let arguments = [&["serve"], listen, arguments].concat();
-        let mut child = dunlin(&arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
+        Node::start_command(dunlin(&arguments))
+    }
+
+    /// Runs a command that starts a node, and waits for the READY line.
+    pub fn start_command(mut command: Command) -> Node {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut ready = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("the READY line");
         let tcp = ready.split_whitespace().find_map(|word| word.strip_prefix("tcp=")).expect("READY tcp=…");
         Node { url: format!("dunlin://{tcp}"), ready, child: child.into() }
+    }
+
+    /// Returns the value of a field in the READY line. `name` ends with `=`, as in `http=`.
+    pub fn ready_field(&self, name: &str) -> &str {
+        let field = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name));
+        field.unwrap_or_else(|| panic!("no {name} in {}", self.ready))
     }
 
     /// Returns a command that connects to this node.

@@ -2,21 +2,19 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
 
 use dunlin_client::topic::{DurableOptions, Publish, TopicConfig};
 use dunlin_client::{CallError, Client, ClientOptions, ErrorCode};
 use dunlin_wait::until;
 use tempfile::TempDir;
 
-use crate::dunlin::{RunningProgram, dunlin_with_files};
+use crate::dunlin::{Node, dunlin_with_files};
 use crate::http::curl;
 
 /// A running node that may have only a limited number of files open.
 struct LimitedNode {
-    _program: RunningProgram,
+    node: Node,
     _dir: TempDir,
-    ready: String,
 }
 
 impl LimitedNode {
@@ -24,20 +22,17 @@ impl LimitedNode {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().to_str().unwrap();
         let listen = ["serve", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--threads", "1"];
-        let mut command = dunlin_with_files(files_max, &[&listen[..], &["--data-dir", data_dir]].concat());
-        let mut program: RunningProgram =
-            command.stdout(Stdio::piped()).spawn().expect("the program starts").into();
-        let mut ready = String::new();
-        BufReader::new(program.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        LimitedNode { _program: program, _dir: dir, ready }
+        let command = dunlin_with_files(files_max, &[&listen[..], &["--data-dir", data_dir]].concat());
+        LimitedNode { node: Node::start_command(command), _dir: dir }
     }
 
-    fn at(&self, protocol: &str) -> &str {
-        self.ready.split_whitespace().find_map(|word| word.strip_prefix(protocol)).unwrap()
+    /// The address of the HTTP listener.
+    fn http(&self) -> &str {
+        self.node.ready_field("http=")
     }
 
     fn connect(&self) -> Option<Client> {
-        Client::connect(&format!("dunlin://{}", self.at("tcp=")), ClientOptions::default()).ok()
+        Client::connect(&self.node.url, ClientOptions::default()).ok()
     }
 }
 
@@ -76,7 +71,7 @@ impl Probe {
 #[test]
 fn node_raises_its_soft_limit_of_open_files() {
     let node = LimitedNode::start(256);
-    let metrics = curl(&[&format!("http://{}/metrics", node.at("http="))]);
+    let metrics = curl(&[&format!("http://{}/metrics", node.http())]);
     assert!(metrics.contains("process_max_fds 256\n"), "{metrics}");
 }
 
@@ -92,7 +87,7 @@ fn topics_leave_file_descriptors_for_connections() {
     assert!(refused.text.contains("ulimit -n") && refused.text.contains("256"), "{refused}");
     let other = node.connect().expect("another client connects");
     other.publisher("t0").unwrap().publish(b"x").unwrap();
-    assert!(Probe::connect(node.at("http=")).readyz().contains("\"ready\":true"));
+    assert!(Probe::connect(node.http()).readyz().contains("\"ready\":true"));
     client.delete_topic("t0").unwrap();
     create(128).unwrap();
 }
@@ -100,7 +95,7 @@ fn topics_leave_file_descriptors_for_connections() {
 #[test]
 fn node_without_free_file_descriptors_is_not_ready() {
     let node = LimitedNode::start(128);
-    let mut probe = Probe::connect(node.at("http="));
+    let mut probe = Probe::connect(node.http());
     assert!(probe.readyz().contains("\"ready\":true"));
     let mut clients = Vec::new();
     until("the node is not ready", || {

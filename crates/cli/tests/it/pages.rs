@@ -131,7 +131,7 @@ fn check_block(page: &str, block: &[Typed]) {
     create_example_files(directory.path());
     let data = directory.path().join("data");
     let node = Node::start_with(&["--http-listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()]);
-    let http = node.ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).unwrap().to_owned();
+    let http = node.ready_field("http=").to_owned();
     let tcp = node.url.strip_prefix("dunlin://").unwrap();
     let script = script(block)
         .replace("localhost:8222", &http)

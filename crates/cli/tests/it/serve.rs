@@ -68,7 +68,7 @@ fn error_for_a_nats_or_http_listener_names_the_protocol() {
     let listeners = ["--nats-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let node = Node::start_with(&listeners);
     for (protocol, text) in [("nats=", "a NATS listener"), ("http=", "an HTTP listener")] {
-        let address = node.ready.split_whitespace().find_map(|word| word.strip_prefix(protocol)).unwrap();
+        let address = node.ready_field(protocol);
         let url = format!("dunlin://{address}");
         let outcome = run(&["topics", "list", "--url", &url]);
         assert!(outcome.code == Some(2) && outcome.err.contains(text), "{outcome:?}");

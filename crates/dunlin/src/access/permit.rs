@@ -180,7 +180,7 @@ impl Node {
         let responses = tasks.propose_decoded(permitted).await;
         responses
             .and_then(|responses| crate::tasks::decode_reply(&responses))
-            .map_err(|error| Refused::of_failed_command(command, &error))
+            .map_err(|error| Refused::from_task_error(command, &error))
     }
 
     /// Returns the encoded subject and user of a task that publishes; `None` for other tasks, and on a node without

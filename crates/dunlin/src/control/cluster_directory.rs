@@ -45,7 +45,7 @@ fn nodes_of_cluster<'a>(members: impl IntoIterator<Item = &'a RaftMember>) -> Op
 /// Returns an error if the data directory has the log of a member of a cluster, because the other members may have a
 /// newer state. Also returns an error if the process lacks file descriptors or memory for reading a log. A log that
 /// cannot be read for another reason is skipped here; the keys or tasks that use the log report the error.
-pub(crate) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
+pub(super) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Result<(), ControlError> {
     for name in LOGS {
         match members_on_disk(disk, &data_dir.join(name)) {
             Ok(members) => nodes_of_cluster(&members).map_or(Ok(()), |nodes| Err(refusal(&nodes)))?,

@@ -1,10 +1,11 @@
 //! Starts this node's membership in the Raft group for keys, leases and locks, when a key, lease or lock is first used.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin_journal::lacks_resource;
+use dunlin_journal::{Disk, lacks_resource};
 
 use super::cluster_directory::{RESTORE_MEMBER, refuse_cluster_log};
 use super::{Control, ControlError};
@@ -69,13 +70,38 @@ impl StartFailure {
     /// Whether the last start failed for a temporary reason and had found no restored files. The files that it left are
     /// then this node's own. They lack the node's mark (module `part_mark`), and so look as if they were restored from
     /// a copy.
-    pub(crate) fn has_own_files(&self) -> bool {
+    fn has_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && !failed.is_restored)
     }
 
     /// Whether the last start failed for a temporary reason, and the pause before the next attempt has passed.
     fn is_retry_due(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && failed.at.elapsed() >= RETRY_PAUSE)
+    }
+
+    /// Starts a single node's keys or tasks, with files in the directory `part` of the data directory. Calls `start`
+    /// with whether the files were, or may have been, restored from a copy. Returns the result, and the same value.
+    pub(crate) fn start_part<T, E: From<ControlError>>(
+        &self,
+        (disk, dir): (&Arc<dyn Disk>, &Path),
+        part: &str,
+        part_dirs: &[PathBuf],
+        start: impl FnOnce(bool) -> Result<T, E>,
+    ) -> (Result<T, E>, bool) {
+        let has_own_files = self.has_own_files();
+        // Until the next check succeeds, assume that the files may be restored ones.
+        let mut is_restored = !has_own_files;
+        let is_unchanged = part_mark::is_unchanged(&**disk, dir, part, part_dirs);
+        let failed = |error| E::from(ControlError::from_start_error(error));
+        let started = is_unchanged.map_err(failed).and_then(|is_unchanged| {
+            is_restored = !has_own_files && !is_unchanged;
+            // Other logs have to be read only if this part's log is new, or may have been restored from a copy.
+            if is_restored || !dunlin_raft::is_begun(&**disk, &dir.join(part)) {
+                refuse_cluster_log(disk, dir)?;
+            }
+            start(is_restored)
+        });
+        (started.inspect(|_| part_mark::write_open(&**disk, dir, part, part_dirs)), is_restored)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<FailedStart>> {
@@ -101,27 +127,17 @@ impl Node {
             return Err(error);
         }
         let limits = self.config().limits.control;
-        let mut is_restored = false;
-        let started = match self.storage().map(Storage::disk_and_dir) {
+        let (started, is_restored) = match self.storage().map(Storage::disk_and_dir) {
             Some((disk, dir)) => {
                 let log_dir = dir.join(DIR);
-                let logs = std::slice::from_ref(&log_dir);
-                let has_own_files = self.lazy_control().failure.has_own_files();
-                // Until the next check succeeds, assume that the files may be restored ones.
-                is_restored = !has_own_files;
-                let is_unchanged = part_mark::is_unchanged(&**disk, dir, DIR, logs);
-                let control = is_unchanged.map_err(ControlError::from_start_error).and_then(|is_unchanged| {
-                    is_restored = !has_own_files && !is_unchanged;
-                    // Other logs have to be read only if the log of keys is new, or may have been restored from a copy.
-                    if is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
-                        refuse_cluster_log(disk, dir)?;
-                    }
+                let start = |is_restored| {
                     let directory = Some((Arc::clone(disk), &*log_dir));
                     Control::start_single_node(&self.unguarded(), directory, limits, is_restored)
-                });
-                control.inspect(|_| part_mark::write_open(&**disk, dir, DIR, logs))
+                };
+                let logs = std::slice::from_ref(&log_dir);
+                self.lazy_control().failure.start_part((disk, dir), DIR, logs, start)
             }
-            None => Control::start_single_node(&self.unguarded(), None, limits, false),
+            None => (Control::start_single_node(&self.unguarded(), None, limits, false), false),
         };
         self.lazy_control().failure.record(started.as_ref().err().cloned(), is_restored);
         let control = started?;

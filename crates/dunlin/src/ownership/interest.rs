@@ -27,7 +27,7 @@ use crate::clock::steady_ns;
 use crate::control::block_on;
 use crate::error::TopicError;
 use crate::node::Node;
-use crate::registry::is_reserved;
+use crate::registry::is_of_system;
 use crate::waiting::TopicFuture;
 
 const REMEMBERED_MAX: usize = 4_096;
@@ -247,8 +247,7 @@ impl Node {
         if self.is_subscribed_locally(pattern) {
             return Some(true);
         }
-        let is_system = pattern.as_str().starts_with('$') && is_reserved(pattern.as_str());
-        match self.ownership().filter(|_| !is_system) {
+        match self.ownership().filter(|_| !is_of_system(pattern.as_str())) {
             None => Some(false),
             Some(ownership) if ownership.others().is_empty() => Some(false),
             Some(ownership) if ownership.interest_cache.has(pattern.as_str()) => Some(true),

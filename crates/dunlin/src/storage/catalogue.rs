@@ -19,8 +19,8 @@ use dunlin_topic::{
     TopicConfig,
 };
 
-use super::checksum;
 use super::error::StorageError;
+use super::{checksum, read_file};
 use crate::error::TopicError;
 
 const FIRST_LINE: &str = "dunlin topic 1";
@@ -159,11 +159,7 @@ fn mark(dir: &Path, id: u64) -> PathBuf {
 }
 
 fn read(disk: &dyn Disk, path: &Path) -> Result<String, StorageError> {
-    let failed = StorageError::disk("read", path);
-    let file = disk.open(path, false).map_err(failed)?;
-    let mut bytes = vec![0; file.bytes().map_err(failed)?.min(BYTES_MAX) as usize];
-    let count = file.read_at(&mut bytes, 0).map_err(failed)?;
-    bytes.truncate(count);
+    let bytes = read_file(disk, path, BYTES_MAX).map_err(StorageError::disk("read", path))?;
     let not_text = |_| StorageError::Catalogue { path: path.to_owned(), why: "it is no text".to_owned() };
     String::from_utf8(bytes).map_err(not_text)
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_journal::{Disk, replace_file};
 
-use super::{checksum, optional, stored_position};
+use super::{checksum, optional, read_file, stored_position};
 
 const FIRST_LINE: &str = "dunlin part 1";
 const LAST_LINE: &str = "end";
@@ -75,14 +75,8 @@ fn write(disk: &dyn Disk, mark: &Path, lines: Vec<String>) {
 /// Reads the lines of a mark. Returns `None` if the mark is missing, empty or damaged. Returns an error if the process
 /// or the machine lacks file descriptors or memory.
 fn read(disk: &dyn Disk, mark: &Path) -> io::Result<Option<Vec<String>>> {
-    let read = || -> io::Result<Vec<u8>> {
-        let file = disk.open(mark, false)?;
-        let mut bytes = vec![0; file.bytes()?.min(BYTES_MAX) as usize];
-        let count = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(count);
-        Ok(bytes)
-    };
-    Ok(optional(read())?.and_then(|bytes| parse(std::str::from_utf8(&bytes).ok()?)))
+    let bytes = optional(read_file(disk, mark, BYTES_MAX))?;
+    Ok(bytes.and_then(|bytes| parse(std::str::from_utf8(&bytes).ok()?)))
 }
 
 fn parse(text: &str) -> Option<Vec<String>> {

@@ -17,10 +17,9 @@ use std::path::{Path, PathBuf};
 use dunlin_journal::{Disk, Hole, HoleCause, Position, RecoveredLog, replace_file};
 use dunlin_topic::Pattern;
 
-use super::checksum;
 use super::error::StorageError;
-use super::optional;
 use super::strays::number_of;
+use super::{checksum, optional, read_file};
 
 const FIRST_LINE: &str = "dunlin stored 1";
 const LAST_LINE: &str = "end";
@@ -162,15 +161,8 @@ impl StoredPosition {
 
     /// Reads the position file; `None` if there is none.
     pub(super) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<StoredPosition>> {
-        let read = || {
-            let file = disk.open(path, false)?;
-            let mut bytes = vec![0; file.bytes()?.min(BYTES_MAX) as usize];
-            let count = file.read_at(&mut bytes, 0)?;
-            bytes.truncate(count);
-            Ok(bytes)
-        };
-        match read() {
-            Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => Ok(None),
+        match read_file(disk, path, BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
             Ok(bytes) => parse(&String::from_utf8_lossy(&bytes)).map(Some).map_err(io::Error::other),
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Tasks, TasksError, check_shards};
-use crate::control::{ControlError, StartFailure, refuse_cluster_log};
+use crate::control::{ControlError, StartFailure};
 use crate::node::Node;
 use crate::storage::{Storage, part_mark};
 
@@ -39,29 +39,17 @@ impl Node {
             return Err(error.into());
         }
         let limits = self.config().limits.tasks;
-        let mut is_restored = false;
-        let started = match self.storage().map(Storage::disk_and_dir) {
+        let (started, is_restored) = match self.storage().map(Storage::disk_and_dir) {
             Some((disk, dir)) => {
-                let shards = dirs(dir, limits.shards);
-                let has_own_files = self.lazy_tasks().failure.has_own_files();
-                // Until the next check succeeds, assume that the files may be restored ones.
-                is_restored = !has_own_files;
-                let is_unchanged = part_mark::is_unchanged(&**disk, dir, DIR, &shards);
-                let failed = |error| TasksError::from(ControlError::from_start_error(error));
-                let tasks = is_unchanged.map_err(failed).and_then(|is_unchanged| {
-                    is_restored = !has_own_files && !is_unchanged;
+                let start = |is_restored| {
                     let log_dir = dir.join(DIR);
-                    // Other logs have to be read only if the log of tasks is new, or may have been restored from a
-                    // copy.
-                    if is_restored || !dunlin_raft::is_begun(&**disk, &log_dir) {
-                        refuse_cluster_log(disk, dir)?;
-                    }
-                    let at = Some((Arc::clone(disk), &*log_dir));
-                    Tasks::start_single_node(&self.unguarded(), at, limits, is_restored)
-                });
-                tasks.inspect(|_| part_mark::write_open(&**disk, dir, DIR, &shards))
+                    let directory = Some((Arc::clone(disk), &*log_dir));
+                    Tasks::start_single_node(&self.unguarded(), directory, limits, is_restored)
+                };
+                let shards = dirs(dir, limits.shards);
+                self.lazy_tasks().failure.start_part((disk, dir), DIR, &shards, start)
             }
-            None => Tasks::start_single_node(&self.unguarded(), None, limits, false),
+            None => (Tasks::start_single_node(&self.unguarded(), None, limits, false), false),
         };
         let failed = started.as_ref().err().map(|error| match error {
             TasksError::Agreeing(error) => error.clone(),

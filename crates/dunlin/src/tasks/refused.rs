@@ -7,9 +7,9 @@ use super::TasksError;
 use crate::refusal::Refused;
 
 impl Refused {
-    /// The refusal of a command about tasks. If `excess` contains the value that exceeds a limit, the text names this
-    /// value.
-    pub fn of_task_command(refusal: &TaskRefusal, excess: Option<&ExcessValues>) -> Refused {
+    /// Converts the scheduler's refusal of a command. If `excess` contains the value that exceeds a limit, the text
+    /// names this value.
+    pub fn from_task_refusal(refusal: &TaskRefusal, excess: Option<&ExcessValues>) -> Refused {
         let refused = Refused::from(refusal);
         match excess.and_then(|excess| excess.text(refusal)) {
             Some(text) => Refused { text, ..refused },
@@ -17,11 +17,12 @@ impl Refused {
         }
     }
 
-    /// The refusal of `command`, which has failed with `error`.
-    pub(crate) fn of_failed_command(command: &TaskCommand<'_>, error: &TasksError) -> Refused {
+    /// Converts the error with which `command` failed. If a value of the command exceeds a limit, the text names this
+    /// value.
+    pub(crate) fn from_task_error(command: &TaskCommand<'_>, error: &TasksError) -> Refused {
         match error {
             TasksError::Refused(refusal) => {
-                Refused::of_task_command(refusal, ExcessValues::of(command).as_deref())
+                Refused::from_task_refusal(refusal, ExcessValues::of(command).as_deref())
             }
             _ => Refused::from(error),
         }

@@ -209,7 +209,7 @@ impl WorkerAttachment {
     /// The refusal of this request to attach, which has failed with `error`. If a value exceeds a limit, the text names
     /// the value if it is known.
     pub fn refusal(&self, error: &TasksError) -> Refused {
-        Refused::of_failed_command(&TaskCommand::Join { worker: self.new_worker() }, error)
+        Refused::from_task_error(&TaskCommand::Join { worker: self.new_worker() }, error)
     }
 
     fn new_worker(&self) -> NewWorker<'_> {

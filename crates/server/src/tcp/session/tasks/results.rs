@@ -32,7 +32,7 @@ pub(super) fn write_all(results: &[CommandResult]) -> Vec<u8> {
 
 fn refused(result: &[u8], excess: Option<&ExcessValues>) -> Refused {
     match TaskCommandOutcome::decode(result) {
-        Ok(TaskCommandOutcome::Refused { refusal }) => Refused::of_task_command(&refusal, excess),
+        Ok(TaskCommandOutcome::Refused { refusal }) => Refused::from_task_refusal(&refusal, excess),
         _ => Refused::new(
             ErrorCode::CommandUnknown,
             "this node cannot read the reply; update all nodes to the same version",
