@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn topic_page_visits_only_names_that_its_pattern_may_match() {
+    fn paging_by_pattern_visits_only_topic_names_that_may_match() {
         let node = Node::start(Config::default()).unwrap();
         for name in (0..300).map(|number| format!("big.{number}")).chain(["a.x".to_owned(), "z.x".to_owned()])
         {

@@ -54,7 +54,7 @@ fn merged_record_after_a_gap_names_the_position_before_the_gap() {
 }
 
 #[test]
-fn subscriber_resumes_at_a_gap_until_the_merged_record_arrives() {
+fn client_resumes_before_a_gap_if_no_merged_record_has_arrived() {
     let peer = ScriptedNode::new();
     let url = peer.url();
     let (gap_sender, gap_receiver) = mpsc::channel();

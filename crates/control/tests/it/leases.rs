@@ -275,7 +275,7 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
 }
 
 #[test]
-fn due_lease_and_its_keys_are_counted_until_they_are_deleted() {
+fn number_of_due_lease_changes_is_known_in_advance() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     test.put_with_lease("a", "1", lease);
@@ -290,7 +290,7 @@ fn due_lease_and_its_keys_are_counted_until_they_are_deleted() {
 }
 
 #[test]
-fn key_deletions_are_counted_before_the_commands_run() {
+fn number_of_keys_that_commands_delete_is_known_in_advance() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     for key in ["a", "b"] {

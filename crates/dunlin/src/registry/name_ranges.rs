@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn topic_list_visits_only_names_that_its_patterns_may_match() {
+    fn listing_by_patterns_visits_only_topic_names_that_may_match() {
         for (patterns, names) in [
             (">", "a a-b a.b a.b.c a.c ab b.a b.b"),
             ("*.b", "a a-b a.b a.b.c a.c ab b.a b.b"),

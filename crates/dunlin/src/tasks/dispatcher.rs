@@ -258,7 +258,7 @@ mod tests {
 
     /// If a follower is far behind, it receives a snapshot instead of the commands, and so does not see their orders.
     #[test]
-    fn dispatcher_sends_orders_that_a_snapshot_has_skipped() {
+    fn dispatcher_sends_worker_orders_that_a_snapshot_has_skipped() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());
         let (worker, tenant) =
             (NewWorker { kinds: vec![b"k"], credit: 1, ttl_ms: 60_000, ..NewWorker::default() }, b"a");

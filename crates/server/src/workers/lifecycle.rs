@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_warm_worker_may_wait_any_time_until_it_is_called() {
+    fn prepared_warm_worker_waits_for_its_call_without_a_time_limit() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert!(lifecycle.is_preparing() && !lifecycle.wake(1), "there is nobody to call yet");
         lifecycle.record_attached(100, false);

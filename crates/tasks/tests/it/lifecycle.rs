@@ -547,7 +547,7 @@ fn command_that_may_change_too_many_tasks_is_recognized() {
 }
 
 #[test]
-fn changes_to_dependents_are_counted_before_their_task_ends() {
+fn number_of_dependents_that_change_is_known_before_a_task_ends() {
     let mut scene = Scene::new();
     let first = scene.submit_plain();
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
@@ -573,7 +573,7 @@ fn changes_to_dependents_are_counted_before_their_task_ends() {
 }
 
 #[test]
-fn changes_to_dependents_are_counted_before_a_task_is_discarded() {
+fn number_of_dependents_that_a_discard_changes_is_known() {
     let mut scene = Scene::with(SchedulerLimits { dead_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let first = scene.submit_plain();
