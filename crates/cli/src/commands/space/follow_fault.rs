@@ -21,7 +21,7 @@ impl FollowFault {
     /// Returns the reason that follows from an error of a request to the node or of a subscription.
     pub fn of(error: &anyhow::Error) -> FollowFault {
         if let Some(error) = error.downcast_ref::<SubscribeError>() {
-            return FollowFault::of_subscription(error);
+            return FollowFault::from_subscribe_error(error);
         }
         if let Some(ConnectError::Disconnected(DisconnectReason::Refused(refused))) =
             error.downcast_ref::<ConnectError>()
@@ -39,7 +39,7 @@ impl FollowFault {
     }
 
     /// Returns the reason that follows from an error of a subscription.
-    pub fn of_subscription(error: &SubscribeError) -> FollowFault {
+    pub fn from_subscribe_error(error: &SubscribeError) -> FollowFault {
         match error {
             SubscribeError::NoTopic(_) => FollowFault::NoTopic,
             SubscribeError::Connection(_) | SubscribeError::Closed => FollowFault::Unreachable,

@@ -298,7 +298,7 @@ impl Watcher {
                 |report: ReplicaReport<'_, _>| exists &= !matches!(report, ReplicaReport::Deleted { .. });
             let fault = match watched.replica.drain(now_ns, DRAIN_MAX, on_report) {
                 _ if !exists => FollowFault::NoTopic,
-                Err(error) => FollowFault::of_subscription(&error),
+                Err(error) => FollowFault::from_subscribe_error(&error),
                 Ok(_) => return true,
             };
             faults.insert(*region, fault);
