@@ -49,7 +49,7 @@ use crate::node::{Inner, Node};
 use crate::waiting::Waiters;
 
 pub use feed::{MirrorFeed, MirrorFeedOutcome, MirrorFeedStart, NODE_PROTOCOL, is_mirror};
-pub(crate) use forwarded::Tickets;
+pub(crate) use forwarded::{ForwardTarget, Tickets};
 pub use forwarded::{InFlightBatch, last_flight};
 use housekeeper::OwnershipHousekeeper;
 pub(crate) use inboxes::RemoteInbox;
@@ -74,8 +74,8 @@ pub struct OwnershipLimits {
     /// If a node does not renew its lease for this time, it counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
     /// Maximum number of forwarded bytes without a response, for all owners together. Batches for one owner may take at
-    /// most three quarters of those bytes that batches for other owners leave free. At this limit, publishers to that
-    /// owner wait.
+    /// most three quarters of those bytes that batches for other owners leave free. Batches for one reliable or durable
+    /// topic may take a sixteenth of all bytes. At such a limit, publishers to that owner or topic wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,

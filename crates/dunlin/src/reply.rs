@@ -31,7 +31,7 @@ use crate::control::block_on;
 use crate::error::TopicError;
 use crate::inbox::{FIRST_TOKEN, Inbox};
 use crate::node::{Inner, Node, make_reducer};
-use crate::ownership::{RemoteInbox, Tickets};
+use crate::ownership::{ForwardTarget, RemoteInbox, Tickets};
 use crate::registry::{cost_of, is_reserved};
 
 /// Maximum number of subjects that one reply inbox remembers.
@@ -332,7 +332,7 @@ impl Upstream for ReplyTopic {
                     relayed: false,
                 };
                 let receipt = inbox.append_batch(now_ns(), append)?;
-                let ticket = self.tickets.open(None, 0)?;
+                let ticket = self.tickets.open(ForwardTarget::of_owner(None), 0)?;
                 self.tickets.settle(ticket, Ok(receipt));
                 Ok(ticket)
             }
@@ -355,7 +355,7 @@ impl Upstream for ReplyTopic {
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
         match &self.target {
-            ReplyTarget::Local(_) => self.tickets.await_room(None, waiter),
+            ReplyTarget::Local(_) => self.tickets.await_room(ForwardTarget::of_owner(None), waiter),
             ReplyTarget::Remote(inbox) => inbox.upstream.await_room(waiter),
         }
     }

@@ -16,7 +16,8 @@ use dunlin::{Node, now_ns, steady_ns};
 
 /// Token of the notification that records were written to the disk.
 const STORED: u32 = 1;
-/// How long a publisher waits until its records are stored.
+/// How long a publisher waits until its records are stored. If another node owns the topic, its records may in addition
+/// wait there for room in the topic.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The frames for one append to one partition, and the conditions of the append.
@@ -128,8 +129,12 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
             }
         }
     };
-    let unknown = || PublishError::Unknown(format!("the record was not stored within {STORE_TIMEOUT:?}"));
-    tokio::time::timeout(STORE_TIMEOUT, stored).await.unwrap_or_else(|_| Err(unknown()))
+    let timeout = match receipt.acknowledged {
+        AckLevel::ByOwner => STORE_TIMEOUT.saturating_add(topic.room_wait_max()),
+        _ => STORE_TIMEOUT,
+    };
+    let unknown = || PublishError::Unknown(format!("the record was not stored within {timeout:?}"));
+    tokio::time::timeout(timeout, stored).await.unwrap_or_else(|_| Err(unknown()))
 }
 
 /// A waiter that is notified when records are stored. When this value is dropped, the waiter is removed from the log's

@@ -398,7 +398,12 @@ impl Publisher {
         let log = &self.topic.logs()[usize::from(partition)];
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         let began_ns = log.clock.steady_ns();
-        let deadline_ns = began_ns.saturating_add(saturating_ns(STORE_WAIT_MAX));
+        let wait_max = match level {
+            // The record may wait at the owner for room in the topic.
+            AckLevel::ByOwner => STORE_WAIT_MAX.saturating_add(self.topic.room_wait_max()),
+            _ => STORE_WAIT_MAX,
+        };
+        let deadline_ns = began_ns.saturating_add(saturating_ns(wait_max));
         log.store_staged();
         loop {
             match log.poll_ack(at, level, waiter, Waiter::ROOM) {
@@ -415,9 +420,7 @@ impl Publisher {
             let now_ns = log.clock.steady_ns();
             if now_ns >= deadline_ns {
                 log.remove_ack_waiter(waiter);
-                return Err(PublishError::Unknown(format!(
-                    "the disk did not store the record within {STORE_WAIT_MAX:?}"
-                )));
+                return Err(PublishError::Unknown(format!("the record was not stored within {wait_max:?}")));
             }
             park_until_notified(log, waiter, now_ns, deadline_ns);
         }

@@ -5,8 +5,11 @@
 //! - The batches for one owner may take at most [`TIMES_FREE_MAX`] times the bytes that are still free. If one owner
 //!   does not respond, its batches therefore take at most three quarters of all bytes. Batches for a second such owner
 //!   take at most three quarters of the rest, and so on. Owners that do not respond never use up all bytes.
-//! - While the batches for an owner take no more bytes than are free, a batch of any size is accepted. The limits are
-//!   thus exceeded by at most one batch for each owner.
+//! - The batches of a topic whose publishers may have to wait for room take at most a [`TOPIC_PART`]th of all bytes. A
+//!   full topic therefore leaves most bytes to other topics of its owner.
+//! - While the batches for an owner take no more bytes than are free, a batch of any size is accepted. The same applies
+//!   while the batches of a topic take at most half of its part. The limits are thus exceeded by at most one batch for
+//!   each owner and each such topic.
 //! - At most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
 //!
 //! Rejected alternative: an equal part of the bytes for each owner. Most nodes forward to few owners at a time, so that
@@ -16,6 +19,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use dunlin_topic::{
@@ -54,6 +58,9 @@ const OUTCOMES_MAX: usize = 1 << 17;
 
 /// The batches for one owner may take at most this many times the bytes that are still free.
 const TIMES_FREE_MAX: u64 = 3;
+
+/// The batches of a topic whose publishers may have to wait for room take at most all bytes divided by this number.
+const TOPIC_PART: u64 = 16;
 
 /// The sender of batches, which is told what happened to each batch.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
@@ -237,15 +244,33 @@ struct State {
     /// The number of bytes in batches without a response, by owner. The owner is the one at the time of publishing;
     /// `None` if it was not known then.
     bytes_by_owner: BTreeMap<Option<u64>, u64>,
+    /// The number of bytes in batches without a response, for each topic whose publishers may have to wait for room.
+    bytes_by_topic: BTreeMap<Arc<str>, u64>,
     open: BTreeMap<u64, OpenTicket>,
     settled: BTreeMap<u64, Result<Receipt, PublishError>>,
-    /// Publishers that wait for room for another batch, by the owner to which the batch goes.
-    room_waiters: BTreeMap<Option<u64>, Vec<Arc<Waiter>>>,
+    /// Publishers that wait for room for another batch.
+    room_waiters: BTreeMap<ForwardTarget, Vec<Arc<Waiter>>>,
+}
+
+/// The owner and topic to which a batch goes. They determine the limits on unanswered bytes that apply to the batch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ForwardTarget {
+    /// The topic's owner; `None` if it is not known.
+    pub(crate) owner: Option<u64>,
+    /// The topic's name, if its publishers may have to wait for room.
+    pub(crate) topic: Option<Arc<str>>,
+}
+
+impl ForwardTarget {
+    /// The target of batches that never wait for room in their topic.
+    pub(crate) fn of_owner(owner: Option<u64>) -> ForwardTarget {
+        ForwardTarget { owner, topic: None }
+    }
 }
 
 #[derive(Debug)]
 struct OpenTicket {
-    owner: Option<u64>,
+    to: ForwardTarget,
     bytes: u64,
     waiting: Option<OutcomeWaiter>,
 }
@@ -261,18 +286,34 @@ impl State {
         self.bytes_by_owner.get(&owner).copied().unwrap_or(0)
     }
 
-    fn add(&mut self, owner: Option<u64>, bytes: u64) {
-        self.bytes += bytes;
-        *self.bytes_by_owner.entry(owner).or_default() += bytes;
+    /// The number of bytes that count against the part of the target's topic.
+    fn bytes_of_topic(&self, to: &ForwardTarget) -> u64 {
+        to.topic.as_ref().and_then(|topic| self.bytes_by_topic.get(topic)).copied().unwrap_or(0)
     }
 
-    fn subtract(&mut self, owner: Option<u64>, bytes: u64) {
+    fn add(&mut self, to: &ForwardTarget, bytes: u64) {
+        self.bytes += bytes;
+        *self.bytes_by_owner.entry(to.owner).or_default() += bytes;
+        if let Some(topic) = &to.topic {
+            *self.bytes_by_topic.entry(Arc::clone(topic)).or_default() += bytes;
+        }
+    }
+
+    fn subtract(&mut self, to: ForwardTarget, bytes: u64) {
         self.bytes -= bytes;
-        if let Entry::Occupied(mut of_owner) = self.bytes_by_owner.entry(owner) {
-            *of_owner.get_mut() -= bytes;
-            if *of_owner.get() == 0 {
-                of_owner.remove();
-            }
+        subtract_from(self.bytes_by_owner.entry(to.owner), bytes);
+        if let Some(topic) = to.topic {
+            subtract_from(self.bytes_by_topic.entry(topic), bytes);
+        }
+    }
+}
+
+/// Subtracts `bytes` from the entry, and removes the entry if nothing is left.
+fn subtract_from<K: Ord>(entry: Entry<'_, K, u64>, bytes: u64) {
+    if let Entry::Occupied(mut entry) = entry {
+        *entry.get_mut() -= bytes;
+        if *entry.get() == 0 {
+            entry.remove();
         }
     }
 }
@@ -290,33 +331,50 @@ impl Tickets {
         self.bytes_max.saturating_sub(state.bytes)
     }
 
-    /// Whether the batches for this owner take no more bytes than are free. Only then are publishers notified that wait
-    /// for room for this owner.
-    fn has_room(&self, state: &State, owner: Option<u64>) -> bool {
-        state.bytes_of(owner) <= self.free_bytes(state)
+    /// Whether the batches for the target take so few bytes that a batch of any size is accepted. Only then are
+    /// publishers notified that wait for room for this target.
+    fn has_room(&self, state: &State, to: &ForwardTarget) -> bool {
+        self.has_owner_room(state, to) && self.has_topic_room(state, to)
     }
 
-    fn accepts(&self, state: &State, owner: Option<u64>, bytes: u64) -> bool {
-        // Accept every batch while `has_room` is true. Otherwise `await_room` would notify the batch's publisher at
-        // once, and the publisher would try again and again without a pause.
-        self.has_room(state, owner) || {
+    fn has_owner_room(&self, state: &State, to: &ForwardTarget) -> bool {
+        state.bytes_of(to.owner) <= self.free_bytes(state)
+    }
+
+    fn has_topic_room(&self, state: &State, to: &ForwardTarget) -> bool {
+        state.bytes_of_topic(to) <= self.bytes_max / TOPIC_PART / 2
+    }
+
+    // Each of the two functions below accepts every batch while there is room. Otherwise `await_room` would notify the
+    // batch's publisher at once, and the publisher would try again and again without a pause.
+
+    fn owner_accepts(&self, state: &State, to: &ForwardTarget, bytes: u64) -> bool {
+        self.has_owner_room(state, to) || {
             let free_bytes = self.free_bytes(state).saturating_sub(bytes);
-            state.bytes_of(owner) + bytes <= free_bytes.saturating_mul(TIMES_FREE_MAX)
+            state.bytes_of(to.owner) + bytes <= free_bytes.saturating_mul(TIMES_FREE_MAX)
         }
     }
 
-    /// Opens a ticket for a batch of `bytes` bytes to this owner. With the ticket, the publisher reads the batch's
+    fn topic_accepts(&self, state: &State, to: &ForwardTarget, bytes: u64) -> bool {
+        self.has_topic_room(state, to) || state.bytes_of_topic(to) + bytes <= self.bytes_max / TOPIC_PART
+    }
+
+    /// Opens a ticket for a batch of `bytes` bytes to this target. With the ticket, the publisher reads the batch's
     /// outcome.
-    pub(crate) fn open(&self, owner: Option<u64>, bytes: u64) -> Result<u64, PublishError> {
+    pub(crate) fn open(&self, to: ForwardTarget, bytes: u64) -> Result<u64, PublishError> {
         let mut state = self.state();
-        if !self.accepts(&state, owner, bytes) {
-            let unanswered_bytes = state.bytes_of(owner);
-            return Err(PublishError::OwnerBehind { unanswered_bytes, waited: std::time::Duration::ZERO });
+        let behind =
+            |unanswered_bytes| PublishError::OwnerBehind { unanswered_bytes, waited: Duration::ZERO };
+        if !self.owner_accepts(&state, &to, bytes) {
+            return Err(behind(state.bytes_of(to.owner)));
         }
-        state.add(owner, bytes);
+        if !self.topic_accepts(&state, &to, bytes) {
+            return Err(behind(state.bytes_of_topic(&to)));
+        }
+        state.add(&to, bytes);
         state.last += 1;
         let ticket = state.last;
-        state.open.insert(ticket, OpenTicket { owner, bytes, waiting: None });
+        state.open.insert(ticket, OpenTicket { to, bytes, waiting: None });
         Ok(ticket)
     }
 
@@ -324,7 +382,7 @@ impl Tickets {
         let (waiting, room) = {
             let mut state = self.state();
             let waiting = state.open.remove(&ticket).and_then(|open| {
-                state.subtract(open.owner, open.bytes);
+                state.subtract(open.to, open.bytes);
                 open.waiting
             });
             state.settled.insert(ticket, outcome);
@@ -342,9 +400,9 @@ impl Tickets {
     /// Takes the publishers for whose batches there is room now. The outcome of a batch for one owner can also make
     /// room for batches to other owners.
     fn take_room_waiters(&self, state: &mut State) -> Vec<Arc<Waiter>> {
-        let awaited = state.room_waiters.keys().copied();
-        let owners: Vec<_> = awaited.filter(|owner| self.has_room(state, *owner)).collect();
-        owners.iter().filter_map(|owner| state.room_waiters.remove(owner)).flatten().collect()
+        let awaited = state.room_waiters.keys();
+        let targets: Vec<_> = awaited.filter(|to| self.has_room(state, to)).cloned().collect();
+        targets.iter().filter_map(|to| state.room_waiters.remove(to)).flatten().collect()
     }
 
     pub(crate) fn outcome(&self, ticket: u64, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
@@ -374,18 +432,21 @@ impl Tickets {
     /// Notifies the publishers that wait for room for the owner `owner`, because one of its topics or inboxes has
     /// another owner now. Publishers to its other topics then wait again.
     pub(crate) fn owner_changed(&self, owner: Option<u64>) {
-        let waiters = self.state().room_waiters.remove(&owner).unwrap_or_default();
+        let waiters: Vec<_> = {
+            let mut state = self.state();
+            state.room_waiters.extract_if(.., |to, _| to.owner == owner).flat_map(|(_, of)| of).collect()
+        };
         waiters.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
     }
 
-    /// Notifies the waiter when there is room for a batch for this owner.
-    pub(crate) fn await_room(&self, owner: Option<u64>, waiter: &Arc<Waiter>) {
+    /// Notifies the waiter when there is room for a batch to this target.
+    pub(crate) fn await_room(&self, to: ForwardTarget, waiter: &Arc<Waiter>) {
         let mut state = self.state();
-        if self.has_room(&state, owner) {
+        if self.has_room(&state, &to) {
             drop(state);
             return waiter.notify(Waiter::ROOM);
         }
-        let waiters = state.room_waiters.entry(owner).or_default();
+        let waiters = state.room_waiters.entry(to).or_default();
         if !waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
             waiters.push(Arc::clone(waiter));
         }
@@ -399,11 +460,12 @@ mod tests {
     #[test]
     fn batch_without_room_waits_until_another_batch_is_finished() {
         for used in [1, 40, 50, 51, 100] {
-            let (tickets, owner) = (Tickets::new(100), Some(1));
-            let ticket = tickets.open(owner, used).unwrap();
-            if tickets.open(owner, 80).is_err() {
+            let tickets = Tickets::new(100);
+            let to = || ForwardTarget::of_owner(Some(1));
+            let ticket = tickets.open(to(), used).unwrap();
+            if tickets.open(to(), 80).is_err() {
                 let waiter = Waiter::new();
-                tickets.await_room(owner, &waiter);
+                tickets.await_room(to(), &waiter);
                 assert!(!waiter.is_ready(), "{used} bytes in use");
                 tickets.settle(ticket, Err(PublishError::Closed));
                 assert!(waiter.is_ready(), "{used} bytes in use");
@@ -415,7 +477,7 @@ mod tests {
     fn batches_to_absent_owners_leave_room_for_other_owners() {
         let tickets = Tickets::new(10_000);
         let fill = |owner: u64| {
-            let open = std::iter::from_fn(|| tickets.open(Some(owner), 10).ok());
+            let open = std::iter::from_fn(|| tickets.open(ForwardTarget::of_owner(Some(owner)), 10).ok());
             open.collect::<Vec<u64>>()
         };
         let of_first = fill(1);
@@ -425,11 +487,11 @@ mod tests {
         }
         assert!(tickets.state().bytes <= 10_000);
         // The first batch for an owner is accepted even if it is larger than the limit.
-        let large = tickets.open(Some(5), 20_000).unwrap();
-        let small = tickets.open(None, 1).unwrap();
+        let large = tickets.open(ForwardTarget::of_owner(Some(5)), 20_000).unwrap();
+        let small = tickets.open(ForwardTarget::of_owner(None), 1).unwrap();
         let waiters = [1, 2].map(|owner| {
             let waiter = Waiter::new();
-            tickets.await_room(Some(owner), &waiter);
+            tickets.await_room(ForwardTarget::of_owner(Some(owner)), &waiter);
             assert!(!waiter.is_ready(), "owner {owner}");
             waiter
         });
@@ -440,10 +502,29 @@ mod tests {
     }
 
     #[test]
+    fn full_topic_leaves_room_for_other_topics_of_its_owner() {
+        let tickets = Tickets::new(16_000);
+        let to = |topic: &str| ForwardTarget { owner: Some(1), topic: Some(topic.into()) };
+        let fill = |topic: &str| {
+            let open = std::iter::from_fn(|| tickets.open(to(topic), 10).ok());
+            open.collect::<Vec<u64>>()
+        };
+        let of_first = fill("a");
+        assert_eq!(of_first.len(), 100);
+        let waiter = Waiter::new();
+        tickets.await_room(to("a"), &waiter);
+        assert!(!waiter.is_ready());
+        assert_eq!(fill("b").len(), 100);
+        assert!(tickets.open(ForwardTarget::of_owner(Some(1)), 10).is_ok());
+        of_first[..50].iter().for_each(|ticket| tickets.settle(*ticket, Err(PublishError::Closed)));
+        assert!(waiter.is_ready() && tickets.open(to("a"), 10).is_ok());
+    }
+
+    #[test]
     fn forwarded_batches_free_their_bytes_when_settled() {
         let tickets = Tickets::new(100);
         let open = [(None, 10), (Some(1), 20), (Some(1), 0)];
-        let open = open.map(|(owner, bytes)| tickets.open(owner, bytes).unwrap());
+        let open = open.map(|(owner, bytes)| tickets.open(ForwardTarget::of_owner(owner), bytes).unwrap());
         open.into_iter().for_each(|ticket| tickets.settle(ticket, Err(PublishError::Closed)));
         let state = tickets.state();
         assert!(state.bytes == 0 && state.bytes_by_owner.is_empty() && state.open.is_empty(), "{state:?}");

@@ -470,7 +470,7 @@ impl Upstream for Route {
     fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(ownership) = self.ownership.upgrade() {
             let (owner, _) = self.owner();
-            ownership.tickets.await_room(Some(owner), waiter);
+            ownership.tickets.await_room(self.forward_target(owner), waiter);
             if self.owner().0 != owner {
                 // The owner has changed before the waiter was registered, so nothing else would notify the waiter.
                 waiter.notify(Waiter::ROOM);

@@ -19,6 +19,14 @@ impl Timer {
         self.0.as_mut().reset(Instant::now() + Duration::from_millis(ms.into()));
     }
 
+    /// Sets the timer to `ms` from now, unless it is already set to an earlier time.
+    pub(crate) fn set_ms_at_latest(&mut self, ms: u32) {
+        let latest = Instant::now() + Duration::from_millis(ms.into());
+        if latest < self.0.deadline() {
+            self.0.as_mut().reset(latest);
+        }
+    }
+
     /// Whether the set time has come. The caller then sets the next time.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         match self.0.as_mut().poll(cx) {

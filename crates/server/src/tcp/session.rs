@@ -254,6 +254,7 @@ impl Session {
     ) -> Result<Poll<()>, ConnectionLost> {
         for _ in 0..self.spin.rounds_per_poll() {
             self.handle_notifications();
+            self.retry_parked();
             self.channel_queue.extend(self.paused_channels.take_ended(&scratch.pace));
             // Responses that are ready are sent before the next read.
             let wrote_first = if self.channel_queue.is_empty() {

@@ -247,7 +247,7 @@ mod tests {
         let placement = Placement { owner: 2, epoch: 7, kind, pattern, config, from: 0 };
         ownership.apply_placement("t", &placement).unwrap();
         let route = ownership.route("t").unwrap();
-        ownership.tickets.open(Some(2), 80).unwrap();
+        ownership.tickets.open(route.forward_target(2), 80).unwrap();
         let waiter = Waiter::new();
         route.await_room(&waiter);
         assert!(!waiter.is_ready(), "owner 2 has more than half of the bytes");

@@ -13,7 +13,7 @@ use dunlin_topic::{ForwardedBatch, PublishError, Topic};
 
 use super::{RefusedBatch, Route};
 use crate::clock::steady_ns;
-use crate::ownership::forwarded::{InFlightBatch, Sender, begin_flight};
+use crate::ownership::forwarded::{ForwardTarget, InFlightBatch, Sender, begin_flight};
 use crate::ownership::{Ownership, housekeeper, lock};
 
 impl Route {
@@ -37,7 +37,7 @@ impl Route {
         if self.kind != TopicKind::Volatile && !ownership.is_alive(owner) {
             return Err(self.owner_away_error("the owner is not a member of the cluster at present"));
         }
-        let ticket = ownership.tickets.open(Some(owner), batch.frames.len() as u64)?;
+        let ticket = ownership.tickets.open(self.forward_target(owner), batch.frames.len() as u64)?;
         let (route, tickets): (Weak<Route>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let forwarded =
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.pattern, &batch, steady_ns());
@@ -53,6 +53,12 @@ impl Route {
             ownership.housekeeper.check(&self.this);
         }
         Ok(ticket)
+    }
+
+    /// The target of the topic's batches. The owner may let publishers of reliable and durable topics wait.
+    pub(super) fn forward_target(&self, owner: u64) -> ForwardTarget {
+        let may_wait = self.config.reliable.is_some() || self.config.durable.is_some();
+        ForwardTarget { owner: Some(owner), topic: may_wait.then(|| Arc::clone(&self.name)) }
     }
 
     /// Whether the batch must be tried until an owner responds. Its outcome is unknown: if the publisher got an error,

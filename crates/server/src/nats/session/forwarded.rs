@@ -1,8 +1,8 @@
 //! Keeps track of batches that were forwarded to topics' owners at other nodes, until the owners respond. The client
 //! receives a refusal when the owner's response arrives, which may be after the `PONG` of a later `PING`.
 //!
-//! Limit: the node divides `forwarded_bytes_max` among the owners. When an owner's part is used up, no more batches are
-//! forwarded to this owner.
+//! Limit: the node divides `forwarded_bytes_max` among the owners, and limits the bytes of each reliable or durable
+//! topic. When such a part is used up, no more batches are forwarded to this owner or topic.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,9 +16,18 @@ use super::publish::PARTITION;
 /// Token with which the session's waiter is notified that an owner has responded.
 pub(super) const OWNER_RESPONDED: u32 = u32::MAX - 7;
 
-/// Forwarded batches in the order of publishing. A response is handled only after the responses to all earlier batches.
+/// Forwarded batches without a response.
 #[derive(Debug, Default)]
-pub(super) struct ForwardedBatches(VecDeque<ForwardedBatch>);
+pub(super) struct ForwardedBatches(Vec<OutcomeQueue>);
+
+/// Forwarded batches in the order of publishing. A response is handled only after the responses to all earlier batches.
+#[derive(Debug)]
+struct OutcomeQueue {
+    /// The log of a reliable or durable topic, whose owner may let publishers wait for room. `None` for all other
+    /// topics, which share a queue.
+    log: Option<Arc<Log>>,
+    batches: VecDeque<ForwardedBatch>,
+}
 
 #[derive(Debug)]
 struct ForwardedBatch {
@@ -29,14 +38,44 @@ struct ForwardedBatch {
 }
 
 impl ForwardedBatches {
-    /// Removes accepted batches from the front of the queue. If the owner refused the next batch, removes and returns
-    /// it. `None` if its owner has not responded, or no batch is left.
+    /// Adds a batch. Returns whether it is the first of its queue.
+    fn add(&mut self, batch: ForwardedBatch) -> bool {
+        let config = batch.log.config();
+        let may_wait = config.reliable.is_some() || config.durable.is_some();
+        let log = may_wait.then_some(&batch.log);
+        let is_same = |queue: &&mut OutcomeQueue| match (&queue.log, log) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        match self.0.iter_mut().find(is_same) {
+            Some(queue) => {
+                queue.batches.push_back(batch);
+                false
+            }
+            None => {
+                let log = log.cloned();
+                self.0.push(OutcomeQueue { log, batches: VecDeque::from([batch]) });
+                true
+            }
+        }
+    }
+
+    /// Removes accepted batches from the front of each queue. If an owner refused the next batch, removes and returns
+    /// it. `None` if the owners of all next batches have not responded, or no batch is left.
     fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
-        while let Some(first) = self.0.front() {
+        let refused = self.0.iter_mut().find_map(|queue| queue.take_refused(waiter));
+        self.0.retain(|queue| !queue.batches.is_empty());
+        refused
+    }
+}
+
+impl OutcomeQueue {
+    fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
+        while let Some(first) = self.batches.front() {
             match first.log.poll_ack(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
                 AckProgress::Waiting => return None,
-                AckProgress::Reached | AckProgress::ByOwner(_) => drop(self.0.pop_front()),
-                AckProgress::Failed(error) => return self.0.pop_front().map(|first| (first, error)),
+                AckProgress::Reached | AckProgress::ByOwner(_) => drop(self.batches.pop_front()),
+                AckProgress::Failed(error) => return self.batches.pop_front().map(|first| (first, error)),
             }
         }
         None
@@ -50,8 +89,7 @@ impl Session {
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
         let subject = String::from_utf8_lossy(subject).into();
-        self.forwarded.0.push_back(ForwardedBatch { subject, log, records, receipt: *receipt });
-        if self.forwarded.0.len() == 1 {
+        if self.forwarded.add(ForwardedBatch { subject, log, records, receipt: *receipt }) {
             self.report_owner_refusals();
         }
     }

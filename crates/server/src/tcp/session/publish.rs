@@ -1,9 +1,11 @@
 //! Appends the batches that a client publishes. Each batch is checked once, and its bytes are appended unchanged.
 //!
-//! If a reliable topic is full, the session reads nothing until the topic has room, or until the topic's wait time is
-//! over. This affects only this client.
+//! If a reliable topic is full, the session of a client reads nothing until the topic has room, or until the topic's
+//! wait time is over. This affects only this client. The session of another node, which forwards records of many
+//! clients, [parks](parked) the batch and continues to read.
 
 mod open;
+mod parked;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use dunlin::{MissingTopicPolicy, Refused, now_ns, steady_ns};
 use hashbrown::HashMap;
 
 use self::open::{ExpectedTopic, OpenedPublisher};
+use self::parked::ParkedBatches;
 use super::Session;
 use super::outbound::protocol;
 use super::reading::HandleOutcome;
@@ -39,6 +42,8 @@ pub(super) struct SessionPublishers {
     /// Acknowledgements that are due, but not sent yet.
     due_acks: Vec<Published>,
     pub(super) blocked: Option<BlockedPublish>,
+    /// The batches of another node that wait for room.
+    parked: ParkedBatches,
     /// Whether reading is paused because the client exceeded its publish rate. The session's timer ends the pause.
     pub(super) is_held: bool,
 }
@@ -58,17 +63,31 @@ struct PublisherTarget {
     checks_each_record: bool,
 }
 
-/// A batch that waits for room in a reliable topic. Its times are those of the monotonic clock.
+/// The time for which a batch waits for room in its topic, by the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+struct RoomWait {
+    began_ns: u64,
+    deadline_ns: u64,
+}
+
+/// A batch that waits for room in a reliable topic, and for which the session has stopped reading.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
-    began_ns: u64,
-    pub(super) deadline_ns: u64,
+    wait: RoomWait,
     retry: bool,
 }
 
+impl RoomWait {
+    fn begin(now_ns: u64, wait_max: Duration) -> RoomWait {
+        let wait_max_ns = u64::try_from(wait_max.as_nanos()).unwrap_or(u64::MAX);
+        RoomWait { began_ns: now_ns, deadline_ns: now_ns.saturating_add(wait_max_ns) }
+    }
+}
+
 impl SessionPublishers {
-    /// Records that a topic has room again, so that the waiting batch is tried again.
+    /// Records that a topic has room again, so that the waiting batches are tried again.
     pub(super) fn on_room(&mut self) {
+        self.parked.retry();
         if let Some(blocked) = &mut self.blocked {
             blocked.retry = true;
         }
@@ -240,6 +259,7 @@ impl Session {
 
     pub(super) fn close_publisher(&mut self, publisher: u32) {
         self.publishing.by_number.remove(&publisher);
+        self.publishing.parked.remove(publisher);
     }
 
     pub(super) fn publish(&mut self, publish: &wire::Publish<'_>) -> HandleOutcome {
@@ -251,50 +271,77 @@ impl Session {
     }
 
     fn handle_publish(&mut self, publish: &wire::Publish<'_>) -> HandleOutcome {
+        if self.from_node {
+            self.publish_or_park(publish);
+            return HandleOutcome::Handled;
+        }
+        let wait = self.publishing.blocked.as_ref().map(|blocked| blocked.wait);
+        let full = self.try_publish(publish, wait);
+        self.publishing.blocked = full.map(|(wait, _)| BlockedPublish { wait, retry: false });
+        if self.is_blocked() { HandleOutcome::Blocked } else { HandleOutcome::Handled }
+    }
+
+    /// Appends or refuses the batch. If the batch must wait for room instead, returns its wait and the reason, and sets
+    /// the timer to the end of the wait. `wait` is given for a batch that has already waited.
+    fn try_publish(
+        &mut self,
+        publish: &wire::Publish<'_>,
+        wait: Option<RoomWait>,
+    ) -> Option<(RoomWait, PublishError)> {
         let header = &publish.header;
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher)
             && let Err(gap) = open.check_order(header)
         {
             self.refuse_publish(header, &Refused::from(&gap));
-            return HandleOutcome::Handled;
+            return None;
         }
         let open = match self.publishing.by_number.get(&header.publisher) {
             Some(Publisher::Open(open)) => open,
-            Some(Publisher::Refused) => return HandleOutcome::Handled,
+            Some(Publisher::Refused) => return None,
             None => {
                 let number = [u64::from(header.publisher), 0, 0];
                 self.refuse_publish(
                     header,
                     &Refused { numbers: number, ..Refused::new(ErrorCode::NotOpen, "") },
                 );
-                return HandleOutcome::Handled;
+                return None;
             }
         };
         let batch = match open.check(publish, &self.node) {
             Ok(batch) => batch,
             Err(refused) => {
                 self.refuse_publish(header, &refused);
-                return HandleOutcome::Handled;
+                return None;
             }
         };
-        if self.publishing.blocked.is_none()
+        if wait.is_none()
             && let Err(refused) = self.admit_publish(header.count, publish.frames.len())
         {
             self.slow_down(&refused);
             self.refuse_publish(header, &refused);
-            return HandleOutcome::Handled;
+            return None;
         }
-        // Both steps below use the same reading of the clock. With two readings, `append` could find that the wait time
-        // is not over yet and evict no subscriber, while `wait_for_room` already refuses the batch.
-        let steady_ns = self.publishing.blocked.is_some().then(steady_ns);
-        match self.append(open, publish, batch, steady_ns) {
+        // Both steps below use the same reading of the clock. With two readings, `append` could find that the wait is
+        // not over yet and evict no subscriber, while the batch is already refused.
+        let tried_ns = wait.map(|_| steady_ns());
+        let is_due = wait.is_some_and(|wait| tried_ns >= Some(wait.deadline_ns));
+        match self.append(open, publish, batch, is_due) {
             Ok(receipt) => {
                 let log = Arc::clone(&open.topic.logs()[usize::from(receipt.partition)]);
                 self.appended(publish, receipt, &log);
             }
-            Err(full) if full.is_retryable() => return self.wait_for_room(header, steady_ns, full),
+            Err(full) if full.is_retryable() => {
+                let tried_ns = tried_ns.unwrap_or_else(steady_ns);
+                let wait = wait.unwrap_or_else(|| RoomWait::begin(tried_ns, open.topic.room_wait_max()));
+                if tried_ns < wait.deadline_ns {
+                    let left_ms = (wait.deadline_ns - tried_ns).div_ceil(1_000_000);
+                    self.timer.set_ms_at_latest(left_ms.min(self.shared.limits.heartbeat_ms.into()) as u32);
+                    return Some((wait, full));
+                }
+                let waited = Duration::from_nanos(tried_ns - wait.began_ns);
+                self.refuse_publish(header, &Refused::from(&full.with_waited(waited)));
+            }
             Err(error) => {
-                self.publishing.blocked = None;
                 let refused = Refused::from(&error);
                 self.refuse_publish(header, &refused);
                 if self.node_connection.as_ref().is_some_and(NodeConnection::is_replaced) {
@@ -304,18 +351,17 @@ impl Session {
                 }
             }
         }
-        HandleOutcome::Handled
+        None
     }
 
     /// Appends a batch. If the topic is full, registers the session for a notification of room, and tries once more,
-    /// because room may have become free in between. `steady_ns` is the monotonic time if the batch has waited;
-    /// otherwise `None`.
+    /// because room may have become free in between. `is_due` is set if the batch's wait is over.
     fn append(
         &self,
         open: &OpenedPublisher,
         publish: &wire::Publish<'_>,
         batch: CheckedBatch<'_>,
-        steady_ns: Option<u64>,
+        is_due: bool,
     ) -> Result<Receipt, PublishError> {
         let (header, now_ns) = (&publish.header, now_ns());
         let mark = (open.producer != NO_PRODUCER).then_some(ProducerMark {
@@ -333,8 +379,7 @@ impl Session {
             partition: header.partition as usize,
             mark,
             expect_last: (publish.flags & FLAG_EXPECT != 0).then_some(header.expect_seq),
-            evict: evicts
-                && self.publishing.blocked.as_ref().is_some_and(|b| steady_ns >= Some(b.deadline_ns)),
+            evict: evicts && is_due,
             relayed: self.from_node,
         };
         let append_now = || match open.topic.append_batch(now_ns, append) {
@@ -349,7 +394,6 @@ impl Session {
     }
 
     fn appended(&mut self, publish: &wire::Publish<'_>, receipt: Receipt, log: &Arc<Log>) {
-        self.publishing.blocked = None;
         let is_quiet = publish.flags & FLAG_QUIET != 0;
         // A quiet batch gets no acknowledgement. But if another node owns the topic, the session waits for that node's
         // result, because the client must learn of a refusal.
@@ -391,37 +435,6 @@ impl Session {
             self.outbound.push(FromNode::Published(published));
         }
         self.acknowledge_stored();
-    }
-
-    fn wait_for_room(
-        &mut self,
-        header: &PublishHeader,
-        steady_ns: Option<u64>,
-        full: PublishError,
-    ) -> HandleOutcome {
-        let now_ns = steady_ns.unwrap_or_else(dunlin::steady_ns);
-        let wait_max = self.wait_max_of(header.publisher);
-        let blocked = self.publishing.blocked.get_or_insert_with(|| BlockedPublish {
-            began_ns: now_ns,
-            deadline_ns: now_ns.saturating_add(wait_max.as_nanos() as u64),
-            retry: false,
-        });
-        if now_ns < blocked.deadline_ns {
-            let left_ms = (blocked.deadline_ns - now_ns).div_ceil(1_000_000);
-            self.timer.set_ms(left_ms.min(self.shared.limits.heartbeat_ms.into()) as u32);
-            return HandleOutcome::Blocked;
-        }
-        let waited = Duration::from_nanos(now_ns - blocked.began_ns);
-        self.publishing.blocked = None;
-        self.refuse_publish(header, &Refused::from(&full.with_waited(waited)));
-        HandleOutcome::Handled
-    }
-
-    fn wait_max_of(&self, publisher: u32) -> Duration {
-        match self.publishing.by_number.get(&publisher) {
-            Some(Publisher::Open(open)) => open.topic.room_wait_max(),
-            _ => Duration::ZERO,
-        }
     }
 
     /// If the incomplete message is a PUBLISH, refuses its batch and returns `true`. Returns `false` for other
