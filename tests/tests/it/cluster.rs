@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use dunlin::journal::RealDisk;
 use dunlin::state::ControlCommand;
@@ -16,8 +18,9 @@ use dunlin_client::{Client, Tasks};
 use dunlin_server::cluster::{ClusterClient, back_up, init, restore};
 use dunlin_system_tests::port;
 use dunlin_system_tests::process::PATIENCE;
+use dunlin_system_tests::proxy::Proxy;
 
-use super::cluster_under_test::{ClusterNode, ClusterUnderTest, start, start_existing};
+use super::cluster_under_test::{ClusterNode, ClusterUnderTest, start, start_existing, start_with};
 
 #[test]
 fn acknowledged_writes_survive_the_death_of_the_leader() {
@@ -340,6 +343,30 @@ fn removal_that_leaves_no_majority_is_refused() {
     cluster.wait_for_voters(3);
     cluster.client().remove(2).expect("node 3 is back");
     cluster.put(0, "key", "two-of-two-live");
+}
+
+/// A group of two nodes needs the vote of the removed node to complete its removal, also over new connections.
+#[test]
+fn removal_of_a_node_continues_over_new_connections() {
+    let listen = [(); 2].map(|()| port::free());
+    let proxies = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(50)));
+    let options = |at: usize| [format!("advertise={}", proxies[at].address)];
+    let dir = tempfile::tempdir().unwrap();
+    let first = start_with(&dir.path().join("1"), &listen[0].to_string(), None, &options(0)).unwrap();
+    let mut cluster = ClusterUnderTest { dir, members: vec![first] };
+    let (two, token) = (cluster.dir.path().join("2"), cluster.token(false));
+    let join = Some((&*cluster.members[0].address, &*token));
+    let second = start_with(&two, &listen[1].to_string(), join, &options(1)).unwrap();
+    cluster.members.push(second);
+    cluster.wait_for_voters(2);
+    let client = cluster.client();
+    let removal = thread::spawn(move || client.remove(2));
+    dunlin_wait::until("node 2 is marked as removed", || {
+        let status = fetch(&cluster.members[0], "/v1/node/cluster");
+        status["nodes"].as_array().unwrap().iter().any(|node| node["node"] == 2 && !node["removed"].is_null())
+    });
+    proxies.iter().for_each(Proxy::cut);
+    removal.join().unwrap().expect("node 2 is removed");
 }
 
 /// Returns the JSON with which the HTTP listener of a node responds to a request.

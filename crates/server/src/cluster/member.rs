@@ -303,13 +303,16 @@ impl ClusterMember {
 
     /// Refuses a node that was removed, and a node whose start is older than its last registered start. Only registered
     /// starts count (`registration`). A copy of a directory that fails to start therefore does not lock out the
-    /// original node.
+    /// original node. A removed node is accepted while it is in a Raft group, because the group may need its vote to
+    /// complete the removal.
     pub(super) fn check_node(
         &self,
         node: u64,
         (now, before): (Option<&Incarnation>, Option<&Incarnation>),
     ) -> Result<(), HelloRefusal> {
-        self.check_removed(node)?;
+        if !self.is_in_a_group(node) {
+            self.check_removed(node)?;
+        }
         if let Some(known) = self.record(node).and_then(|record| record.incarnation) {
             hello::check_incarnation(node, (now, before), &known)?;
         }
