@@ -11,7 +11,7 @@ use crate::handle::{SharedHandle, run_detached, run_interruptible};
 /// The interval at which a waiting call checks for signals.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A lease of the cluster. Closing the handle revokes the lease.
+/// A lease of the cluster. Closing or abandoning the handle revokes the lease.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawLease {
     id: u64,
@@ -88,7 +88,18 @@ impl RawLease {
         self.lease.is_closed()
     }
 
-    fn close(&self, py: Python<'_>) {
+    /// Revokes the lease. Waits for the response, but not longer than the lease's time to live.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let lease = self.lease.take(py);
+        self.handle.close(py);
+        match lease {
+            Some(lease) => run_interruptible(py, || false, move || Ok(lease.revoke()?)),
+            None => Ok(()),
+        }
+    }
+
+    /// Revokes the lease without waiting for the response.
+    fn abandon(&self, py: Python<'_>) {
         self.lease.close(py);
         self.handle.close(py);
     }

@@ -151,7 +151,7 @@ def test_ending_a_renewed_lease_deletes_its_keys(client: dunlin.Client, topic: s
         lease.check()
         entry = client.kv.get(topic)
         assert entry is not None and entry.lease == lease.id
-    until(lambda: client.kv.get(topic) is None)
+    assert client.kv.get(topic) is None
     assert not lease.is_alive
     unkept = client.kv.lease(1.0, keep=False)
     client.kv.put(topic, "here", lease=unkept.id)
@@ -168,6 +168,22 @@ def test_ending_a_renewed_lease_deletes_its_keys(client: dunlin.Client, topic: s
     client.kv.put(topic, "still", lease=number)
     client.kv.revoke(number)
     assert client.kv.get(topic) is None
+
+
+def test_closed_lease_has_no_keys_for_other_clients(url: str, client: dunlin.Client, topic: str) -> None:
+    with dunlin.connect(url) as other:
+        for _ in range(20):
+            with client.kv.lease(60.0) as lease:
+                client.kv.put(topic, "here", lease=lease)
+            assert other.kv.get(topic) is None
+            with client.kv.lock(topic, ttl=60.0) as lock:
+                client.kv.put(topic, "here", lease=lock.lease)
+            assert other.kv.get(topic) is None
+        lease.close()
+        with pytest.raises(KeyError), client.kv.lease(60.0) as lease:
+            client.kv.put(topic, "here", lease=lease)
+            raise KeyError(topic)
+        assert other.kv.get(topic) is None
 
 
 def test_lease_is_lost_with_its_node(brittle_node: Node) -> None:
@@ -250,6 +266,7 @@ def test_asyncio_client_supports_all_key_operations(url: str, topic: str) -> Non
             assert await keys.get(f"{topic}/a") is None and await keys.stale.get(f"{topic}/1") is not None
             async with keys.lease(10.0) as lease:
                 await keys.put(f"{topic}/tied", "x", lease=lease)
+            assert await keys.get(f"{topic}/tied") is None
             assert (await keys.delete_range(f"{topic}/", f"{topic}0")).keys == 20
             assert not lease.is_alive
             assert (await keys.range(f"{topic}/", f"{topic}0")).entries == []

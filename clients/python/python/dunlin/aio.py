@@ -113,9 +113,9 @@ class _OpenCall(_Enterable[S]):
         self._begun = begun = await self
         return begun
 
-    async def _leave(self, *_: Any) -> None:
+    async def _leave(self, *error: Any) -> None:
         if self._begun is not None:
-            await self._caller(self._begun.close)
+            await self._caller(self._begun.__exit__, *error)
 
 
 class SubscribeCall(_OpenCall[Subscription]):

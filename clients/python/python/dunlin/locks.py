@@ -65,14 +65,28 @@ class Lease:
         return self.id
 
     def close(self) -> None:
-        """Revokes the lease, with all keys and locks that depend on it."""
-        self._raw.close()
+        """Revokes the lease, with all keys and locks that depend on it, and waits for the response.
+
+        Without a connection, waits at most until the lease's time to live has passed.
+        """
+        try:
+            self._raw.close()
+        except (errors.DisconnectedError, errors.UnknownOutcomeError):
+            # The time to live has passed.
+            pass
 
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            try:
+                self.close()
+            except errors.Error:
+                # The exception of the `with` block is more important than this one.
+                pass
 
     def __repr__(self) -> str:
         return f"Lease({self.id}, ttl={self.ttl})"
@@ -159,6 +173,8 @@ class Lock:
         try:
             if raw is not None and not raw.closed:
                 raw.release()
+                if self._lease is not None and self._ttl is not None:
+                    self._lease.close()
         except (errors.DisconnectedError, errors.UnknownOutcomeError):
             # Without a connection, the lock is released when its lease ends.
             pass
@@ -171,11 +187,11 @@ class Lock:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Closes the lock, and the lease if it was made for this lock."""
+        """Closes the lock, and the lease if it was made for this lock, without waiting for the node."""
         if self._raw is not None:
             self._raw.close()
         if self._lease is not None and self._ttl is not None:
-            self._lease.close()
+            self._lease._raw.abandon()
 
     def __enter__(self) -> Lock:
         self.acquire()

@@ -33,7 +33,8 @@ pub struct LeaseLostError {
     pub why: String,
 }
 
-/// A lease that this client holds. Dropping it revokes the lease; [`leave`](Lease::leave) prevents that.
+/// A lease that this client holds. Dropping it revokes the lease without waiting for the node.
+/// [`revoke`](Lease::revoke) waits, and [`leave`](Lease::leave) keeps the lease.
 #[derive(Debug)]
 pub struct Lease {
     handle: LeaseHandle,
@@ -172,6 +173,22 @@ impl Lease {
     /// Waits until the lease is lost, and returns the reason. Returns `None` if the lease is not lost within `timeout`.
     pub fn wait_lost(&self, timeout: Duration) -> Option<LeaseLostError> {
         self.handle.wait_lost(timeout)
+    }
+
+    /// Revokes the lease like [`Kv::revoke`], and waits for the response. Repeats the request after a lost connection, but
+    /// only until the lease's time to live has passed. A lease that has already ended is not an error.
+    pub fn revoke(mut self) -> Result<(), KvError> {
+        self.renewal_thread = None;
+        let Ok(until) = self.check() else { return Ok(()) };
+        self.revoke = false;
+        self.handle.mark_abandoned();
+        let mut bytes = Vec::new();
+        ControlCommand::Revoke { lease: self.id() }.encode(&mut bytes);
+        let patience = until.saturating_duration_since(Instant::now());
+        match self.handle.kv.retry_until_answered(ControlKind::Command, &bytes, patience) {
+            Ok(_) | Err(KvError::NoLease { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Drops the handle without revoking the lease, and returns its number. The lease ends unless another

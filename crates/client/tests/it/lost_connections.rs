@@ -300,6 +300,25 @@ fn lock_wait_continues_while_the_cluster_has_no_leader() {
 }
 
 #[test]
+fn revocation_of_a_lease_is_repeated_until_it_is_confirmed() {
+    let (client, node) = ScriptedNode::serve(|peer, mut link| {
+        answer_command(&mut link, ControlReply::Granted { lease: 7, ttl_ms: 3_600_000 });
+        accept_command(&mut link);
+        link.send(goodbye([0; 3]));
+        // The node has carried out the first revocation.
+        let mut link = peer.accept();
+        let request = accept_command(&mut link);
+        let refusal = Refusal { numbers: [7, 0, 0], ..Refusal::new(ErrorCode::NoLease, "") };
+        link.send(FromNode::RequestRefused(RequestRefused { request, refusal }));
+        link.wait_until_closed();
+    });
+    let lease = client.kv().lease(Duration::from_secs(3_600)).unwrap();
+    assert_eq!(lease.revoke(), Ok(()));
+    drop(client);
+    node.join().unwrap();
+}
+
+#[test]
 fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
