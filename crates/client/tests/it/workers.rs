@@ -446,18 +446,17 @@ fn attempt_without_a_result_ends_at_its_timeout() {
 
 /// The sizes exceed different limits, one after another: of the scheduler, of the cluster's log, and of a request.
 #[test]
-fn oversized_result_fails_its_task_and_names_the_limit() {
+fn oversized_result_ends_its_task_without_a_retry() {
     let node = start();
     let tasks = node.client().tasks();
     let attachment = node.client().tasks().attach(options("k", 1)).unwrap();
-    let never = Some(RetryPolicy { retries: 0, backoff: Backoff::Fixed { delay_ms: 1 } });
     let expected_texts = [
         ((1 << 20) + 1, "result_bytes_max = 1048576, and this is 1048577"),
         (9 << 20, "command_bytes_max = 8388608, and this is 94"),
         (17 << 20, "run_bytes_max = 16777216, and this is 178"),
     ];
     for (bytes, why) in expected_texts {
-        let new = NewTask { retry: never, ..NewTask::new(b"k", b"") };
+        let new = NewTask { retry: immediate_retries(), ..NewTask::new(b"k", b"") };
         let task = tasks.submit("t", new).unwrap().task;
         let assigned = attachment.next(PATIENCE).unwrap().unwrap();
         assert_eq!(assigned.task(), task);

@@ -108,8 +108,10 @@ impl QueuedCommand {
             return None;
         };
         let error = format!("the result was refused: {refused}");
+        // Another attempt would have a result of the same size. `KeyTooLarge` is the refusal of the cluster's log.
+        let retry = !matches!(refused.code, ErrorCode::TaskTooLarge | ErrorCode::KeyTooLarge);
         Some(QueuedCommand::new(
-            &TaskCommand::Fail { report: answer, error: error.as_bytes(), retry: true },
+            &TaskCommand::Fail { report: answer, error: error.as_bytes(), retry },
             self.result_of,
             true,
         ))
