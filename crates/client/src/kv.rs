@@ -1,8 +1,9 @@
 //! Keys and values, leases and locks of the cluster.
 //!
 //! Invariants:
-//! - A command is sent only once. If its response is lost, the result is [`Unknown`](KvError::Unknown): read the keys
-//!   to decide whether to repeat the command. Queries, and the few commands that can be repeated without further
+//! - A command is sent only once. If its response is lost, the result is [`Unknown`](KvError::Unknown). The node may
+//!   carry out the command even after later reads. Only a conditional write, such as [`Kv::cas`], can be repeated
+//!   safely. Queries, and the few commands that can be repeated without further
 //!   effect, are sent again on the next connection.
 //! - Reads are linearizable, except through [`Kv::stale`].
 

@@ -308,8 +308,9 @@ def _pairs(puts: Iterable[Any]) -> Iterator[Put]:
 class Kv:
     """Keys and values of the node's cluster, as `client.kv`. Threads may share the object.
 
-    A command is sent only once. If its response is lost, the call raises `CommandUnknownError`:
-    read the keys to decide whether to repeat the command. Reads are linearizable, except through `stale`.
+    A command is sent only once. If its response is lost, the call raises `CommandUnknownError`: the node
+    may carry out the command even after later reads. Only a conditional write (`cas`, `delete` with `expect`,
+    `txn` with `compare`) can be repeated safely. Reads are linearizable, except through `stale`.
     """
 
     def __init__(self, connection: Connection, stale: bool = False) -> None:

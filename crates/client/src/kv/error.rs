@@ -45,8 +45,9 @@ pub enum KvError {
     /// There is no connection, so the request was not sent.
     #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
-    /// The response was lost: the request may have been carried out.
-    #[error("the request may have been carried out: {0}; read the keys before a retry")]
+    /// The response was lost: the node may have carried out the request, or may do so later. Only a conditional write
+    /// can be repeated safely.
+    #[error("the request may have been carried out, or may be later: {0}; repeat only conditional writes")]
     Unknown(String),
 }
 
