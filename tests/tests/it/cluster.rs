@@ -366,7 +366,11 @@ fn removal_of_a_node_continues_over_new_connections() {
         status["nodes"].as_array().unwrap().iter().any(|node| node["node"] == 2 && !node["removed"].is_null())
     });
     proxies.iter().for_each(Proxy::cut);
-    removal.join().unwrap().expect("node 2 is removed");
+    // This also cuts the connection of the request.
+    let _ = removal.join().unwrap();
+    cluster.wait_until("only node 1 votes", |statuses| {
+        statuses.iter().any(|status| status.node == 1 && status.voters == [1])
+    });
 }
 
 /// Returns the JSON with which the HTTP listener of a node responds to a request.
