@@ -20,7 +20,7 @@ import dunlin
 import pytest
 from conftest import PATIENCE, Node, until
 from dunlin import errors
-from dunlin._slots import ProcessSlot
+from dunlin._slots import ProcessSlot, _restart_peak_memory, _task_memory_bytes
 from dunlin.tasks import Limit, NewTask, Retry
 from dunlin.worker import _RunningTasks
 
@@ -389,6 +389,35 @@ def test_process_ended_by_an_unnamed_signal_fails_only_its_task() -> None:
     result = slot.run(signal.raise_signal, (number,), lambda: False)
     assert result.error == f"the task's process was ended by signal {number}"
     assert slot.run(abs, (-1,), lambda: False).value == 1
+    slot.end()
+
+
+def test_memory_of_a_process_task_excludes_earlier_tasks() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError as error:
+        pytest.skip(f"this system does not let a process restart its peak memory: {error}")
+    slot = ProcessSlot()
+    bytes_used = 128 << 20
+    large = slot.run(eval, (f"len(b'x' * {bytes_used})",), lambda: False)
+    assert large.value == bytes_used
+    assert large.memory_bytes > bytes_used
+    assert 0 < slot.run(abs, (-1,), lambda: False).memory_bytes < bytes_used
+    slot.end()
+
+
+def test_memory_is_measured_without_access_to_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("dunlin._slots.open", refuse, raising=False)
+    _restart_peak_memory()
+    assert _task_memory_bytes() > 0
+
+
+def test_memory_of_a_killed_process_task_is_unknown() -> None:
+    slot = ProcessSlot()
+    assert slot.run(signal.raise_signal, (signal.SIGKILL,), lambda: False).memory_bytes == 0
     slot.end()
 
 

@@ -44,6 +44,25 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def _restart_peak_memory() -> None:
+    """Makes the process's peak memory begin again with its present memory, if the system permits it."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def _task_memory_bytes() -> int:
+    """The maximum resident memory of this process since `_restart_peak_memory`.
+
+    `getrusage` does not forget the memory of the process that started this one, so it is used only without `/proc`.
+    """
+    try:
+        with open("/proc/self/status") as file:
+            sizes = [line.split()[1] for line in file if line.startswith("VmHWM:")]
+        return int(sizes[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return peak_memory_bytes()
+
+
 def failed(error: BaseException, cpu_us: int = 0, memory_bytes: int = 0) -> SlotResult:
     """The result of an attempt that raised an exception; its error is the traceback.
 
@@ -67,14 +86,14 @@ def sendable(text: str) -> str:
 
 
 def run_here(function: Callable[..., Any], arguments: tuple[Any, ...]) -> SlotResult:
-    """Runs the function in this thread. The result has no memory use, because threads share memory."""
+    """Runs the function in this thread. Its memory is the peak of the process, whose threads share memory."""
     started = time.thread_time_ns()
     try:
         value = function(*arguments)
     except BaseException as error:
         # Any exception, even SystemExit, only makes this task fail.
-        return failed(error, cpu_us=(time.thread_time_ns() - started) // 1000)
-    return SlotResult(value, cpu_us=(time.thread_time_ns() - started) // 1000)
+        return failed(error, (time.thread_time_ns() - started) // 1000, peak_memory_bytes())
+    return SlotResult(value, cpu_us=(time.thread_time_ns() - started) // 1000, memory_bytes=peak_memory_bytes())
 
 
 class ProcessSlot:
@@ -162,8 +181,9 @@ def _serve(pipe: Pipe, parent: int) -> None:
         except Exception as error:
             pipe.send(failed(error))
             continue
+        _restart_peak_memory()
         result = run_here(function, arguments)
-        result = SlotResult(result.value, result.error, result.retry, result.cpu_us, peak_memory_bytes())
+        result = SlotResult(result.value, result.error, result.retry, result.cpu_us, _task_memory_bytes())
         # A closed standard output must not affect the task's result.
         with contextlib.suppress(Exception):
             sys.stdout.flush()

@@ -156,6 +156,8 @@ class TaskInfo:
     cpu: float
     """The used CPU time in seconds."""
     memory_bytes: int
+    """The peak memory of the last attempt as its worker reported it; 0 if unknown. A Python worker without
+    `processes=True` reports the peak of its whole process since its start."""
     timeout: float
     """The longest time for an attempt, in seconds."""
     submitted: float

@@ -427,7 +427,6 @@ class _RunningTasks:
                 self._under_way -= 1
 
     def _say(self, task: Task, slot_result: SlotResult, run_us: int) -> None:
-        memory_bytes = slot_result.memory_bytes or peak_memory_bytes()
         error, retry, result = slot_result.error, slot_result.retry, b""
         if error is None:
             try:
@@ -437,9 +436,11 @@ class _RunningTasks:
                 reason = (failed(wrong).error or "").splitlines()[-1:]
                 error, retry = f"the function's result cannot be sent: {''.join(reason)}", False
         if error is None:
-            self._attachment.complete(task._attempt, result, run_us, slot_result.cpu_us, memory_bytes)
+            self._attachment.complete(task._attempt, result, run_us, slot_result.cpu_us, slot_result.memory_bytes)
         else:
-            self._attachment.fail(task._attempt, sendable(error), retry, run_us, slot_result.cpu_us, memory_bytes)
+            self._attachment.fail(
+                task._attempt, sendable(error), retry, run_us, slot_result.cpu_us, slot_result.memory_bytes
+            )
 
 
 async def _run_async(function: Callable[[Task], Any], task: Task, used: _CpuUse) -> SlotResult:
@@ -450,8 +451,8 @@ async def _run_async(function: Callable[[Task], Any], task: Task, used: _CpuUse)
     try:
         value = await _MeasuredCoroutine(function(task), used)
     except BaseException as error:
-        return failed(error, cpu_us=used.cpu_ns // 1000)
-    return SlotResult(value, cpu_us=used.cpu_ns // 1000)
+        return failed(error, used.cpu_ns // 1000, peak_memory_bytes())
+    return SlotResult(value, cpu_us=used.cpu_ns // 1000, memory_bytes=peak_memory_bytes())
 
 
 @dataclass(slots=True)
