@@ -52,6 +52,14 @@ struct HalfBook {
     cleared: u64,
 }
 
+/// The number of levels that one side may have after the checked entries of an append.
+struct LevelCount {
+    /// Levels that the side had before the append; 0 if an entry clears the side.
+    kept: usize,
+    /// Levels that the entries may add. A level that is set twice may count twice.
+    added: usize,
+}
+
 impl Book {
     /// Creates an empty book for an instrument with this scale.
     pub fn new(scale: Scale) -> Book {
@@ -139,33 +147,36 @@ impl Book {
         half.cleared = seq;
     }
 
-    /// Checks that the side has room for `sets` more levels.
-    fn check_room(&self, side: Side, sets: usize) -> Result<(), EntryError> {
+    /// Checks that a side may have this many levels.
+    fn check_room(&self, side: Side, levels: usize) -> Result<(), EntryError> {
         let levels_max = self.limits.levels_max;
-        if self.half(side).ladder.len() + sets > levels_max as usize {
+        if levels > levels_max as usize {
             return Err(EntryError::TooManyLevels { side, levels_max });
         }
         Ok(())
     }
 
-    /// Whether the level exists. A side that is at most half full is not searched: the result is then `false`, so that
-    /// the caller counts the level as a new one.
-    fn has_level_near_limit(&self, side: Side, price: i64) -> bool {
-        let ladder = &self.half(side).ladder;
-        ladder.len() > self.limits.levels_max as usize / 2 && ladder.get(ladder::key(side, price)).is_some()
+    /// Whether the level is one of the side's `kept` levels. A side that is at most half full is not searched: the
+    /// result is then `false`, so that the caller counts the level as a new one.
+    fn has_level_near_limit(&self, side: Side, price: i64, kept: usize) -> bool {
+        kept > self.limits.levels_max as usize / 2
+            && self.half(side).ladder.get(ladder::key(side, price)).is_some()
     }
 
-    fn check_entry(&self, entry: &BookEntry, sets: &mut [usize; 2]) -> Result<(), EntryError> {
+    fn check_entry(&self, entry: &BookEntry, counts: &mut [LevelCount; 2]) -> Result<(), EntryError> {
         match *entry {
             BookEntry::Set { side, price, size } => {
                 self.scale.check_price(price)?;
                 self.scale.check_size(size)?;
-                let new_levels = &mut sets[side as usize];
-                *new_levels += usize::from(!self.has_level_near_limit(side, price));
-                self.check_room(side, *new_levels)
+                let count = &mut counts[side as usize];
+                count.added += usize::from(!self.has_level_near_limit(side, price, count.kept));
+                self.check_room(side, count.kept + count.added)
             }
             BookEntry::Remove { price, .. } => Ok(self.scale.check_price(price)?),
-            BookEntry::Clear { .. } => Ok(()),
+            BookEntry::Clear { side } => {
+                counts[side as usize] = LevelCount { kept: 0, added: 0 };
+                Ok(())
+            }
         }
     }
 
@@ -247,13 +258,13 @@ impl Book {
 
 impl Reducer for Book {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
-        let mut sets = [0, 0];
+        let mut counts = Side::BOTH.map(|side| LevelCount { kept: self.half(side).ladder.len(), added: 0 });
         for (record, frame) in (1..).zip(frames) {
             if frame.payload().is_empty() {
                 return Err(EntryError::Empty.at(record, 1));
             }
             for_each_entry(record, frame.payload(), |entry| {
-                self.check_entry(&BookEntry::decode(entry)?, &mut sets)
+                self.check_entry(&BookEntry::decode(entry)?, &mut counts)
             })?;
         }
         Ok(())

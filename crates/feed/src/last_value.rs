@@ -38,6 +38,8 @@ struct StoredValue {
 /// The size that the entries of an append add to a state.
 #[derive(Debug, Default)]
 struct AppendSize {
+    /// Whether an entry removes all keys that the state has before the append.
+    is_cleared: bool,
     keys: usize,
     bytes: i64,
 }
@@ -133,24 +135,28 @@ impl LastValue {
     /// twice. An entry that needs no room is never refused.
     fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut AppendSize) -> Result<(), EntryError> {
         let FeedLimits { keys_max, last_bytes_max: bytes_max, .. } = self.limits;
-        match entry {
+        let is_cleared = added.is_cleared;
+        let kept = |key: &[u8]| if is_cleared { None } else { self.get(key).map(<[u8]>::len) };
+        match *entry {
             ValueEntry::Set { key, value } => {
-                let before = self.get(key).map(<[u8]>::len);
+                let before = kept(key);
                 added.keys += usize::from(before.is_none());
                 let key_bytes = before.map_or(KEY_HEAD_BYTES + key.len(), |_| 0);
                 added.bytes += (key_bytes + value.len()) as i64 - before.unwrap_or(0) as i64;
             }
             ValueEntry::Remove { key } => {
-                let before = self.get(key).map_or(0, |value| KEY_HEAD_BYTES + key.len() + value.len());
+                let before = kept(key).map_or(0, |value_bytes| KEY_HEAD_BYTES + key.len() + value_bytes);
                 added.bytes -= before as i64;
                 return Ok(());
             }
             ValueEntry::Clear => {
-                *added = AppendSize { keys: added.keys, bytes: -(self.snapshot_bytes() as i64) };
+                let bytes = snapshot::HEAD_BYTES as i64 - self.snapshot_bytes() as i64;
+                *added = AppendSize { is_cleared: true, keys: 0, bytes };
                 return Ok(());
             }
         }
-        if self.values.len() + added.keys > keys_max as usize {
+        let kept_keys = if added.is_cleared { 0 } else { self.values.len() };
+        if kept_keys + added.keys > keys_max as usize {
             return Err(EntryError::TooManyKeys { keys_max });
         }
         let fits = self.snapshot_bytes() as i64 + added.bytes <= i64::from(bytes_max) || added.bytes <= 0;

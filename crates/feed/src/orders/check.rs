@@ -18,13 +18,24 @@ pub(super) struct AppendCheck<'a> {
     /// longer exists.
     before: HashMap<u64, Option<Side>>,
     cleared: [bool; 2],
-    added: usize,
+    /// Number of orders in the book, without those that earlier entries cleared.
+    kept: usize,
+    /// Number of orders that earlier entries added to each side since they last cleared it, bids first.
+    added: [usize; 2],
     sizes: i64,
 }
 
 impl<'a> AppendCheck<'a> {
     pub(super) fn new(orders: &'a Orders) -> AppendCheck<'a> {
-        AppendCheck { orders, last: None, before: HashMap::new(), cleared: [false; 2], added: 0, sizes: 0 }
+        AppendCheck {
+            orders,
+            last: None,
+            before: HashMap::new(),
+            cleared: [false; 2],
+            kept: orders.order_count(),
+            added: [0; 2],
+            sizes: 0,
+        }
     }
 
     pub(super) fn check(&mut self, entry: &OrderEntry) -> Result<(), EntryError> {
@@ -36,8 +47,8 @@ impl<'a> AppendCheck<'a> {
                     return Err(EntryError::DuplicateOrder { id });
                 }
                 self.last = Some((id, Some(side)));
-                self.added += 1;
-                self.orders.check_room(self.orders.order_count() + self.added)?;
+                self.added[side as usize] += 1;
+                self.orders.check_room(self.kept + self.added[0] + self.added[1])?;
                 self.check_total(size)
             }
             OrderEntry::Change { id, price, size } => {
@@ -51,7 +62,11 @@ impl<'a> AppendCheck<'a> {
                 Ok(())
             }
             OrderEntry::Clear { side } => {
-                self.cleared[side as usize] = true;
+                if !std::mem::replace(&mut self.cleared[side as usize], true) {
+                    let of_side = self.orders.book.orders.iter().filter(|(_, order)| order.side == side);
+                    self.kept -= of_side.count();
+                }
+                self.added[side as usize] = 0;
                 self.before.values_mut().filter(|of| **of == Some(side)).for_each(|of| *of = None);
                 Ok(())
             }

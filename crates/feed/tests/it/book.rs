@@ -1,5 +1,7 @@
 //! Tests of order books that consist of price levels.
 
+use std::ops::RangeInclusive;
+
 use dunlin_feed::{
     BidAskRelation, Book, BookEntry, Crossings, FeedLimits, PriceLevel, PriceLevels, Scale, Side,
 };
@@ -226,6 +228,23 @@ fn full_side_accepts_changed_levels_but_no_new_level() {
     let refused = check(&book, &[record(&[set(Side::Bid, 4, 1)])]).unwrap_err();
     assert_eq!(refused.0, "the bid side would have more than 3 levels");
     append(&mut book, 2, &record(&[set(Side::Bid, 3, 2), set(Side::Ask, 4, 1)])).unwrap();
+}
+
+#[test]
+fn record_that_replaces_all_levels_of_a_full_side_is_accepted() {
+    let limits = FeedLimits { levels_max: 3, ..FeedLimits::default() };
+    let mut book = Book::with_limits(Scale::default(), limits);
+    let replace = |prices: RangeInclusive<i64>| {
+        let clear = BookEntry::Clear { side: Side::Bid };
+        let entries: Vec<BookEntry> =
+            std::iter::once(clear).chain(prices.map(|price| set(Side::Bid, price, 1))).collect();
+        record(&entries)
+    };
+    append(&mut book, 1, &replace(1..=3)).unwrap();
+    append(&mut book, 2, &replace(4..=6)).unwrap();
+    append(&mut book, 3, &replace(5..=7)).unwrap();
+    let refused = check(&book, &[replace(5..=8)]).unwrap_err();
+    assert_eq!(refused.0, "entry 5: the bid side would have more than 3 levels");
 }
 
 #[test]

@@ -111,6 +111,27 @@ fn full_state_accepts_new_values_but_no_new_key() {
 }
 
 #[test]
+fn record_that_replaces_all_keys_is_checked_by_its_own_size() {
+    let limits = FeedLimits { keys_max: 2, last_bytes_max: 100, ..FeedLimits::default() };
+    let mut values = LastValue::with_limits(limits);
+    let replace = |value_bytes_by_key: &[(&str, usize)]| {
+        let mut payload = Vec::new();
+        ValueEntry::Clear.encode(&mut payload);
+        for &(key, value_bytes) in value_bytes_by_key {
+            let value = vec![0; value_bytes];
+            ValueEntry::Set { key: key.as_bytes(), value: &value }.encode(&mut payload);
+        }
+        RecordFrame::new(&payload)
+    };
+    append(&mut values, 1, &replace(&[("a", 30), ("b", 0)])).unwrap();
+    append(&mut values, 2, &replace(&[("c", 30), ("d", 0)])).unwrap();
+    let refused = check(&values, &[replace(&[("c", 0), ("d", 0), ("e", 0)])]).unwrap_err();
+    assert_eq!(refused.0, "entry 4: the state would have more than 2 keys");
+    let refused = check(&values, &[replace(&[("c", 30), ("d", 60)])]).unwrap_err();
+    assert!(refused.to_string().contains("more than 100 bytes"), "{refused}");
+}
+
+#[test]
 fn values_beyond_the_byte_limit_are_refused() {
     let limits = FeedLimits { last_bytes_max: 100, ..FeedLimits::default() };
     let mut values = LastValue::with_limits(limits);

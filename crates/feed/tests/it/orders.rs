@@ -231,6 +231,20 @@ fn full_book_accepts_no_new_order() {
 }
 
 #[test]
+fn record_that_replaces_all_orders_of_a_full_book_is_accepted() {
+    let limits = FeedLimits { orders_max: 2, ..FeedLimits::default() };
+    let mut orders = Orders::with_limits(Scale::default(), limits);
+    append(&mut orders, 1, &record(&[add(Side::Bid, 1, 10, 1), add(Side::Ask, 2, 11, 1)])).unwrap();
+    let clear = |side| OrderEntry::Clear { side };
+    let (bid, ask) = (add(Side::Bid, 3, 10, 1), add(Side::Ask, 4, 11, 1));
+    append(&mut orders, 2, &record(&[clear(Side::Bid), clear(Side::Ask), bid, ask])).unwrap();
+    append(&mut orders, 3, &record(&[clear(Side::Bid), add(Side::Bid, 5, 9, 1)])).unwrap();
+    let two_bids = [clear(Side::Bid), add(Side::Bid, 6, 9, 1), add(Side::Bid, 7, 9, 1)];
+    let refused = check(&orders, &[record(&two_bids)]).unwrap_err();
+    assert_eq!(refused.0, "entry 3: the state would have more than 2 orders");
+}
+
+#[test]
 fn replica_refuses_deletion_of_an_unknown_order() {
     let mut orders = orders_of(&[add(Side::Bid, 7, 100, 5)]);
     assert_eq!(orders.apply(2, &record(&[delete(8)]).frame()).unwrap_err().0, "order 8 is not known");
