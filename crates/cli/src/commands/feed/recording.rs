@@ -256,6 +256,18 @@ mod tests {
     }
 
     #[test]
+    fn recording_ends_when_its_topic_gets_another_reducer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = RecordedLog::create(folder.path(), "t", None).unwrap();
+        log.append_state(&state(LAST)).unwrap();
+        log.append_state(&state(LAST)).unwrap();
+        let refused = log.append_state(&state(BOOK)).unwrap_err();
+        assert!(refused.to_string().contains("another reducer"), "{refused}");
+        assert_eq!(log.counts().states, 2);
+        log.close().unwrap();
+    }
+
+    #[test]
     fn recorded_pattern_is_read_and_a_malformed_one_refused() {
         let read = |pattern: Option<&[u8]>| {
             let mut headers = vec![(STATE, &b"last"[..])];

@@ -13,7 +13,7 @@ use dunlin::space::REGION;
 use dunlin_client::{CallError, Client, Publisher};
 use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
 use dunlin_topic::frame::RecordMeta;
-use dunlin_topic::{Draft, Frame, Pattern, Payload, Publish, TopicConfig};
+use dunlin_topic::{Draft, Frame, Pattern, Payload, Publish, ReducerConfig, TopicConfig};
 use dunlin_wire::ErrorCode;
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
@@ -223,6 +223,8 @@ struct Track {
     topic: String,
     /// The pattern of the topic's subjects; `None` if the topic's name is its only subject.
     pattern: Option<Pattern>,
+    /// The topic's reducer.
+    reducer: ReducerConfig,
     /// The tail with which states and merged records are published, because they have no subject in the recording.
     state_tail: String,
     /// The identity of the log's first file.
@@ -253,7 +255,7 @@ impl Track {
         let pattern_text = pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
         let subject = pattern_text.clone().unwrap_or_else(|| topic.clone());
         let mut config =
-            TopicConfig { pattern: pattern_text, reducer: Some(reducer), ..TopicConfig::default() };
+            TopicConfig { pattern: pattern_text, reducer: Some(reducer.clone()), ..TopicConfig::default() };
         if is_region {
             (config.record_bytes_max, config.retention.bytes) = (REGION_BYTES, REGION_BYTES.into());
         }
@@ -265,6 +267,7 @@ impl Track {
             topic,
             state_tail: pattern.as_ref().map(state_tail).unwrap_or_default(),
             pattern,
+            reducer,
             identity,
             records_read: 0,
             has_later_recording: false,
@@ -316,6 +319,10 @@ impl Track {
                 if config.pattern != self.pattern {
                     let why =
                         "changes its pattern of subjects within the recording, which a replay cannot do";
+                    return Err(CommandRefusal(format!("topic {} {why}", self.topic)).into());
+                }
+                if config.reducer != self.reducer {
+                    let why = "changes its reducer within the recording, which a replay cannot do";
                     return Err(CommandRefusal(format!("topic {} {why}", self.topic)).into());
                 }
                 let meta = RecordMeta { subject_tail: &self.state_tail, ..RecordMeta::default() };

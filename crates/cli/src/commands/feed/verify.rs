@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use dunlin_journal::{Position, Reader, RealDisk, ScanItem};
-use dunlin_topic::{Frame, Pattern, Reducer};
+use dunlin_topic::{Frame, Pattern, Reducer, ReducerConfig};
 use serde_json::json;
 
 use super::recording::list::{self, RecordedTopic, RecordedTopics};
@@ -39,6 +39,8 @@ struct VerifyReport {
     topic: String,
     /// The recorded pattern of the topic's subjects.
     pattern: Option<Pattern>,
+    /// The recorded reducer of the topic; `None` before the first state.
+    reducer: Option<ReducerConfig>,
     /// The number of records in the log, including those that the recorder added.
     record_count: u64,
     counts: RecordCounts,
@@ -232,11 +234,15 @@ fn apply_frame(
                 bail!("the pattern of the topic's subjects differs from that of the first state");
             }
             found.pattern = pattern;
+            if found.reducer.as_ref().is_some_and(|first| *first != reducer) {
+                bail!("the topic's reducer differs from that of the first state");
+            }
             // The new state replaces the current one, so it must be valid for an empty state.
             let mut fresh = State::of(&reducer)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
             *state = Some(fresh);
+            found.reducer = Some(reducer);
             found.counts.states += 1;
         }
         FrameKind::Sum(sum) => {

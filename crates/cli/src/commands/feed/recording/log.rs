@@ -6,9 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use dunlin_journal::{AppendBatch, AppendError, Journal, JournalConfig, RealDisk};
 use dunlin_topic::frame::RecordMeta;
-use dunlin_topic::{Frame, Reducer};
+use dunlin_topic::{Frame, Reducer, ReducerConfig};
 
 use super::{END, PATTERN, RecordCounts, STATE, SUM, reducer_text, topic_dir};
+use crate::outcome::CommandRefusal;
 use crate::progress::bytes_in;
 use crate::state::State;
 
@@ -20,6 +21,8 @@ pub struct RecordedLog {
     topic: String,
     /// The pattern of the topic's subjects; `None` if the topic's name is its only subject.
     pattern: Option<String>,
+    /// The topic's reducer; `None` before the first state.
+    reducer: Option<ReducerConfig>,
     dir: PathBuf,
     journal: Journal,
     next_seq: u64,
@@ -44,6 +47,7 @@ impl RecordedLog {
         Ok(RecordedLog {
             topic,
             pattern,
+            reducer: None,
             dir,
             journal,
             next_seq: 1,
@@ -77,10 +81,17 @@ impl RecordedLog {
         self.after_append(frame.append_time_ns())
     }
 
-    /// Appends a complete state.
+    /// Appends a complete state. Fails if its reducer differs from that of the first state, because a replay publishes
+    /// all states to one topic.
     pub fn append_state(&mut self, state: &State) -> Result<()> {
+        let config = state.config();
+        if self.reducer.as_ref().is_some_and(|first| *first != config) {
+            let why = "was created again with another reducer, so the recording ends here";
+            return Err(CommandRefusal(format!("topic {:?} {why}", self.topic)).into());
+        }
         self.counts.states += 1;
-        let (reducer, pattern) = (reducer_text(&state.config()), self.pattern.clone());
+        let (reducer, pattern) = (reducer_text(&config), self.pattern.clone());
+        self.reducer = Some(config);
         let mut headers = vec![(STATE, reducer.as_bytes())];
         headers.extend(pattern.as_ref().map(|pattern| (PATTERN, pattern.as_bytes())));
         self.append_own(&headers, &state.encode_snapshot())
