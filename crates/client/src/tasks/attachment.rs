@@ -168,6 +168,12 @@ impl Phase {
         }
     }
 
+    /// Whether the worker's own thread has to be woken when another thread stops reading the connection. A waiting
+    /// thread that is notified at the same time may return with a task or at its timeout instead of reading on.
+    fn own_thread_must_wake(&self) -> bool {
+        self.own_thread_sleeps
+    }
+
     /// Whether a draining worker may end although no node is reachable. All its tasks must have a result. If the
     /// cluster has not responded to a result, the worker first waits until its lease must have ended.
     fn may_end_unconfirmed(&self, ttl: Duration, now: Instant) -> bool {
@@ -499,6 +505,16 @@ mod tests {
         attached.worker_state.is_attached = true;
         attached.worker_state.enqueue(QueuedCommand::new(&TaskCommand::Drain { worker: 1 }, None, true));
         assert!(!attached.can_stop(), "the node has to receive the command");
+    }
+
+    #[test]
+    fn sleeping_driver_is_woken_although_another_thread_waits() {
+        let phase = |idle| Phase { idle, own_thread_sleeps: true, ..Phase::default() };
+        assert!(phase(0).own_thread_must_wake() && phase(1).own_thread_must_wake());
+        assert!(
+            !Phase::default().own_thread_must_wake(),
+            "a thread that does not sleep costs no system call"
+        );
     }
 
     #[test]

@@ -98,7 +98,8 @@ impl AttachmentShared {
         }
         if phase.idle > 0 {
             self.ready.notify_one();
-        } else if phase.own_thread_sleeps {
+        }
+        if phase.own_thread_must_wake() {
             self.driver_work.notify_one();
         }
     }
