@@ -7,18 +7,43 @@ import (
 	"time"
 )
 
-// ackedValues counts the writes of each key, to verify the keys' values at the end. Only one lane writes a key, so the
-// key's last value is certain.
+// ackedValues numbers the writes of each key, to verify the keys' values at the end. The value of a key contains the
+// number of its write. Only one lane writes a key, so the key has the value of its last acknowledged write, or of a
+// later write whose request failed.
 type ackedValues struct {
 	todo work
-	// written is the number of writes of each key. The value of a key contains this number.
-	written []uint64
+	// sent is the number of each key's last write.
+	sent []uint64
+	// acked is the number of each key's last acknowledged write, 0 if there is none.
+	acked []uint64
 	// revisions are the last known revisions of the keys, for compare-and-swap.
 	revisions []uint64
 }
 
 func newAckedValues(todo work) *ackedValues {
-	return &ackedValues{todo, make([]uint64, todo.Keys), make([]uint64, todo.Keys)}
+	return &ackedValues{todo, make([]uint64, todo.Keys), make([]uint64, todo.Keys), make([]uint64, todo.Keys)}
+}
+
+// next numbers the next write of a key, and returns its value.
+func (k *ackedValues) next(nth int) []byte {
+	k.sent[nth]++
+	return payload(k.todo.Bytes, k.sent[nth])
+}
+
+// acknowledge notes that the store has acknowledged the last write of a key.
+func (k *ackedValues) acknowledge(nth int) { k.acked[nth] = k.sent[nth] }
+
+// isPossible reports whether a key may have this value.
+func (k *ackedValues) isPossible(nth int, value []byte) bool {
+	if value == nil {
+		return k.acked[nth] == 0
+	}
+	for seq := max(k.acked[nth], 1); seq <= k.sent[nth]; seq++ {
+		if isValid(value, k.todo.Bytes, seq) {
+			return true
+		}
+	}
+	return false
 }
 
 // load writes all keys once.
@@ -30,15 +55,20 @@ func (k *ackedValues) load(ctx context.Context, stores []store) error {
 	return k.each(stores, batch, func(s store, from, to int) error {
 		keys, values := []string{}, [][]byte{}
 		for nth := from; nth < to; nth++ {
-			keys, values = append(keys, keyOf(nth)), append(values, payload(k.todo.Bytes, 1))
-			k.written[nth] = 1
+			keys, values = append(keys, keyOf(nth)), append(values, k.next(nth))
 		}
-		return s.putAll(ctx, keys, values)
+		if err := s.putAll(ctx, keys, values); err != nil {
+			return err
+		}
+		for nth := from; nth < to; nth++ {
+			k.acknowledge(nth)
+		}
+		return nil
 	})
 }
 
-// verify reads every key and compares its value with the acknowledged value. If they differ, it repeats the read until
-// the timeout, because a follower with an older value may have replied.
+// verify reads every key and checks that its value is possible. If it is not, it repeats the read until the timeout,
+// because a follower with an older value may have replied.
 func (k *ackedValues) verify(ctx context.Context, stores []store) error {
 	deadline := time.Now().Add(timeout)
 	return k.each(stores, 1, func(s store, nth, _ int) error {
@@ -47,11 +77,11 @@ func (k *ackedValues) verify(ctx context.Context, stores []store) error {
 			if err != nil {
 				return err
 			}
-			if k.written[nth] == 0 && value == nil || k.written[nth] > 0 && isValid(value, k.todo.Bytes, k.written[nth]) {
+			if k.isPossible(nth, value) {
 				return nil
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("%s was written %d times and does not hold that", keyOf(nth), k.written[nth])
+				return fmt.Errorf("%s has no value of its writes %d to %d", keyOf(nth), k.acked[nth], k.sent[nth])
 			}
 			time.Sleep(10 * time.Millisecond)
 		}

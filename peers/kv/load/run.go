@@ -38,16 +38,19 @@ func (l *lane) randomKey() int {
 
 func putOne(ctx context.Context, l *lane) error {
 	nth := l.randomKey()
-	l.acked.written[nth]++
-	return l.store.put(ctx, keyOf(nth), payload(l.acked.todo.Bytes, l.acked.written[nth]))
+	err := l.store.put(ctx, keyOf(nth), l.acked.next(nth))
+	if err == nil {
+		l.acked.acknowledge(nth)
+	}
+	return err
 }
 
 func casOne(ctx context.Context, l *lane) error {
 	nth := l.randomKey()
 	k := l.acked
-	revision, err := l.store.cas(ctx, keyOf(nth), payload(k.todo.Bytes, k.written[nth]+1), k.revisions[nth])
+	revision, err := l.store.cas(ctx, keyOf(nth), k.next(nth), k.revisions[nth])
 	if err == nil {
-		k.written[nth]++
+		k.acknowledge(nth)
 		k.revisions[nth] = revision
 	}
 	return err
@@ -57,10 +60,15 @@ func putMany(ctx context.Context, l *lane) error {
 	keys, values := []string{}, [][]byte{}
 	for at := range l.acked.todo.Batch {
 		nth := l.first + l.step*at
-		l.acked.written[nth]++
-		keys, values = append(keys, keyOf(nth)), append(values, payload(l.acked.todo.Bytes, l.acked.written[nth]))
+		keys, values = append(keys, keyOf(nth)), append(values, l.acked.next(nth))
 	}
-	return l.store.putAll(ctx, keys, values)
+	err := l.store.putAll(ctx, keys, values)
+	if err == nil {
+		for at := range l.acked.todo.Batch {
+			l.acked.acknowledge(l.first + l.step*at)
+		}
+	}
+	return err
 }
 
 func getOne(ctx context.Context, l *lane) error {
