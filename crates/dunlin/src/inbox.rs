@@ -117,7 +117,8 @@ impl Inbox {
         pattern.split('.').next() == Some(FIRST_TOKEN)
     }
 
-    /// Whether the subject or pattern begins with the inbox's name and a dot.
+    /// Whether the subject or pattern begins with the inbox's name and a dot. For inboxes of sessions
+    /// ([`Inbox::new`]); the subjects of other inboxes need not begin with the inbox's name.
     pub fn contains(&self, pattern: &str) -> bool {
         pattern.strip_prefix(self.name.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }

@@ -74,7 +74,7 @@ pub struct SubscriptionInfo {
 }
 
 /// The subscribers of a topic at this node, largest lag first. Mirrors that several subscribers at another node share
-/// are left out, because that node counts the mirror's subscribers.
+/// are left out, because that node counts the mirror's subscribers. A mirror of a single subscriber is listed.
 pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
     let mut subscribers = topic.subscribers();
     subscribers.retain(|subscriber| !is_mirror(subscriber));

@@ -3,7 +3,7 @@
 //! A worker that receives its next task only after it has reported the last one is idle for a round trip and a write to
 //! disk. With a task ahead, the worker continues immediately. But such a task waits for this worker even if another
 //! worker becomes free sooner. A worker therefore receives a task ahead only if this does not make the task wait
-//! longer. This is the case if more tasks are ready than there are workers that serve them.
+//! longer. This is likely if more tasks are ready than there are workers that serve them.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one. The worker that is predicted to finish
 //! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and are made only for
@@ -96,7 +96,7 @@ impl SchedulerState {
         {}
     }
 
-    /// Whether more tasks are ready for the worker's pool than the pool has workers.
+    /// Whether more tasks are ready for the worker's pool than the pool has workers, whatever their slots.
     fn has_surplus_tasks(&self, worker: u32) -> bool {
         let pool = &self.pools[self.workers[worker].pool as usize];
         let mut ready = 0;

@@ -134,7 +134,7 @@ struct Phase {
     is_driven: bool,
     /// The time at which a waiting thread last stopped reading the connection, for example because it received a task.
     left_at: Option<Instant>,
-    /// Whether the worker's own thread sleeps.
+    /// Whether the worker's own thread sleeps until another thread stops reading the connection.
     own_thread_sleeps: bool,
     /// The number of threads that wait for `changed`.
     watching: usize,

@@ -57,7 +57,8 @@ impl Ownership {
 }
 
 impl Node {
-    /// Whether some mirror at another node has not yet read all records of a durable topic of this node.
+    /// Whether some shared mirror at another node has not yet read all records of a durable topic of this node. Mirrors
+    /// of single subscribers do not count: they read only as fast as their subscriber.
     pub fn has_lagging_mirrors(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
         let is_behind = |subscriber: &SubscriberInfo| is_mirror(subscriber) && subscriber.lag > 0;

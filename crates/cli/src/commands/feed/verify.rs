@@ -237,7 +237,7 @@ fn apply_frame(
             if found.reducer.as_ref().is_some_and(|first| *first != reducer) {
                 bail!("the topic's reducer differs from that of the first state");
             }
-            // The new state replaces the current one, so it must be valid for an empty state.
+            // The new state begins by clearing the current one, so it is checked with an empty state.
             let mut fresh = State::of(&reducer)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
