@@ -1,5 +1,6 @@
 //! The values that a key-value store has acknowledged to the benchmark's clients. A lane is a task that has one request
-//! in flight. Each key is written by only one lane, so the expected value of each key is always known.
+//! in flight. Each key is written by only one lane, so it has the value of its last acknowledged write, or of a later
+//! write whose request failed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,12 +26,39 @@ pub struct ExpectedValues(Rc<Inner>);
 struct Inner {
     work: ControlWorkload,
     connections: Vec<StoreConnection>,
-    /// For each key, how many times it was written. The last of these numbers is in the key's value.
-    written: RefCell<Vec<u64>>,
+    /// The writes of each key.
+    writes: RefCell<Vec<KeyWrites>>,
     /// For each key, the revision of its last write. Only case `cas` sets these revisions.
     revisions: RefCell<Vec<u64>>,
     /// The number of the next key to load or to read back.
     next: Cell<usize>,
+}
+
+/// The numbers of the writes of one key. The value of a key contains the number of its write.
+#[derive(Debug, Clone, Copy, Default)]
+struct KeyWrites {
+    /// The number of the last write.
+    sent: u64,
+    /// The number of the last acknowledged write; 0 if there is none.
+    last_acknowledged: u64,
+    /// How many writes were acknowledged.
+    acknowledged: u64,
+}
+
+impl KeyWrites {
+    fn acknowledge(&mut self) {
+        self.last_acknowledged = self.sent;
+        self.acknowledged += 1;
+    }
+
+    /// Whether a key with these writes may have this value and version; `None` for a missing key. A write whose request
+    /// failed may have been carried out.
+    fn allow(self, found: Option<(&[u8], u64)>) -> bool {
+        let Some((value, version)) = found else { return self.acknowledged == 0 };
+        let mut values = self.last_acknowledged.max(1)..=self.sent;
+        let versions = self.acknowledged.max(1)..=self.sent;
+        values.any(|seq| ReadExtent::All.check(value, seq)) && versions.contains(&version)
+    }
 }
 
 /// Returns the name of the key with number `nth`.
@@ -41,8 +69,9 @@ pub fn key_name(nth: usize) -> String {
 impl ExpectedValues {
     /// Creates the expected values for a store in which nothing has been written.
     pub fn new(work: ControlWorkload, connections: Vec<StoreConnection>) -> Self {
-        let (written, revisions) = (RefCell::new(vec![0; work.keys]), RefCell::new(vec![0; work.keys]));
-        Self(Rc::new(Inner { work, connections, written, revisions, next: Cell::new(0) }))
+        let writes = RefCell::new(vec![KeyWrites::default(); work.keys]);
+        let revisions = RefCell::new(vec![0; work.keys]);
+        Self(Rc::new(Inner { work, connections, writes, revisions, next: Cell::new(0) }))
     }
 
     /// Returns the workload that the clients carry out.
@@ -57,7 +86,7 @@ impl ExpectedValues {
 
     /// Returns how many writes were made, over all keys.
     pub fn writes(&self) -> u64 {
-        self.0.written.borrow().iter().sum()
+        self.0.writes.borrow().iter().map(|writes| writes.sent).sum()
     }
 
     /// Writes the next value of the key with number `nth`.
@@ -65,18 +94,20 @@ impl ExpectedValues {
         let seq = self.increment(nth);
         let (key, value) = (key_name(nth), payload.with_seq(seq));
         let command = ControlCommand::Put { key: key.as_bytes(), value, lease: 0 };
-        self.connection(lane).command(&command).await.map(drop)
+        self.connection(lane).command(&command).await?;
+        self.acknowledge(nth);
+        Ok(())
     }
 
     /// Writes the next value of a key. The store must refuse the write if another client has written the key since this
     /// client's last write.
     pub async fn put_if(&self, lane: usize, nth: usize, payload: &mut NumberedPayload) -> Result<()> {
-        let (seq, expect) = (self.0.written.borrow()[nth] + 1, self.0.revisions.borrow()[nth]);
+        let (seq, expect) = (self.increment(nth), self.0.revisions.borrow()[nth]);
         let (key, value) = (key_name(nth), payload.with_seq(seq));
         let command = ControlCommand::PutIf { key: key.as_bytes(), value, lease: 0, expect };
         match self.connection(lane).command(&command).await? {
             ControlReply::Changed { revision, keys: 1 } => {
-                self.increment(nth);
+                self.acknowledge(nth);
                 self.0.revisions.borrow_mut()[nth] = revision;
                 Ok(())
             }
@@ -87,15 +118,16 @@ impl ExpectedValues {
     /// Writes the next value of each given key, all in one transaction.
     pub async fn put_all(&self, lane: usize, keys: impl Iterator<Item = usize>) -> Result<()> {
         let mut payload = NumberedPayload::new(self.0.work.bytes);
-        let pairs: Vec<(String, Vec<u8>)> =
-            keys.map(|nth| (key_name(nth), payload.with_seq(self.increment(nth)).to_vec())).collect();
+        let pairs: Vec<(usize, String, Vec<u8>)> =
+            keys.map(|nth| (nth, key_name(nth), payload.with_seq(self.increment(nth)).to_vec())).collect();
         let then: Vec<KeyOperation<'_>> = pairs
             .iter()
-            .map(|(key, value)| KeyOperation::Put { key: key.as_bytes(), value, lease: 0 })
+            .map(|(_, key, value)| KeyOperation::Put { key: key.as_bytes(), value, lease: 0 })
             .collect();
         let command = ControlCommand::Transaction { compare: Vec::new(), then, otherwise: Vec::new() };
         match self.connection(lane).command(&command).await? {
             ControlReply::Transaction { succeeded: true, results, .. } if results.len() == pairs.len() => {
+                pairs.iter().for_each(|(nth, ..)| self.acknowledge(*nth));
                 Ok(())
             }
             other => bail!("unexpected response {other:?} to a transaction of {} writes", pairs.len()),
@@ -110,12 +142,12 @@ impl ExpectedValues {
         else {
             bail!("unexpected response to a read")
         };
-        let seq = self.0.written.borrow()[nth];
-        let is_expected = match found.items.first() {
-            Some(pair) => seq > 0 && ReadExtent::All.check(&pair.item.value, seq) && pair.item.version == seq,
-            None => seq == 0,
-        };
-        ensure!(is_expected, "key {key} does not have the value of write {seq}, the last acknowledged write");
+        let writes = self.0.writes.borrow()[nth];
+        let found = found.items.first().map(|pair| (&pair.item.value[..], pair.item.version));
+        ensure!(
+            writes.allow(found),
+            "key {key} has a value or version that contradicts its writes: {writes:?}"
+        );
         Ok(())
     }
 
@@ -152,7 +184,7 @@ impl ExpectedValues {
     /// Reads every thousandth key, and returns an error if a value is not the expected one. Each key must have been
     /// written once.
     pub async fn verify_sample(&self) -> Result<()> {
-        self.0.written.borrow_mut().fill(1);
+        self.0.writes.borrow_mut().fill(KeyWrites { sent: 1, last_acknowledged: 1, acknowledged: 1 });
         for nth in (0..self.0.work.keys).step_by(1_000) {
             self.get(0, nth).await?;
         }
@@ -187,8 +219,29 @@ impl ExpectedValues {
 
     /// Increases the number of writes of a key by one, and returns the new number.
     fn increment(&self, nth: usize) -> u64 {
-        let written = &mut self.0.written.borrow_mut()[nth];
-        *written += 1;
-        *written
+        let writes = &mut self.0.writes.borrow_mut()[nth];
+        writes.sent += 1;
+        writes.sent
+    }
+
+    /// Notes that the store has acknowledged the last write of a key.
+    fn acknowledge(&self, nth: usize) {
+        self.0.writes.borrow_mut()[nth].acknowledge();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_write_may_but_need_not_be_the_value_of_its_key() {
+        let mut payload = NumberedPayload::new(64);
+        let mut value = |seq| payload.with_seq(seq).to_vec();
+        let writes = KeyWrites { sent: 2, last_acknowledged: 1, acknowledged: 1 };
+        assert!(writes.allow(Some((&value(1)[..], 1))) && writes.allow(Some((&value(2)[..], 2))));
+        assert!(!writes.allow(Some((&value(3)[..], 2))) && !writes.allow(Some((&value(2)[..], 3))));
+        assert!(!writes.allow(None), "an acknowledged write is lost");
+        assert!(KeyWrites { sent: 1, ..KeyWrites::default() }.allow(None));
     }
 }
