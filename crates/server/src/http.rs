@@ -11,7 +11,8 @@
 //! - The memory that a request's head and body take is charged to the memory budget until it is freed (`head_reads`,
 //!   `body`).
 //!
-//! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`.
+//! Limits: [`HttpLimits`](crate::HttpLimits), `sessions_max`, `control_bytes_max`. Beyond `sessions_max`, up to 32
+//! connections at a time may send a health probe.
 //!
 //! The formats of events, ids and queries are in [`dunlin::wire::http`].
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use dunlin::topic::{MemoryBudget, Topic, Waiter};
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::accept_failures::AcceptStatus;
 use crate::access::{Access, ChangedUsers, UsersError};
@@ -36,6 +37,9 @@ pub(crate) const USERS: u32 = u32::MAX - 4;
 pub(crate) const LOGIN: u32 = u32::MAX - 5;
 /// Token of the notification that the addresses of the cluster's NATS listeners have changed.
 pub(crate) const NODES: u32 = u32::MAX - 9;
+
+/// How many connections beyond the limit may send a health probe at the same time.
+const PROBES_MAX: usize = 32;
 
 /// The state that all listeners and sessions of a server share.
 #[derive(Debug)]
@@ -79,6 +83,7 @@ pub(crate) struct SharedServer {
     /// The progress of the node's start; `None` if the node has started.
     opening: Option<Arc<StartupProgress>>,
     sessions: Mutex<HashMap<u64, Arc<Waiter>>>,
+    probe_slots: Arc<Semaphore>,
     /// Every session of Dunlin's own protocol that may still have to respond to a client holds a reference to this
     /// value.
     pub(crate) pending_responses: Arc<()>,
@@ -130,6 +135,7 @@ impl SharedServer {
             is_stopping_nodes: AtomicBool::new(false),
             opening,
             sessions,
+            probe_slots: Arc::new(Semaphore::new(PROBES_MAX)),
             pending_responses: Arc::default(),
         })
     }
@@ -161,6 +167,12 @@ impl SharedServer {
         }
         sessions.insert(session, Arc::clone(waiter));
         Some(SessionGuard { shared: Arc::clone(self), session, is_of_node: false })
+    }
+
+    /// Lets an HTTP connection beyond the limit send a health probe. The slot is free again when the permit is dropped.
+    /// Returns `None` if all slots are in use, or if the node is still starting.
+    pub(crate) fn reserve_probe_slot(&self) -> Option<OwnedSemaphorePermit> {
+        if self.is_opening() { None } else { Arc::clone(&self.probe_slots).try_acquire_owned().ok() }
     }
 
     /// The threads on which sessions run.

@@ -29,16 +29,23 @@ use crate::shared::SharedServer;
 use crate::stream::Stream;
 use crate::traffic::OpenConnection;
 
+/// How long a client beyond the limit of connections has to send the head of a health probe.
+const PROBE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The first time that an HTTP date cannot express: the start of the year 10000, in seconds since the Unix epoch.
 const DATE_END_S: u64 = 253_402_300_800;
 
-/// Serves the connection until it ends. If it becomes a WebSocket, also serves the WebSocket.
+/// Serves the connection until it ends. If it becomes a WebSocket, also serves the WebSocket. A connection beyond the
+/// limit serves only one health probe.
 pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connection: OpenConnection) {
     let waiter = Waiter::new();
-    let Some(guard) = shared.admit(shared.node.next_session(), &waiter) else {
-        let refused = shared.admission_refusal();
-        return refuse_connection(&shared, stream, refused).await;
-    };
+    let guard = shared.admit(shared.node.next_session(), &waiter);
+    let probe_slot = if guard.is_none() { shared.reserve_probe_slot() } else { None };
+    let refusal = guard.is_none().then(|| shared.admission_refusal());
+    if let Some(refused) = &refusal
+        && (probe_slot.is_none() || !sends_soon(&stream).await)
+    {
+        return refuse_connection(&shared, stream, refused.clone()).await;
+    }
     if !has_http_date(SystemTime::now()) {
         let text = "the node's clock is before 1970 or after 9999; set the system's time";
         return refuse_connection(&shared, stream, Refused::new(ErrorCode::Internal, text)).await;
@@ -48,7 +55,7 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connec
     enable_keep_alive(socket, &shared.limits);
     let peer = socket.peer_addr().ok();
     let is_local = stream.local_address().is_some_and(|address| address.ip().to_canonical().is_loopback());
-    let context = Context::new(Arc::clone(&shared), peer, is_local, stream.client_certificate());
+    let context = Context::new(Arc::clone(&shared), peer, is_local, refusal, stream.client_certificate());
     let request_context = context.clone();
     let head_charge = HeadCharge::new(&shared.login_budget, shared.limits.http.header_bytes_max as usize);
     let stream = TokioIo::new(HeadReads::new(stream, head_charge.clone()));
@@ -61,7 +68,8 @@ pub(crate) async fn serve(shared: Arc<SharedServer>, stream: Stream, open_connec
             response
         }
     });
-    let connection = builder(&shared.limits).serve_connection(stream, service).with_upgrades();
+    let connection =
+        builder(&shared.limits, guard.is_some()).serve_connection(stream, service).with_upgrades();
     let mut connection = pin!(connection);
     let mut is_stopping = false;
     let served = poll_fn(|cx| {
@@ -115,12 +123,19 @@ fn check_stopping(shared: &SharedServer, waiter: &Waiter, cx: &TaskContext<'_>) 
     true
 }
 
-fn builder(limits: &ServerLimits) -> Builder {
+/// Whether the client sends anything within [`PROBE_WAIT_MAX`].
+async fn sends_soon(stream: &Stream) -> bool {
+    tokio::time::timeout(PROBE_WAIT_MAX, poll_fn(|cx| stream.poll_readable(cx))).await.is_ok()
+}
+
+fn builder(limits: &ServerLimits, is_admitted: bool) -> Builder {
     let mut builder = Builder::new();
+    let head_max = Duration::from_millis(limits.http.header_ms_max.into());
     builder
         .timer(TokioTimer::new())
         // The time limit for a request's head also applies to the time between two requests.
-        .header_read_timeout(Duration::from_millis(limits.http.header_ms_max.into()))
+        .header_read_timeout(if is_admitted { head_max } else { head_max.min(PROBE_WAIT_MAX) })
+        .keep_alive(is_admitted)
         .max_headers(limits.http.headers_max as usize)
         // The size limit applies both to input that is not parsed yet and to output that is not sent yet.
         .max_buf_size(limits.http.header_bytes_max as usize)
@@ -152,10 +167,7 @@ fn has_http_date(now: SystemTime) -> bool {
 /// Refuses a connection without reading a request.
 async fn refuse_connection(shared: &SharedServer, mut stream: Stream, refused: Refused) {
     let peer = stream.socket().and_then(|socket| socket.peer_addr().ok());
-    shared.departures.note(
-        ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &describe_refusal(&refused))
-            .of("", peer),
-    );
+    note_refused(shared, peer, &refused);
     let response = refusal(refused);
     let time_limit = Duration::from_millis(shared.limits.http.header_ms_max.into());
     // If the client does not read the response in time, the connection is dropped.
@@ -164,6 +176,12 @@ async fn refuse_connection(shared: &SharedServer, mut stream: Stream, refused: R
         stream.shutdown().await
     })
     .await;
+}
+
+/// Notes a connection that was refused, for operators.
+pub(super) fn note_refused(shared: &SharedServer, peer: Option<SocketAddr>, refused: &Refused) {
+    let departure = ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &describe_refusal(refused));
+    shared.departures.note(departure.of("", peer));
 }
 
 /// The bytes of the response to a client whose request the server does not read.

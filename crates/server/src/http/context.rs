@@ -25,6 +25,8 @@ struct ConnectionContext {
     shared: Arc<SharedServer>,
     peer: Option<SocketAddr>,
     is_local: bool,
+    /// Why every request except health probes is refused; `None` if the connection was admitted.
+    refusal: Option<Refused>,
     logins: RequestLoginCache,
     /// The WebSocket that the connection becomes after the response; `None` if it stays an HTTP connection.
     upgrade: Mutex<Option<Upgrade>>,
@@ -43,11 +45,12 @@ impl Context {
         shared: Arc<SharedServer>,
         peer: Option<SocketAddr>,
         is_local: bool,
+        refusal: Option<Refused>,
         certificate: Option<ClientCertificate>,
     ) -> Context {
         let logins = RequestLoginCache::of(certificate);
         let (upgrade, publishes) = (Mutex::default(), PublishedTopics::default());
-        let inner = ConnectionContext { shared, peer, is_local, logins, upgrade, publishes };
+        let inner = ConnectionContext { shared, peer, is_local, refusal, logins, upgrade, publishes };
         Context { connection: Arc::new(inner), user: None }
     }
 
@@ -127,6 +130,11 @@ impl Context {
 
     pub(super) fn take_upgrade(&self) -> Option<Upgrade> {
         self.connection.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Why every request except health probes is refused; `None` if the connection was admitted.
+    pub(super) fn refusal(&self) -> Option<&Refused> {
+        self.connection.refusal.as_ref()
     }
 
     /// Whether the client connected to a loopback address.

@@ -20,6 +20,7 @@ use dunlin::wire::ErrorCode;
 
 use super::context::Context;
 use super::problem::Problem;
+use super::{connection, paths};
 
 /// How long a browser may cache a preflight response, seconds.
 const PREFLIGHT_CACHE_S: &str = "600";
@@ -33,6 +34,12 @@ const EXPOSED_RESPONSE_HEADERS: &str =
     "etag, retry-after, dunlin-node, dunlin-created, dunlin-version, dunlin-lease";
 
 pub(super) fn check<B>(context: &Context, request: &Request<B>) -> Result<(), Problem> {
+    if let Some(refused) = context.refusal()
+        && !paths::PROBES.contains(&request.uri().path())
+    {
+        connection::note_refused(context.shared(), context.peer_address(), refused);
+        return Err(Problem::from(refused.clone()));
+    }
     check_head(context, request)?;
     let host = host(request)?;
     let origins = &context.shared().origins;

@@ -1,8 +1,9 @@
 //! Does the TLS handshake of a new connection.
 //!
 //! Limits: `handshake_ms_max` for the whole handshake. During the handshake, the connection already counts as a session
-//! (`sessions_max`), and needs the memory of [`TlsCodec`]. At most `handshakes_max` handshakes run at the same time,
-//! and at most half of them with clients of one address. Other clients wait within the same time limit.
+//! (`sessions_max`), and needs the memory of [`TlsCodec`]. A few connections beyond this limit may send a health probe.
+//! At most `handshakes_max` handshakes run at the same time, and at most half of them with clients of one address.
+//! Other clients wait within the same time limit.
 
 use std::future::poll_fn;
 use std::io;
@@ -54,8 +55,10 @@ pub(crate) async fn accept_tls(
     let (session, waiter) = (shared.node.next_session(), Waiter::new());
     let sends_info = protocol == Protocol::Nats && !identity.nats_first();
     let guard = shared.admit(session, &waiter);
+    let may_probe = guard.is_none() && protocol == Protocol::Http;
+    let probe_slot = if may_probe { shared.reserve_probe_slot() } else { None };
     // A starting node also does the handshake, so that it can then refuse the client in the client's own protocol.
-    if guard.is_none() && !shared.is_opening() {
+    if guard.is_none() && probe_slot.is_none() && !shared.is_opening() {
         refuse_over_limit(shared, sends_info.then_some(session), &mut socket).await;
         return None;
     }

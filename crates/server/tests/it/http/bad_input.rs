@@ -324,6 +324,25 @@ fn http_connection_over_the_limit_gets_429() {
 }
 
 #[test]
+fn health_probes_are_served_while_all_connections_are_in_use() {
+    let fixture = HttpServer::with(|config| config.limits.sessions_max = 1);
+    let mut kept = fixture.peer();
+    for _ in 0..2 {
+        assert_eq!(kept.request("GET", "/startupz", &[], b"").status, 200, "the connection stays open");
+        for path in ["/healthz", "/startupz"] {
+            let response = fixture.get(path);
+            assert_eq!(response.status, 200, "{path}: {response:?}");
+        }
+        let ready = fixture.get("/readyz");
+        assert_eq!(ready.status, 503, "{ready:?}");
+        assert!(ready.text().contains("limits.connections"), "{}", ready.text());
+        let refused = fixture.get("/v1/topics");
+        assert_eq!((refused.status, refused.code().as_str()), (429, "LIMIT"));
+    }
+    assert_eq!(fixture.server.sessions(), 1);
+}
+
+#[test]
 fn http_request_head_received_in_one_read_is_limited() {
     let fixture = HttpServer::with(|config| config.limits.http.header_bytes_max = 10_000);
     let request = |bytes: usize| fixture.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");

@@ -96,6 +96,20 @@ fn nats_client_over_the_session_limit_is_refused_before_tls() {
     assert_eq!(read_line(&mut second), "-ERR 'maximum connections exceeded'");
 }
 
+#[test]
+fn health_probe_over_the_session_limit_is_served_by_tls() {
+    let authority = Authority::new();
+    let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.sessions_max = 1);
+    let mut first = BufReader::new(socket(&server, Protocol::Nats));
+    assert!(read_line(&mut first).starts_with("INFO "));
+    let (ca, url) = (authority.path("ca.pem"), format!("https://{}", at(&server, Protocol::Http)));
+    let request = |path: &str| curl(&["--cacert", ca.to_str().unwrap(), &format!("{url}{path}")]);
+    let alive = request("/healthz");
+    assert!(text(&alive.stdout).contains("\"alive\":true"), "{alive:?}");
+    let refused = request("/v1/topics");
+    assert!(text(&refused.stdout).contains("sessions_max"), "{refused:?}");
+}
+
 pub(super) fn curl(arguments: &[&str]) -> Output {
     let curl = Command::new("curl").args(["-sS", "--max-time", "120"]).args(arguments).output();
     curl.expect("curl is there")
