@@ -265,15 +265,20 @@ impl Node {
     }
 
     /// Checks the user's permission to read all records of the topic. A group needs it, because groups do not filter
-    /// records for a user. The records of keys, tasks and the node's status need permissions of their own.
+    /// records for a user. The records of keys, tasks and the node's status need permissions of their own. The error
+    /// names the topic, but not its pattern, which the user may not see.
     fn may_read_all(&self, topic: &Topic) -> Result<(), TopicError> {
-        self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?)?;
-        let Some(user) = self.user().filter(|_| is_of_system(topic.name())) else { return Ok(()) };
-        let permissions = user.permissions();
-        if topic.logs().iter().all(|log| matches!(permissions.restrict(log.name(), None), Some(None))) {
-            return Ok(());
+        let is_allowed = self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?).is_ok()
+            && self.user().filter(|_| is_of_system(topic.name())).is_none_or(|user| {
+                let permissions = user.permissions();
+                topic.logs().iter().all(|log| matches!(permissions.restrict(log.name(), None), Some(None)))
+            });
+        match is_allowed {
+            true => Ok(()),
+            false => {
+                Err(TopicError::Forbidden { action: Action::Subscribe, subject: topic.name().to_owned() })
+            }
         }
-        Err(TopicError::Forbidden { action: Action::Subscribe, subject: topic.name().to_owned() })
     }
 
     /// The groups of the topic.

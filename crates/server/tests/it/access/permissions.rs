@@ -230,6 +230,23 @@ fn group_needs_permission_to_read_its_whole_topic() {
 }
 
 #[test]
+fn refusal_to_join_a_group_hides_the_topics_pattern() {
+    let guarded = Guarded::new(USERS);
+    let pattern = Some("secret.plans.>".to_owned());
+    guarded.node.create_topic("orders.x", TopicConfig { pattern, ..TopicConfig::default() }, false).unwrap();
+    let ana = guarded.by_password("ana");
+    for kind in [GroupKind::Share, GroupKind::Work] {
+        let group = Group { topic: "orders.x", name: "workers" };
+        match ana.join(group, GroupOptions { kind, ..GroupOptions::default() }).map(drop) {
+            Err(SubscribeError::Forbidden(text)) => {
+                assert_eq!(text, "no permission to subscribe to \"orders.x\"");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn group_needs_permission_to_publish_its_dead_letters() {
     let guarded = Guarded::new(USERS);
     let ana = guarded.by_password("ana");
