@@ -4,9 +4,9 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, StdoutLock, Write};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use dunlin_topic::needs_escape;
 
 use crate::arguments::{Color, GlobalOptions};
-use crate::format::text::is_terminal_control;
 
 /// The output settings of a command: text or JSON, with or without colours, to a terminal or not.
 #[derive(Debug)]
@@ -73,7 +73,11 @@ impl<W: Write> Write for Screen<W> {
         while let Some(chunk) = chunks.next() {
             for c in chunk.valid().chars() {
                 match c {
-                    c if is_terminal_control(c) && c >= '\x7f' => write!(shown, "\\u{:04x}", u32::from(c))?,
+                    c if needs_escape(c) && c >= '\x7f' => {
+                        for unit in c.encode_utf16(&mut [0; 2]) {
+                            write!(shown, "\\u{unit:04x}")?;
+                        }
+                    }
                     c => write!(shown, "{c}")?,
                 }
             }
@@ -233,7 +237,7 @@ mod tests {
 
     #[test]
     fn escaped_json_on_a_terminal_parses_to_the_same_value() {
-        let object = serde_json::json!({"payload": "\u{9b}31m\u{202e}\u{7f}"});
+        let object = serde_json::json!({"payload": "\u{9b}31m\u{202e}\u{7f}\u{200b}\u{e0001}"});
         let shown = written(true, &[object.to_string().as_bytes()]);
         assert!(shown.is_ascii(), "{shown}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), object);

@@ -72,7 +72,9 @@ pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{Reply, RequestError};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
 pub use store::{DiskContent, EpochStart, LoadedSegment, ReadDeferred, RecoveredLog, Store};
-pub use subject::{Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern};
+pub use subject::{
+    Pattern, SERVICES, SUBJECT_BYTES_MAX, Selection, Subject, SubjectError, TailPattern, needs_escape,
+};
 pub use subscribe::{OnGap, Resync, Start, Subscribe, SubscribeError, SubscribeOptions, WaitStrategy};
 pub use subscriber::{NewLogArrivals, NewLogs, Subscriber};
 pub use topic::{BatchAppend, PublisherRegistration, Topic, key_hash};

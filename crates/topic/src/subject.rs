@@ -142,6 +142,12 @@ fn is_forbidden(c: char) -> bool {
     matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_invisible(c)
 }
 
+/// Whether output for people has to escape the character: control characters, separators of lines, and characters that
+/// are invisible or change how other characters look.
+pub fn needs_escape(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_invisible(c)
+}
+
 /// Whether the character is invisible or changes how other characters look. With such characters, different names could
 /// look the same (Unicode Technical Report 36, section 2.10). The joiners U+200C and U+200D are allowed, because words
 /// need them.

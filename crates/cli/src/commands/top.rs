@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let follow = StatusFollower::start(global)?;
     let report = NodeReport::new(global.url.as_deref().unwrap_or(crate::connect::URL_DEFAULT));
     match (console.json, arguments.once || !console.is_terminal) {
-        (true, _) => objects(report, &follow, arguments.once, &stop),
+        (true, _) => objects(report, &follow, arguments.once, console, &stop),
         (false, true) => once(report, &follow, console, &stop),
         (false, false) => watch(report, &follow, &stop),
     }
@@ -81,10 +81,16 @@ fn once(mut report: NodeReport, follow: &StatusFollower, console: &Console, stop
 }
 
 /// Prints the complete status as an object each time that the node publishes it, and when the node becomes unreachable.
-fn objects(mut report: NodeReport, follow: &StatusFollower, once: bool, stop: &StopFlag) -> Result<()> {
+fn objects(
+    mut report: NodeReport,
+    follow: &StatusFollower,
+    once: bool,
+    console: &Console,
+    stop: &StopFlag,
+) -> Result<()> {
     wait_complete(&mut report, follow, stop)?;
     stop.set_when_stdout_closes();
-    let mut out = std::io::stdout();
+    let mut out = console.out_shared();
     while !stop.is_set() {
         writeln!(out, "{}", report.object())?;
         out.flush()?;

@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use dunlin::now_ns;
-use dunlin_topic::{EpochChanged, Gap, Lagging, LogName, Notice, PublisherStatus, Record, Snapshot};
+use dunlin_topic::{
+    EpochChanged, Gap, Lagging, LogName, Notice, PublisherStatus, Record, Snapshot, needs_escape,
+};
 
 use crate::console::{TextPainter, grouped};
 
@@ -151,13 +153,6 @@ pub fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Whether a terminal would interpret the character instead of showing it: control characters, and characters that
-/// change the text direction.
-pub fn is_terminal_control(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
-}
-
 /// Writes a payload unchanged; for a terminal, control characters other than line ends are escaped.
 pub fn payload(bytes: &[u8], is_terminal: bool, out: &mut impl Write) -> io::Result<()> {
     if !is_terminal {
@@ -185,7 +180,7 @@ pub fn escape(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
         for c in chunk.valid().chars() {
             match c {
                 '\t' => write!(out, "\t")?,
-                c if is_terminal_control(c) => write!(out, "{}", c.escape_default())?,
+                c if needs_escape(c) => write!(out, "{}", c.escape_default())?,
                 c => write!(out, "{c}")?,
             }
         }

@@ -7,6 +7,8 @@ use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use dunlin_client::topic::SubscribeOptions;
+use dunlin_client::{Client, ClientOptions};
 use dunlin_wait::{Deadline, PATIENCE, find};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -81,17 +83,47 @@ fn top_names_the_permission_that_its_user_lacks() {
 fn top_draws_in_a_terminal_and_q_ends_it() {
     let node = Node::start();
     node.run(&["pub", "orders", "one"]).done();
+    let (mut top, mut keys, chunks) = start_in_terminal(&node, &["top"]);
+    let mut output = Vec::new();
+    while !(contains(&output, "records per second") && contains(&output, "orders")) {
+        let more = chunks.recv_timeout(PATIENCE);
+        output.extend(more.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output))));
+    }
+    keys.write_all(b"q").unwrap();
+    let status = find("q ends it", || top.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn json_of_top_on_a_terminal_has_no_raw_control_characters() {
+    let node = Node::start();
+    node.run(&["pub", "orders", "one"]).done();
+    let client = Client::connect(&node.url, ClientOptions::default()).unwrap();
+    let options = SubscribeOptions { name: "\u{9b}31mRED\u{7f}".to_owned(), ..SubscribeOptions::default() };
+    let _subscriber = client.subscribe("orders", options).unwrap();
+    let (_top, _keys, chunks) = start_in_terminal(&node, &["top", "--json"]);
+    let mut output = Vec::new();
+    while !contains(&output, "31mRED") {
+        let more = chunks.recv_timeout(PATIENCE);
+        output.extend(more.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output))));
+    }
+    assert!(contains(&output, "\\u009b31mRED"), "{}", String::from_utf8_lossy(&output));
+    assert!(!contains(&output, "\u{9b}") && !contains(&output, "\u{7f}"));
+}
+
+/// Starts the program in a terminal. Returns it with the terminal, which takes keys, and with what the program draws.
+fn start_in_terminal(node: &Node, arguments: &[&str]) -> (RunningProgram, File, Receiver<Vec<u8>>) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     tcsetwinsize(&master, Winsize { ws_row: 50, ws_col: 140, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
     let slave = || OwnedFd::from(File::options().read(true).write(true).open(&name).unwrap());
-    let mut command = node.command(&["top"]);
+    let mut command = node.command(arguments);
     command.env("TERM", "xterm-256color").stdin(slave()).stdout(slave()).stderr(Stdio::piped());
-    let mut top: RunningProgram = command.spawn().unwrap().into();
+    let program: RunningProgram = command.spawn().unwrap().into();
     drop(command);
-    let mut keys = File::from(master);
+    let keys = File::from(master);
     let mut screen = keys.try_clone().unwrap();
     let (sender, chunks) = channel();
     thread::spawn(move || {
@@ -103,14 +135,7 @@ fn top_draws_in_a_terminal_and_q_ends_it() {
             }
         }
     });
-    let mut output = Vec::new();
-    while !(contains(&output, "records per second") && contains(&output, "orders")) {
-        let more = chunks.recv_timeout(PATIENCE);
-        output.extend(more.unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output))));
-    }
-    keys.write_all(b"q").unwrap();
-    let status = find("q ends it", || top.try_wait().unwrap());
-    assert_eq!(status.code(), Some(0));
+    (program, keys, chunks)
 }
 
 fn contains(output: &[u8], text: &str) -> bool {

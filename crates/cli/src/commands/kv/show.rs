@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use dunlin_client::{Change, KvEntry};
+use dunlin_topic::needs_escape;
 use serde_json::{Value, json};
 
 use crate::console::Console;
 use crate::format::base64;
-use crate::format::text::is_terminal_control;
 
 /// Returns UTF-8 bytes as text, and other bytes as an object with their base64.
 pub fn to_json(bytes: &[u8]) -> Value {
@@ -23,7 +23,7 @@ pub fn line(bytes: &[u8]) -> String {
 }
 
 fn escaped(char: char) -> Vec<char> {
-    if is_terminal_control(char) { char.escape_default().collect() } else { vec![char] }
+    if needs_escape(char) { char.escape_default().collect() } else { vec![char] }
 }
 
 /// Returns an entry as a JSON object with the key and all its fields.

@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use dunlin::topic::needs_escape;
+
 /// The type of a metric in the Prometheus format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MetricKind {
@@ -51,7 +53,19 @@ impl Exposition {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    printable(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Replaces characters that an operator's terminal would interpret, and the zero byte, at which Prometheus ends.
+pub(super) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if needs_escape(c) && c != '\n' => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 pub(super) fn seconds(ns: u64) -> f64 {
@@ -70,5 +84,16 @@ mod tests {
         let expected = "# HELP a_total Help.\n# TYPE a_total counter\na_total{topic=\"a\\\"b\\\\c\\nd\"} 3\n\
                       # HELP b Help.\n# TYPE b gauge\nb 0.5\n";
         assert_eq!(out.into_text(), expected);
+    }
+
+    #[test]
+    fn metric_labels_have_no_control_characters() {
+        let mut out = Exposition::default();
+        let name = "a\0\u{1b}]0;x\u{7}\r\u{7f}\u{9b}31m\u{2028}\u{202e}\u{200b}ö";
+        out.family(MetricKind::Gauge, "lag", "Help.", [([("name", name.to_owned())], 3)]);
+        let text = out.into_text();
+        let series = text.lines().last().unwrap();
+        let expected = "lag{name=\"a\\\\u{0}\\\\u{1b}]0;x\\\\u{7}\\\\u{d}\\\\u{7f}\\\\u{9b}31m\\\\u{2028}\\\\u{202e}\\\\u{200b}ö\"} 3";
+        assert_eq!(series, expected);
     }
 }

@@ -2,8 +2,8 @@
 
 use dunlin::SubscriptionInfo;
 
-use super::exposition::Exposition;
 use super::exposition::MetricKind::{Counter, Gauge};
+use super::exposition::{Exposition, printable};
 
 pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
     let slowest = distinct(slowest);
@@ -38,7 +38,7 @@ fn labels(subscription: &SubscriptionInfo) -> Labels {
     let protocol = if subscriber.protocol.is_empty() { "in_process" } else { subscriber.protocol };
     [
         ("protocol", protocol.to_owned()),
-        ("name", subscriber.name.clone()),
+        ("name", printable(&subscriber.name)),
         ("topic", subscription.topic.name().to_owned()),
         ("partition", subscriber.partition.to_string()),
     ]
