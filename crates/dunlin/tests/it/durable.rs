@@ -1,15 +1,16 @@
 //! Tests of durable topics: they survive every kind of end of a node, and report every loss to their subscribers.
 
+mod faults;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::journal::{Disk, FakeDisk, Faults, RealDisk};
+use dunlin::journal::{Disk, FakeDisk, RealDisk};
 use dunlin::topic::*;
-use dunlin::wire::ErrorCode;
 use dunlin::{
-    Config, Node, NodeLimits, RecoveredTopic, Refused, ShareMember, ShareOptions, StorageError, TopicError,
-    WorkEvent, WorkOptions, block_on,
+    Config, Node, NodeLimits, RecoveredTopic, ShareMember, ShareOptions, StorageError, TopicError, WorkEvent,
+    WorkOptions, block_on,
 };
 
 use crate::{all, from_earliest};
@@ -247,32 +248,38 @@ fn deleted_topic_stays_deleted_and_its_name_gets_a_new_epoch() {
     assert_eq!((numbers.len(), epochs.len(), epochs[0].known_through), (1, 1, None));
 }
 
+/// The test deletes the topic for dead letters, so that the group has to create it again for a letter. The new topic
+/// must be durable, too.
 #[test]
-fn publish_to_a_full_disk_is_refused_and_loses_no_record() {
-    let disk = FakeDisk::new(5);
+fn dead_letters_of_a_durable_topic_survive_a_restart() {
+    let disk = FakeDisk::new(30);
     let (node, _) = open(&disk);
-    node.create_topic("a", durable(), false).unwrap();
-    publish(&node, "a", 1..=10);
-    disk.set_capacity(disk.used() + 200_000);
-    let mut publisher = node.publisher("a").unwrap();
-    let mut last_seq = 10;
-    let refused = loop {
-        match publisher.publish(&[7; 5_000]) {
-            Ok(receipt) => last_seq = receipt.position.seq,
-            Err(refused) => break refused,
-        }
-        assert!(last_seq < 200, "the disk never fills up");
-    };
-    assert!(matches!(refused, PublishError::DiskFull(_)), "{refused}");
-    assert_eq!(refused.to_string().matches("the disk is full").count(), 1, "{refused}");
-    let info = node.topic("a").unwrap().logs()[0].info();
-    assert_eq!(
-        (info.next_seq, info.stored.unwrap().synced_seq),
-        (last_seq + 1, last_seq),
-        "refused before numbering"
-    );
-    disk.set_capacity(u64::MAX);
-    let position = dunlin_wait::find("there is room", || match publisher.publish(&[8; 5_000]) {
+    node.create_topic("jobs", durable(), false).unwrap();
+    publish(&node, "jobs", 1..=1);
+    let options = WorkOptions { start: Start::Earliest, attempts_max: 1, ..WorkOptions::default() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    assert_eq!(node.topic("dead.jobs").unwrap().config().durable, durable().durable);
+    node.delete_topic("dead.jobs").unwrap();
+    match member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap() {
+        Some(WorkEvent::ClaimedRecord(claimed)) => member.nack(claimed.token, Duration::ZERO).unwrap(),
+        other => panic!("{other:?}"),
+    }
+    dunlin_wait::until("the letter is stored", || {
+        node.tick();
+        node.groups(&node.topic("jobs").unwrap()).remove(0).pending_dead_letters == 0
+    });
+    drop(member);
+    node.stop();
+    drop(node);
+    let (node, _) = open(&disk);
+    assert_eq!(read(&node, "dead.jobs", Start::Earliest).0, [1]);
+}
+
+#[test]
+fn recreated_topic_gets_a_new_dead_letter_topic_before_a_join() {
+    let (node, _) = open(&FakeDisk::new(31));
+    let options = WorkOptions::default();
+    node.create_topic("jobs", || match publisher.publish(&[8; 5_000]) {
         Ok(receipt) => Some(receipt.position),
         Err(PublishError::DiskFull(_)) => None,
         Err(other) => panic!("{other}"),
@@ -559,6 +566,31 @@ fn deleted_topic_is_freed_although_its_dead_letters_wait() {
     else {
         panic!("no claim");
     };
+    member.nack(claimed.token, false).unwrap();
+    let _member = node.join_work("jobs", "g", &options).unwrap();
+    for topic in ["jobs", "dead.jobs"] {
+        node.delete_topic(topic).unwrap();
+    }
+    node.create_topic("jobs", durable(), false).unwrap();
+    block_on(node.prepare_work("jobs", "g", &options)).unwrap();
+    assert!(node.topic("dead.jobs").is_some(), "the join need not wait for this topic's disk");
+}
+
+#[test]
+fn deleted_topic_is_freed_although_its_dead_letters_wait() {
+    let limits = NodeLimits { deleted_age_max: Duration::from_millis(50), ..NodeLimits::default() };
+    let config = Config { limits, auto_create: false, ..Config::default() };
+    let (node, _) = Node::open(config, Arc::new(FakeDisk::new(21)), Path::new("/data")).unwrap();
+    node.create_topic("jobs", durable(), false).unwrap();
+    node.create_topic("dead.jobs", TopicConfig::default(), false).unwrap();
+    publish(&node, "jobs", 1..=1);
+    let options = WorkOptions { start: Start::Earliest, attempts_max: 1, ..WorkOptions::default() };
+    let mut member = node.join_work("jobs", "g", &options).unwrap();
+    node.delete_topic("dead.jobs").unwrap();
+    let Some(WorkEvent::ClaimedRecord(claimed)) = member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap()
+    else {
+        panic!("no claim");
+    };
     member.nack(claimed.token, Duration::ZERO).unwrap();
     let topic = {
         let topic = node.topic("jobs").unwrap();
@@ -571,57 +603,6 @@ fn deleted_topic_is_freed_although_its_dead_letters_wait() {
         node.tick();
         topic.upgrade().is_none()
     });
-}
-
-#[test]
-fn redelivery_without_file_descriptors_loses_no_record() {
-    let disk = FakeDisk::new(15);
-    // With this limit, only the records that were loaded last stay in memory.
-    let limits = NodeLimits { loaded_bytes_max: 1, ..NodeLimits::default() };
-    let open = || {
-        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-        Node::open(Config { limits: limits.clone(), ..Config::default() }, disk, Path::new("/data"))
-            .unwrap()
-            .0
-    };
-    let node = open();
-    node.create_topic("a", durable(), false).unwrap();
-    let mut publisher = node.publisher("a").unwrap();
-    // Write many blocks, so that the first and the last record are not loaded together.
-    for _ in 0..100 {
-        (0..10).for_each(|_| publisher.send(&[1; 10_000]).unwrap());
-        publisher.flush().unwrap();
-    }
-    drop(publisher);
-    node.stop();
-    drop(node);
-
-    let node = open();
-    let claim = Duration::from_secs(3_600);
-    let options = WorkOptions { start: Start::Earliest, claim, ..WorkOptions::default() };
-    let mut member = node.join_work("a", "g", &options).unwrap();
-    let mut first = None;
-    for seq in 1..=1_000 {
-        let Some(WorkEvent::ClaimedRecord(claimed)) = member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap()
-        else {
-            panic!("no claim of record {seq}");
-        };
-        match first {
-            None => first = Some(claimed.token),
-            Some(_) => member.ack(claimed.token).unwrap(),
-        }
-    }
-    disk.set_faults(Faults { opens_fail: true, ..Faults::default() });
-    member.nack(first.unwrap(), Duration::ZERO).unwrap();
-    let events = member.claim(1).unwrap();
-    assert!(events.is_empty(), "{events:?}");
-    disk.set_faults(Faults::default());
-    match member.claim_one(Some(dunlin_wait::PATIENCE)).unwrap() {
-        Some(WorkEvent::ClaimedRecord(claimed)) => {
-            assert_eq!((claimed.record().seq(), claimed.attempt), (1, 2))
-        }
-        other => panic!("{other:?} instead of record 1"),
-    }
 }
 
 #[test]
