@@ -74,6 +74,16 @@ impl<M: GroupMachine> Wake for Alarm<M> {
     }
 }
 
+impl<M> Drop for Group<M> {
+    /// Removes the cursors from the logs' sleepers. Otherwise they would count as subscribers until the next record.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (part, token) in state.parts.iter_mut().zip(0..) {
+            part.cursor.leave(&self.logs, token);
+        }
+    }
+}
+
 impl<M: GroupMachine> Group<M> {
     pub(super) fn new(
         topic: Arc<Topic>,

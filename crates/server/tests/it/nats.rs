@@ -402,6 +402,18 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
 }
 
 #[test]
+fn queue_group_that_has_ended_is_no_subscriber() {
+    let (node, server) = serve_nats(|_| {});
+    node.create_topic("jobs", TopicConfig::default(), false).unwrap();
+    let waiting = || node.topic("jobs").unwrap().logs()[0].info().waiting;
+    let mut member = NatsPeer::open(&server);
+    member.subscribe("jobs crew 1");
+    dunlin_wait::until("the group waits for records", || waiting() == 1);
+    member.send_line("UNSUB 1");
+    dunlin_wait::until("the group has left", || waiting() == 0);
+}
+
+#[test]
 fn queue_group_gets_only_records_of_its_subscribed_subjects() {
     let (node, server) = serve_nats(|_| {});
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };

@@ -80,8 +80,8 @@ pub fn header_lines<'h>(
     headers.for_each(|(name, value)| put_header(out, name, value));
 }
 
-/// Appends one header. A header is left out if its name contains a colon, a blank or a control character, which other
-/// protocols allow. A line end in a value becomes a blank.
+/// Appends one header. A header is left out if its name is empty, or contains a colon, a blank or a control character,
+/// which other protocols allow. A line end in a value becomes a blank.
 pub fn put_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     if name.is_empty() || name.bytes().any(|byte| byte <= b' ' || byte == b':' || byte == 0x7f) {
         return;
