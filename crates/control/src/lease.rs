@@ -122,7 +122,13 @@ impl ControlState {
                 Ok(ControlReply::KeptAlive { ended })
             }
             _ => match command.leases().into_iter().find(|lease| !may_use(self, *lease)) {
-                Some(lease) => Err(ControlRefusal::NoLease { lease }),
+                // The error for a lease that does not exist, so that users do not learn of each other's leases.
+                Some(lease) => Err(match command {
+                    ControlCommand::Release { .. } | ControlCommand::Proclaim { .. } => {
+                        ControlRefusal::NotHeld { lease }
+                    }
+                    _ => ControlRefusal::NoLease { lease },
+                }),
                 None => self.apply(command, effects),
             },
         }

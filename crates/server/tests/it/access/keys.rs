@@ -493,11 +493,18 @@ fn lease_of_another_user_is_reported_missing_on_every_listener() {
         ControlCommand::Transaction { compare: vec![], then: vec![under], otherwise: vec![] },
         ControlCommand::Acquire { name: b"a/x", lease: foreign, value: b"", wait: false },
         ControlCommand::Acquire { name: b"a/x", lease: foreign, value: b"", wait: true },
-        ControlCommand::Release { name: b"a/x", lease: foreign },
-        ControlCommand::Proclaim { name: b"a/x", lease: foreign, value: b"" },
     ] {
         let refused = ana.command(&command).unwrap_err();
         assert_eq!(refused.code(), Some(ErrorCode::NoLease), "{command:?}");
+    }
+    for lease in [foreign, missing] {
+        for command in [
+            ControlCommand::Release { name: b"a/x", lease },
+            ControlCommand::Proclaim { name: b"a/x", lease, value: b"" },
+        ] {
+            let refused = ana.command(&command).unwrap_err();
+            assert_eq!(refused.code(), Some(ErrorCode::LockNotHeld), "{command:?}");
+        }
     }
     assert_eq!(ana.keep_alive(&[foreign]).unwrap(), [foreign]);
     assert_eq!(ana.lease_state(foreign).unwrap(), None);
@@ -509,6 +516,7 @@ fn lease_of_another_user_is_reported_missing_on_every_listener() {
         ("PUT", "/v1/kv/a/1?lease=LEASE"),
         ("PUT", "/v1/locks/a%2Fx?lease=LEASE"),
         ("PUT", "/v1/locks/a%2Fx?lease=LEASE&wait"),
+        ("DELETE", "/v1/locks/a%2Fx?lease=LEASE"),
     ] {
         let request = |lease: u64| {
             let path = path.replace("LEASE", &lease.to_string());
