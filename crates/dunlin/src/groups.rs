@@ -273,12 +273,10 @@ impl Node {
                 let permissions = user.permissions();
                 topic.logs().iter().all(|log| matches!(permissions.restrict(log.name(), None), Some(None)))
             });
-        match is_allowed {
-            true => Ok(()),
-            false => {
-                Err(TopicError::Forbidden { action: Action::Subscribe, subject: topic.name().to_owned() })
-            }
+        if is_allowed {
+            return Ok(());
         }
+        Err(TopicError::Forbidden { action: Action::Subscribe, subject: topic.name().to_owned() })
     }
 
     /// The groups of the topic.

@@ -332,7 +332,7 @@ impl Upstream for ReplyTopic {
                     relayed: false,
                 };
                 let receipt = inbox.append_batch(now_ns(), append)?;
-                let ticket = self.tickets.open(ForwardTarget::of_owner(None), 0)?;
+                let ticket = self.tickets.open(ForwardTarget::for_owner(None), 0)?;
                 self.tickets.settle(ticket, Ok(receipt));
                 Ok(ticket)
             }
@@ -355,7 +355,7 @@ impl Upstream for ReplyTopic {
 
     fn await_room(&self, waiter: &Arc<Waiter>) {
         match &self.target {
-            ReplyTarget::Local(_) => self.tickets.await_room(ForwardTarget::of_owner(None), waiter),
+            ReplyTarget::Local(_) => self.tickets.await_room(ForwardTarget::for_owner(None), waiter),
             ReplyTarget::Remote(inbox) => inbox.upstream.await_room(waiter),
         }
     }

@@ -263,7 +263,7 @@ pub(crate) struct ForwardTarget {
 
 impl ForwardTarget {
     /// The target of batches that never wait for room in their topic.
-    pub(crate) fn of_owner(owner: Option<u64>) -> ForwardTarget {
+    pub(crate) fn for_owner(owner: Option<u64>) -> ForwardTarget {
         ForwardTarget { owner, topic: None }
     }
 }
@@ -461,7 +461,7 @@ mod tests {
     fn batch_without_room_waits_until_another_batch_is_finished() {
         for used in [1, 40, 50, 51, 100] {
             let tickets = Tickets::new(100);
-            let to = || ForwardTarget::of_owner(Some(1));
+            let to = || ForwardTarget::for_owner(Some(1));
             let ticket = tickets.open(to(), used).unwrap();
             if tickets.open(to(), 80).is_err() {
                 let waiter = Waiter::new();
@@ -477,7 +477,7 @@ mod tests {
     fn batches_to_absent_owners_leave_room_for_other_owners() {
         let tickets = Tickets::new(10_000);
         let fill = |owner: u64| {
-            let open = std::iter::from_fn(|| tickets.open(ForwardTarget::of_owner(Some(owner)), 10).ok());
+            let open = std::iter::from_fn(|| tickets.open(ForwardTarget::for_owner(Some(owner)), 10).ok());
             open.collect::<Vec<u64>>()
         };
         let of_first = fill(1);
@@ -487,11 +487,11 @@ mod tests {
         }
         assert!(tickets.state().bytes <= 10_000);
         // The first batch for an owner is accepted even if it is larger than the limit.
-        let large = tickets.open(ForwardTarget::of_owner(Some(5)), 20_000).unwrap();
-        let small = tickets.open(ForwardTarget::of_owner(None), 1).unwrap();
+        let large = tickets.open(ForwardTarget::for_owner(Some(5)), 20_000).unwrap();
+        let small = tickets.open(ForwardTarget::for_owner(None), 1).unwrap();
         let waiters = [1, 2].map(|owner| {
             let waiter = Waiter::new();
-            tickets.await_room(ForwardTarget::of_owner(Some(owner)), &waiter);
+            tickets.await_room(ForwardTarget::for_owner(Some(owner)), &waiter);
             assert!(!waiter.is_ready(), "owner {owner}");
             waiter
         });
@@ -515,7 +515,7 @@ mod tests {
         tickets.await_room(to("a"), &waiter);
         assert!(!waiter.is_ready());
         assert_eq!(fill("b").len(), 100);
-        assert!(tickets.open(ForwardTarget::of_owner(Some(1)), 10).is_ok());
+        assert!(tickets.open(ForwardTarget::for_owner(Some(1)), 10).is_ok());
         of_first[..50].iter().for_each(|ticket| tickets.settle(*ticket, Err(PublishError::Closed)));
         assert!(waiter.is_ready() && tickets.open(to("a"), 10).is_ok());
     }
@@ -524,7 +524,7 @@ mod tests {
     fn forwarded_batches_free_their_bytes_when_settled() {
         let tickets = Tickets::new(100);
         let open = [(None, 10), (Some(1), 20), (Some(1), 0)];
-        let open = open.map(|(owner, bytes)| tickets.open(ForwardTarget::of_owner(owner), bytes).unwrap());
+        let open = open.map(|(owner, bytes)| tickets.open(ForwardTarget::for_owner(owner), bytes).unwrap());
         open.into_iter().for_each(|ticket| tickets.settle(ticket, Err(PublishError::Closed)));
         let state = tickets.state();
         assert!(state.bytes == 0 && state.bytes_by_owner.is_empty() && state.open.is_empty(), "{state:?}");

@@ -429,7 +429,7 @@ impl Upstream for InboxRoute {
         }
         let _in_order = lock(&self.sending);
         let owner = lock(&self.state).owner;
-        let ticket = ownership.tickets.open(ForwardTarget::of_owner(owner), batch.frames.len() as u64)?;
+        let ticket = ownership.tickets.open(ForwardTarget::for_owner(owner), batch.frames.len() as u64)?;
         let (route, tickets): (Weak<InboxRoute>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let forwarded =
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.address, &batch, steady_ns());
@@ -454,7 +454,7 @@ impl Upstream for InboxRoute {
     fn await_room(&self, waiter: &Arc<Waiter>) {
         if let Some(ownership) = self.ownership.upgrade() {
             let owner = lock(&self.state).owner;
-            ownership.tickets.await_room(ForwardTarget::of_owner(owner), waiter);
+            ownership.tickets.await_room(ForwardTarget::for_owner(owner), waiter);
             let is_changed = lock(&self.state).owner != owner;
             if is_changed {
                 // The owner has changed before the waiter was registered, so nothing else would notify the waiter.

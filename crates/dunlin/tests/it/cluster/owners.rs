@@ -183,12 +183,10 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     cluster.cut(2);
     let node = cluster.node(2);
     let publishing = thread::spawn(move || {
-        loop {
-            match node.publisher("t").unwrap().publish("waits") {
-                Err(PublishError::OwnerAway(_)) => thread::sleep(POLL),
-                outcome => return outcome,
-            }
-        }
+        dunlin_wait::find("the owner is reachable", || match node.publisher("t").unwrap().publish("waits") {
+            Err(PublishError::OwnerAway(_)) => None,
+            outcome => Some(outcome),
+        })
     });
     // The lease of node 2 ends, so that its topic `own` gets another owner.
     until("the node knows that it owns nothing", || {
