@@ -544,6 +544,44 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(998..1_000).chain(raced));
 }
 
+/// Here, the process with the higher region asks before the other one spawns the entity. It then waits for a third
+/// process, so that the other process learns of a spawn that is not checked yet.
+#[test]
+fn duplicate_spawn_that_waits_for_a_third_process_is_removed() {
+    let test = WorldTest::new(settings("awaited", 3, StandbyMode::None));
+    let mut members: Vec<_> = (1..=3).map(|number| test.start(number)).collect();
+    wait_until_all_tick("all regions begin", &test.kv, &members);
+    members.sort_by_key(|member| member.ticks().into_keys().next());
+    until("all processes know all owners", &test.kv, &members, || {
+        members.iter().all(|member| member.space.call(|runner| runner.remote_regions().len()).unwrap() == 2)
+    });
+    for member in &members {
+        // Without ticks, no entity leaves its region.
+        member.space.call(|runner| runner.set_pace(TickPace::Hold, None)).unwrap();
+    }
+    let (third, blocked) = channel::<()>();
+    members[2].space.submit(move |_| _ = blocked.recv()).unwrap();
+    for (version, asks, other) in [(2, 1, 0), (3, 0, 1)] {
+        let spawned = members[asks].space.call(move |runner| {
+            let entity = Entity::at(TWICE, position_in(runner.host(), REGIONS[asks]));
+            runner.host_mut().spawn(&entity)
+        });
+        spawned.unwrap().unwrap();
+        // The other process receives this partition after the question.
+        let broadcast = members[asks].space.call(move |runner| {
+            let cuts = runner.host().partition().regions().to_vec();
+            runner.broadcast_partition(&Partition::of(3, version, cuts).unwrap());
+        });
+        broadcast.unwrap();
+        dunlin_wait::until("the other process has received the question", || {
+            members[other].space.call(|runner| runner.host().partition().version()).unwrap() == version
+        });
+    }
+    drop(third);
+    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([TWICE]));
+    assert!(members[1].ids().contains(&TWICE), "the spawn that was found to be unique first remains");
+}
+
 /// The region without an owner may already have an entity with the same id.
 #[test]
 fn spawn_is_refused_while_a_region_has_no_owner() {

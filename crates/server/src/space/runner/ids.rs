@@ -8,7 +8,8 @@
 //! ```
 //! Invariants:
 //! - Of two entities with the same id, the one that was just spawned is removed. If both were just spawned, the one in
-//!   the region with the higher number is removed.
+//!   the region with the higher number is removed, unless its process asked before the other one was spawned. The
+//!   process with the lower region therefore asks again until the other entity is removed or counts as unique.
 //! - An entity that was handed over since its spawn is not removed. It may have come back, so that the entity in
 //!   another region's response is this same entity.
 //! - If a region has no owner, a query waits until it has one, and spawns by clients are refused meanwhile. If the
@@ -81,6 +82,9 @@ pub(super) struct IdChecks<const D: usize, B> {
     /// The entities that were spawned here and for which no query was sent yet.
     unchecked: Vec<EntityId>,
     is_checking: bool,
+    /// The spawned entities whose id another region also has, while it is open which of the two is removed. Their ids
+    /// are checked again.
+    undecided: BTreeSet<EntityId>,
     /// The entities spawned for clients whose ids are checked a second time: for each, the function that replies to the
     /// client, and where and when the entity was spawned.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
@@ -93,6 +97,7 @@ impl<const D: usize, B> Default for IdChecks<D, B> {
             queries: BTreeMap::new(),
             unchecked: Vec::new(),
             is_checking: false,
+            undecided: BTreeSet::new(),
             waiting: HashMap::new(),
         }
     }
@@ -100,7 +105,7 @@ impl<const D: usize, B> Default for IdChecks<D, B> {
 
 impl<const D: usize, B> IdChecks<D, B> {
     pub(super) fn is_pending(&self) -> bool {
-        !self.queries.is_empty()
+        !self.queries.is_empty() || !self.undecided.is_empty()
     }
 }
 
@@ -148,12 +153,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             return;
         }
         self.ids.unchecked.extend(spawned);
-        if !self.ids.is_checking {
-            self.query_unchecked_ids();
-        }
+        self.query_unchecked_ids();
     }
 
+    /// Sends a query for the unchecked ids, unless an earlier one is pending.
     fn query_unchecked_ids(&mut self) {
+        if self.ids.is_checking {
+            return;
+        }
         let ids = std::mem::take(&mut self.ids.unchecked);
         self.ids.is_checking = !ids.is_empty();
         if self.ids.is_checking {
@@ -165,16 +172,19 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Removes entities that were spawned here and whose id another region also has.
+    /// Removes entities that were spawned here and whose id another region also has. If it is still open which entity
+    /// is removed, marks the id as undecided.
     fn remove_duplicates(&mut self, others: &[RemoteEntity]) {
         for other in others.iter().filter(|other| !other.is_arriving) {
             let own = self.host.find_entity_where(other.id, |region| region != other.region);
-            let Some((own, EntityStatus::Own)) = own else { continue };
-            if !self.host.is_unconfirmed(other.id) || other.is_fresh && other.region > own {
+            let Some((own, status)) = own.filter(|_| self.host.is_unconfirmed(other.id)) else { continue };
+            if status != EntityStatus::Own || other.is_fresh && other.region > own {
+                self.ids.undecided.insert(other.id);
                 continue;
             }
             let (id, region) = (other.id, other.region);
             self.host.remove_duplicate(id, region);
+            self.ids.undecided.remove(&id);
             tracing::warn!(
                 "entity {id} of region {} is removed: region {} has an entity with the same id",
                 own.0,
@@ -239,9 +249,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     }
 
     /// Handles pending queries: answers them for regions that now run here, ends those whose time limit has passed, and
-    /// repeats those that have waited long.
+    /// repeats those that have waited long. Checks the undecided ids again.
     pub(super) fn expire_queries(&mut self, now_ns: u64) {
         self.answer_local_regions();
+        self.ids.unchecked.extend(std::mem::take(&mut self.ids.undecided));
+        self.query_unchecked_ids();
         let is_expired =
             |query: &IdQuery<D, B>| query.deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns);
         for number in self.query_numbers(is_expired) {
@@ -269,13 +281,15 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         if query.deadline_ns.is_some() {
             return;
         }
-        // The query was about entities that had just been spawned. Those that were not removed have unique ids.
-        for id in &query.ids {
+        // The query was about entities that had just been spawned. Those that were neither removed nor left undecided
+        // have unique ids.
+        for id in query.ids.iter().filter(|id| !self.ids.undecided.contains(*id)) {
             self.host.confirm_unique(*id);
             if let Some((reply, spawned)) = self.ids.waiting.remove(id) {
                 reply(Ok(spawned));
             }
         }
+        self.ids.is_checking = false;
         self.query_unchecked_ids();
     }
 
