@@ -143,10 +143,10 @@ impl<const D: usize> Interests<D> {
         self.viewers.is_empty()
     }
 
-    /// After a tick, calls `send` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without
-    /// changes.
-    pub fn send_updates(&mut self, store: &EntityStore<D>, tick: u64, send: impl FnMut(ViewerId, &[u8])) {
-        self.send_updates_with_neighbours(store, &HashMap::new(), tick, send);
+    /// Calls `send` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without changes.
+    /// `number` grows with each update, normally by 1 for each tick.
+    pub fn send_updates(&mut self, store: &EntityStore<D>, number: u64, send: impl FnMut(ViewerId, &[u8])) {
+        self.send_updates_with_neighbours(store, &HashMap::new(), number, send);
     }
 
     /// Like [`Interests::send_updates`], but a viewer's center may be an entity of a neighbouring region.
@@ -154,7 +154,7 @@ impl<const D: usize> Interests<D> {
         &mut self,
         store: &EntityStore<D>,
         beside: &HashMap<EntityId, Point<D>>,
-        tick: u64,
+        number: u64,
         mut send: impl FnMut(ViewerId, &[u8]),
     ) {
         if self.viewers.is_empty() {
@@ -166,7 +166,7 @@ impl<const D: usize> Interests<D> {
         let mut bytes = Vec::new();
         for (id, viewer) in &mut viewers {
             bytes.clear();
-            self.update_viewer(viewer, store, beside, tick, &mut bytes);
+            self.update_viewer(viewer, store, beside, number, &mut bytes);
             if !bytes.is_empty() {
                 send(*id, &bytes);
             }
@@ -179,7 +179,7 @@ impl<const D: usize> Interests<D> {
         viewer: &mut ViewerState,
         store: &EntityStore<D>,
         beside: &HashMap<EntityId, Point<D>>,
-        tick: u64,
+        number: u64,
         bytes: &mut Vec<u8>,
     ) {
         let watch = viewer.watch;
@@ -198,13 +198,13 @@ impl<const D: usize> Interests<D> {
             let id = store.ids()[*row as usize];
             let seen = viewer.seen.entry(id).or_insert_with(|| {
                 ViewerEvent::encode_enter(store, *row as usize, bytes);
-                KnownEntity { updated_tick: tick, visible_tick: tick }
+                KnownEntity { updated_in: number, visible_in: number }
             });
-            seen.visible_tick = tick;
+            seen.visible_in = number;
         }
         let mut left: Vec<EntityId> = Vec::new();
         viewer.seen.retain(|id, seen| {
-            let here = seen.visible_tick == tick;
+            let here = seen.visible_in == number;
             if !here {
                 left.push(*id);
             }
@@ -213,7 +213,7 @@ impl<const D: usize> Interests<D> {
         left.sort_unstable();
         left.into_iter().for_each(|id| ViewerEvent::encode_leave(id, bytes));
         if let Some(center) = center {
-            self.update(viewer, store, tick, &center, bytes);
+            self.update(viewer, store, number, &center, bytes);
         }
     }
 
@@ -223,7 +223,7 @@ impl<const D: usize> Interests<D> {
         &mut self,
         viewer: &mut ViewerState,
         store: &EntityStore<D>,
-        tick: u64,
+        number: u64,
         center: &Point<D>,
         bytes: &mut Vec<u8>,
     ) {
@@ -232,8 +232,8 @@ impl<const D: usize> Interests<D> {
         self.waiting.clear();
         for row in &self.found {
             let Some(seen) = viewer.seen.get(&store.ids()[*row as usize]) else { continue };
-            if seen.updated_tick < tick {
-                let age = (tick - seen.updated_tick) as f32;
+            if seen.updated_in < number {
+                let age = (number - seen.updated_in) as f32;
                 let far = distance_sq(center, &store.position(*row as usize)).sqrt() / watch.radius;
                 self.waiting.push((age * (1.125 - far.min(1.0)), *row));
             }
@@ -248,7 +248,7 @@ impl<const D: usize> Interests<D> {
             let row = *row as usize;
             ViewerEvent::encode_update(store, row, bytes);
             if let Some(seen) = viewer.seen.get_mut(&store.ids()[row]) {
-                seen.updated_tick = tick;
+                seen.updated_in = number;
             }
         }
     }

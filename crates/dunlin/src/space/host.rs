@@ -140,6 +140,11 @@ pub struct Host<const D: usize, B> {
     unconfirmed: HashSet<EntityId>,
     counts: HostCounts,
     figures_reported_at: Option<Instant>,
+    /// Whether a region has changed, or has a new neighbour without ghosts, since the last call of
+    /// [`Host::show_changes`].
+    is_changed: bool,
+    /// Whether a region has received messages since the last call of [`Host::show_changes`].
+    has_received: bool,
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
@@ -164,6 +169,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             unconfirmed: HashSet::new(),
             counts: HostCounts::default(),
             figures_reported_at: None,
+            is_changed: false,
+            has_received: false,
         }
     }
 
@@ -270,7 +277,6 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             hosted.ticks += 1;
             hosted.ticks_ns += began.elapsed().as_nanos() as u64;
         }
-        self.report_figures();
         self.deliver_local_messages(now_ns);
     }
 
@@ -289,12 +295,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             .get_mut(&to)
             .is_some_and(|hosted| hosted.region.receive(bytes, now_ns, &mut hosted.out).is_ok());
         self.counts.refused += u64::from(!is_received);
+        self.has_received = true;
         self.deliver_local_messages(now_ns);
     }
 
     /// Tells this host's regions that the present owner of the region `peer` has this epoch.
     pub fn record_peer_epoch(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut result = Ok(());
+        self.is_changed = true;
         for (_, hosted) in self.regions.iter_mut().filter(|(id, _)| **id != peer) {
             result = result.and(hosted.region.record_peer_epoch(peer, epoch, now_ns, &mut hosted.out));
         }
@@ -302,12 +310,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         result
     }
 
-    /// Handles handovers whose time has run out. Call this between two ticks.
+    /// Handles handovers whose time has run out, and updates the node's metrics. Call this between two ticks.
     pub fn elapse(&mut self, now_ns: u64) {
         for hosted in self.regions.values_mut() {
             // Ignore the error: a region without a valid lease does nothing.
             let _ = hosted.region.advance_time(now_ns, &mut hosted.out);
         }
+        self.report_figures();
         self.deliver_local_messages(now_ns);
     }
 
@@ -469,6 +478,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             if hosted.out.record.is_empty() {
                 continue;
             }
+            self.is_changed = true;
             if hosted.publisher.is_none() && !hosted.has_standby {
                 hosted.out.record.clear();
                 continue;

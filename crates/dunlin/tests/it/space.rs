@@ -3,8 +3,8 @@
 use dunlin::space::behaviour::{Flock, RandomWalk};
 use dunlin::space::curve::{Curve, MortonCurve};
 use dunlin::space::{
-    Entity, EntityId, Host, HostError, Partition, RegionAuthority, RegionId, RegionSetup, StandbyMode,
-    StoreError, WorldBox, WorldTopics, topic_of,
+    Entity, EntityId, Host, HostError, Partition, RegionAuthority, RegionId, RegionSetup, Scene, Schema,
+    StandbyMode, StoreError, SurroundingsWatch, ViewerId, WorldBox, WorldTopics, topic_of,
 };
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
@@ -39,6 +39,52 @@ fn ghost_strip_narrower_than_the_sight_radius_is_refused() {
     begin(10.0, &regions).unwrap();
     // A world of one region has no borders, so that the strip cannot be too narrow.
     begin(9.0, &[REGION]).unwrap();
+}
+
+#[test]
+fn metrics_of_a_region_are_updated_without_ticks() {
+    let node = node();
+    let mut host = host(&node);
+    begin(&mut host).unwrap();
+    host.spawn(&Entity::at(7, [1.0; 3])).unwrap();
+    host.elapse(1);
+    let figures = node.region_figures();
+    assert_eq!((figures.len(), figures[0].entities, figures[0].ticks), (1, 1, 0));
+}
+
+/// Here, the other entity is in a neighbouring region, which knows only a ghost of the watched entity.
+#[test]
+fn viewer_sees_spawns_in_two_regions_without_ticks() {
+    let regions = [REGION, RegionId(2)];
+    let setup = RegionSetup::new(REGION, WorldBox::cube(100.0).unwrap(), 10.0);
+    let walk = RandomWalk { speed_max: 1.0, turn: 1.0 };
+    let mut host = Host::new(setup, walk, Partition::even(3, &regions), None);
+    for region in regions {
+        host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
+    }
+    let point = |axis: usize, along: f32| {
+        let mut point = [25.0; 3];
+        point[axis] = along;
+        point
+    };
+    let is_border = |axis: &usize| host.owner_of(&point(*axis, 49.0)) != host.owner_of(&point(*axis, 51.0));
+    let axis = (0..3).find(is_border).unwrap();
+    host.spawn(&Entity::at(1, point(axis, 49.0))).unwrap();
+    host.watch(ViewerId(1), SurroundingsWatch::around(EntityId(1), 5.0)).unwrap();
+    let mut scene = Scene::<3>::new(Schema::default());
+    let mut visible_ids = |host: &mut Host<3, RandomWalk>| {
+        drop(host.take_output());
+        host.show_changes(true, 1);
+        host.send_viewer_updates(|_, update| scene.apply(update, &mut Vec::new()).unwrap());
+        let mut ids: Vec<u64> = scene.visible().keys().map(|id| id.0).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(visible_ids(&mut host), [1]);
+    host.spawn(&Entity::at(2, point(axis, 51.0))).unwrap();
+    assert_eq!(visible_ids(&mut host), [1, 2]);
+    host.despawn(EntityId(2)).unwrap();
+    assert_eq!(visible_ids(&mut host), [1]);
 }
 
 #[test]

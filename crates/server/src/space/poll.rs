@@ -39,7 +39,7 @@ pub(super) struct ReadySockets {
 pub(super) fn wait(
     links: &ProcessLinks,
     waker: &PollWaker,
-    timeout_ns: Option<u64>,
+    timeout_ns: u64,
     ready: &mut ReadySockets,
 ) -> io::Result<()> {
     ready.listener = false;
@@ -60,9 +60,9 @@ pub(super) fn wait(
         }
         fds.push(PollFd::new(&link.connection.stream, interest));
     }
-    let timeout = timeout_ns
-        .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
-    match poll(&mut fds, timeout.as_ref()) {
+    let timeout =
+        Timespec { tv_sec: (timeout_ns / 1_000_000_000) as i64, tv_nsec: (timeout_ns % 1_000_000_000) as _ };
+    match poll(&mut fds, Some(&timeout)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }

@@ -42,6 +42,8 @@ pub use ids::SpawnError;
 const ELAPSE_NS: u64 = 5_000_000;
 /// Interval at which the runner checks whether the topics of its regions still exist.
 const TOPICS_CHECK_NS: u64 = 200_000_000;
+/// Maximum time for which the thread sleeps. Metrics and topics need attention even if no tick is due.
+const SLEEP_NS_MAX: u64 = 50_000_000;
 /// Maximum number of reads from one connection before other connections are read and ticks are made.
 const FILLS_MAX: usize = 16;
 /// Maximum number of processes for which the runner remembers why they cannot connect.

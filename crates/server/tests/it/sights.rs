@@ -309,6 +309,31 @@ fn spawn_outcome_is_unknown_if_one_process_does_not_respond() {
 }
 
 #[test]
+fn viewer_of_a_paused_world_sees_commands_and_spawns() {
+    let fixture = ViewerTest::new();
+    let mut world = fixture.world();
+    let watch = SurroundingsWatch::around(CENTER, RADIUS);
+    let mut viewer = world.watch::<3>(watch, Schema::default()).unwrap();
+    tick_and_follow(&fixture, &mut viewer);
+    let mut until_seen = |what: &str, is_seen: &dyn Fn(&Viewer<3>) -> bool| {
+        until(what, || {
+            while viewer.try_next().unwrap().is_some() {}
+            is_seen(&viewer)
+        });
+    };
+    let (moved, spawned) = ([12.0; 3], EntityId(ENTITIES));
+    let command = EntityCommand { position: Some(moved), ..EntityCommand::<3>::of(CENTER) };
+    world.command(&command, PATIENCE).unwrap();
+    until_seen("the command is seen", &|viewer| {
+        viewer.visible().get(&CENTER).is_some_and(|center| center.position == moved)
+    });
+    world.spawn(&Entity::at(spawned.0, [13.0; 3]), PATIENCE).unwrap();
+    until_seen("the spawn is seen", &|viewer| viewer.visible().contains_key(&spawned));
+    world.despawn(spawned, PATIENCE).unwrap();
+    until_seen("the removal is seen", &|viewer| !viewer.visible().contains_key(&spawned));
+}
+
+#[test]
 fn silent_process_does_not_delay_a_viewer() {
     let fixture = ViewerTest::new();
     // A process with this address accepts connections, but never responds.

@@ -363,6 +363,29 @@ fn world_continues_after_the_cluster_lost_its_keys() {
     });
 }
 
+#[test]
+fn pause_of_a_world_survives_the_loss_of_its_keys() {
+    let test = WorldTest::new(settings("held", 2, StandbyMode::None));
+    let members = [test.start(1), test.start(2)];
+    wait_until_all_tick("all regions begin", &test.kv, &members);
+    let hold = "space/held/hold/0";
+    test.kv.put(hold, "1").unwrap();
+    until("no process makes ticks", &test.kv, &members, || {
+        members.iter().all(|member| !member.space.call(|runner| runner.is_busy()).unwrap())
+    });
+    let ticks = || members.iter().flat_map(WorldMember::ticks).collect::<BTreeMap<_, _>>();
+    let before = ticks();
+    // Deletes all keys in one transaction. Without the key of the pause only, the world would continue.
+    let entries = test.kv.prefix("space/held/").unwrap();
+    let all = entries.iter().fold(Transaction::new(), |all, entry| all.delete(&entry.key));
+    assert!(test.kv.transact(&all).unwrap().succeeded);
+    until("both processes continue their regions", &test.kv, &members, || {
+        members.iter().all(|member| has_event(member, "Reclaimed")) && ticks().len() == before.len()
+    });
+    assert!(test.kv.get(hold).unwrap().is_some(), "the key of the pause is written again");
+    assert_eq!(ticks(), before, "no tick was made");
+}
+
 /// Here, one of two processes is killed, then the world's keys are deleted, and a new process joins.
 #[test]
 fn joining_process_does_not_repopulate_existing_regions() {

@@ -108,10 +108,10 @@ pub(super) struct ViewerState {
 /// An entity that a viewer knows of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownEntity {
-    /// The tick of the last update that was sent for the entity.
-    pub(super) updated_tick: u64,
-    /// Last tick in which the entity was in sight.
-    pub(super) visible_tick: u64,
+    /// The number of the last update that contained the entity.
+    pub(super) updated_in: u64,
+    /// The number of the last update at which the entity was in sight.
+    pub(super) visible_in: u64,
 }
 
 impl ViewerState {

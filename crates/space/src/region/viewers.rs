@@ -23,8 +23,10 @@ pub(super) struct RegionViewers<const D: usize> {
     interests: Interests<D>,
     /// Last positions of those viewers' centers that are entities of this region, each with its tick.
     centers: HashMap<EntityId, (Point<D>, u64)>,
-    /// The tick of the last updates for viewers.
+    /// The tick of the last updates for viewers; `None` if the next call sends updates in any case.
     last_update_tick: Option<u64>,
+    /// Number of updates so far.
+    updates: u64,
 }
 
 /// The reason why a region refused a client's command for an entity.
@@ -49,7 +51,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         let (world, max) = (self.setup.world, self.setup.limits.viewers_max);
         let begin = || {
             let interests = Interests::new(world, radius, max);
-            RegionViewers { interests, centers: HashMap::new(), last_update_tick: None }
+            RegionViewers { interests, centers: HashMap::new(), last_update_tick: None, updates: 0 }
         };
         // Creates no grid for an invalid radius.
         if !(radius.is_finite() && radius > 0.0) {
@@ -65,15 +67,25 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         known
     }
 
+    /// Makes the next call of [`Region::send_viewer_updates`] send updates even if no tick was made since the last one.
+    pub fn refresh_viewers(&mut self) {
+        if let Some(viewers) = &mut self.viewers {
+            viewers.last_update_tick = None;
+        }
+    }
+
     /// Passes to `send` what has changed for each viewer since its last update, as encoded
-    /// [`ViewerEvent`](crate::ViewerEvent)s about this region's entities.
+    /// [`ViewerEvent`](crate::ViewerEvent)s about this region's entities. Between two ticks, only new viewers receive
+    /// updates.
     pub fn send_viewer_updates(&mut self, send: impl FnMut(ViewerId, &[u8])) {
         let Some(viewers) = &mut self.viewers else { return };
         let (store, tick) = (self.state.store(), self.state.tick());
-        if viewers.last_update_tick.replace(tick) == Some(tick) && !viewers.interests.has_new_viewers() {
+        let is_due = viewers.last_update_tick.replace(tick) != Some(tick);
+        if !is_due && !viewers.interests.has_new_viewers() {
             return;
         }
-        let RegionViewers { interests, centers, .. } = viewers;
+        viewers.updates += u64::from(is_due);
+        let RegionViewers { interests, centers, updates, .. } = viewers;
         centers.retain(|_, (_, last)| *last + PASSING_TICKS >= tick);
         let mut beside = HashMap::new();
         for id in interests.centers() {
@@ -91,7 +103,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             });
         }
         let beside = beside.into_iter().filter_map(|(id, at)| Some((id, at?))).collect();
-        interests.send_updates_with_neighbours(store, &beside, tick, send);
+        interests.send_updates_with_neighbours(store, &beside, *updates, send);
     }
 
     /// Applies a client's command, which changes only the fields that it contains. Returns the last tick before the

@@ -10,7 +10,7 @@ use super::Host;
 use crate::node::Node;
 
 /// The interval at which the counters for metrics are updated.
-const FIGURES_EVERY: Duration = Duration::from_millis(250);
+const FIGURES_EVERY: Duration = Duration::from_millis(200);
 
 /// Counters of one region for metrics, since the region began on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]

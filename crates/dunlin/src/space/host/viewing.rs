@@ -35,6 +35,18 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.viewers.len()
     }
 
+    /// Includes the changes since the last tick, such as spawns and commands, in the next updates for viewers. With
+    /// `ghosts`, also sends them to the neighbouring regions. Call this while no ticks are made.
+    pub fn show_changes(&mut self, ghosts: bool, now_ns: u64) {
+        let is_changed = std::mem::take(&mut self.is_changed);
+        if is_changed && ghosts {
+            self.send_ghosts(now_ns);
+        }
+        if std::mem::take(&mut self.has_received) || is_changed {
+            self.regions.values_mut().for_each(|hosted| hosted.region.refresh_viewers());
+        }
+    }
+
     /// For one region after another, calls `deliver` with the changes that each viewer sees there since the last call.
     pub fn send_viewer_updates(&mut self, mut deliver: impl FnMut(ViewerId, &ViewerUpdate<'_>)) {
         for (id, hosted) in &mut self.regions {

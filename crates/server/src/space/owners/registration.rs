@@ -60,8 +60,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(until)
     }
 
-    /// If the cluster has lost the world's keys, writes them again: the description, the begun regions and the
-    /// partition. Another process may already have written the description, so keys also count as lost if a begun
+    /// If the cluster has lost the world's keys, writes them again: the description, the begun regions, the partition
+    /// and the pause. Another process may already have written the description, so keys also count as lost if a begun
     /// region's key is missing.
     fn restore(&mut self) -> Result<(), OwnershipError> {
         if self.began.is_empty() {
@@ -76,6 +76,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let cut = CurveStretches::of(&partition);
         if cut.version > 1 {
             self.create(key(&self.config.world, "cut", 0), &serde_json::to_vec(&cut).unwrap_or_default())?;
+        }
+        // The pause comes before the begun regions. A process that finds all of these has also found the pause.
+        if self.is_on_hold {
+            self.create(key(&self.config.world, "hold", 0), b"1")?;
         }
         for region in self.began.clone() {
             self.create(key(&self.config.world, "began", region.0.into()), b"1")?;

@@ -180,7 +180,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     /// Claims whose response was lost, so that it is not known whether they succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
-    is_on_hold: bool,
+    pub(super) is_on_hold: bool,
     /// The world's secret; `None` until it was read or written.
     pub(super) secret: Option<Secret>,
     idle: bool,
@@ -315,11 +315,6 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.update_peers(&snapshot)?;
         self.report_conflicts()?;
         self.adopt_partition(&snapshot)?;
-        if snapshot.hold != self.is_on_hold {
-            self.is_on_hold = snapshot.hold;
-            let pace = if snapshot.hold { TickPace::Hold } else { self.config.pace };
-            self.space.submit(move |runner| runner.set_pace(pace, None))?;
-        }
         self.renew(&snapshot, until)?;
         self.delete_topics(&snapshot)?;
         self.report_other_settings(&snapshot);
@@ -330,6 +325,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 lease.leave();
             }
             return Err(OwnershipError::Registered);
+        }
+        if snapshot.hold != self.is_on_hold {
+            let pace = if snapshot.hold { TickPace::Hold } else { self.config.pace };
+            self.space.submit(move |runner| runner.set_pace(pace, None))?;
+            self.is_on_hold = snapshot.hold;
         }
         self.describe(&snapshot)?;
         self.repeat_writes(&snapshot)?;

@@ -5,7 +5,7 @@ use dunlin::space::Behaviour;
 use super::super::frame::SpaceFrame;
 use super::super::lockstep::LockstepAction;
 use super::super::pace::monotonic_ns;
-use super::{ELAPSE_NS, TOPICS_CHECK_NS, WorldRunner};
+use super::{ELAPSE_NS, SLEEP_NS_MAX, TOPICS_CHECK_NS, WorldRunner};
 
 impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// Makes a tick if one is due, and does the work that depends on the time.
@@ -27,6 +27,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
         self.send_output();
         if self.tick_allowed {
+            if self.schedule.due_ns().is_none() {
+                // In lock-step, ghosts are sent only at fixed steps, so that the results do not depend on the time.
+                self.host.show_changes(self.lockstep.is_none(), now_ns);
+                self.send_output();
+            }
             // When lock-step allows the next tick, all ghosts of the last tick have arrived.
             self.send_viewer_updates();
         }
@@ -124,12 +129,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         waiting.into_iter().for_each(|key| self.read(key));
     }
 
-    /// How long the thread may sleep, ns; `None` if until a message arrives.
-    pub(super) fn poll_timeout_ns(&self, now_ns: u64) -> Option<u64> {
+    /// How long the thread may sleep, ns.
+    pub(super) fn poll_timeout_ns(&self, now_ns: u64) -> u64 {
         let tick = if self.tick_allowed { self.schedule.due_ns() } else { None };
         let deadlines =
             (self.host.pending_handovers() != (0, 0) || self.ids.is_pending()).then_some(self.next_elapse_ns);
         let next = [tick, deadlines, self.links.next_dial_ns()].into_iter().flatten().min();
-        next.map(|at_ns| at_ns.saturating_sub(now_ns))
+        next.map_or(SLEEP_NS_MAX, |at_ns| at_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX))
     }
 }
