@@ -38,6 +38,8 @@
 //! - If the cluster has lost the world's keys, the processes write them again. A region then continues from the state
 //!   in a process's memory that has the highest epoch. If an owner and a standby have states of the same epoch, the
 //!   owner's is used. The region waits until the expected processes are back, or until the time `patience` has passed.
+//! - A key with an invalid value counts as missing, and the owner of the region overwrites it. A process that did not
+//!   own the region waits for the time `patience` before it overwrites the owner's key, because the owner may still run.
 //! - If no process with a valid copy of a region is present or returns in time, the region begins without entities, and
 //!   the loss is reported.
 

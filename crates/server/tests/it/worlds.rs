@@ -262,6 +262,26 @@ fn process_names_the_key_of_an_invalid_secret() {
     wait_until_all_tick("the world begins", &test.kv, &members);
 }
 
+#[test]
+fn owner_reports_and_overwrites_invalid_keys_of_its_region() {
+    let test = WorldTest::new(settings("garbled", 2, StandbyMode::Required));
+    let members = [test.start(1), test.start(2)];
+    wait_until_all_tick("all regions begin", &test.kv, &members);
+    mark_entity_and_read_ticks(&members);
+    for kind in ["epoch", "standby", "region"] {
+        let before: BTreeMap<u32, u64> = members.iter().flat_map(WorldMember::ticks).collect();
+        let key = format!("space/garbled/{kind}/1");
+        test.kv.put(&key, "garbage").unwrap();
+        until("the key is overwritten", &test.kv, &members, || {
+            test.kv.get(&key).unwrap().is_none_or(|entry| *entry.value != *b"garbage")
+        });
+        let reported = format!("InvalidKey({key:?})");
+        assert!(members.iter().any(|member| has_event(member, &reported)), "{reported}");
+        assert_continues(&test.kv, &members, &before, &format!("after {key} was invalid"));
+    }
+    assert!(!members.iter().any(|member| has_event(member, "Lost")));
+}
+
 /// Settings of a world that has `count` regions and expects `count` processes.
 fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<RandomWalk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);

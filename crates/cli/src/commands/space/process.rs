@@ -325,6 +325,13 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
                 "process {process} of this world has other settings, and both processes continue: {why}. {SETTINGS_REMEDY}"
             ),
         ),
+        WorldEvent::InvalidKey(key) => (
+            json!({"event": "invalid_key", "key": key}),
+            format!(
+                "key {key} cannot be decoded, and counts as missing: the owner of a region overwrites such a key; if it \
+                 remains, run `dunlin kv del {key}`"
+            ),
+        ),
         WorldEvent::Idle => (
             json!({"event": "idle"}),
             "every region has an owner: this process is idle until another ends (`dunlin space run --regions` creates more regions)"

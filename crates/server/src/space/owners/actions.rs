@@ -68,15 +68,18 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     .call(move |runner| (runner.host().prepare(region), runner.known_epoch(region)))?;
                 prepared.map_err(SpaceError::from)?;
                 self.in_doubt.insert(region, action);
+                // A key with an invalid value is overwritten.
+                let invalid = |kind| snapshot.invalid_revision(kind, region.0.into());
                 // The epoch must be higher than all earlier epochs of the region. If the cluster has lost its keys, the
                 // epoch of its revisions is, so it is used then.
-                let (newest, read) = snapshot.epochs.get(&region).copied().unwrap_or_default();
+                let (newest, read) = snapshot.epochs.get(&region).copied().unwrap_or((0, invalid("epoch")));
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(known_epoch) + 1);
                 let value = RegionOwner { process: self.config.process, epoch }.bytes();
                 let of_region = |kind| key(&self.config.world, kind, region.0.into());
                 let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
                 let text = epoch.to_string();
-                let claim = Transaction::new().if_modified_at(&own, 0).if_modified_at(&epochs, read);
+                let claim =
+                    Transaction::new().if_modified_at(&own, invalid("region")).if_modified_at(&epochs, read);
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
                 // Deletes the name of the previous owner's standby, which has no copy of this owner's state.
                 let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
@@ -155,6 +158,24 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let ours =
             Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
         Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
+    }
+
+    /// Writes the epochs of this process's regions again whose keys are invalid.
+    pub(super) fn restore_epochs(&self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
+        for (region, epoch) in &self.claims {
+            if snapshot.invalid_revision("epoch", region.0.into()) == 0 {
+                continue;
+            }
+            let (own, owner) = self.owner_key(*region, *epoch);
+            let (epochs, text) = (key(&self.config.world, "epoch", region.0.into()), epoch.to_string());
+            let ours = Transaction::new().compare(
+                &own,
+                Comparison::Equal,
+                ComparedProperty::Value { value: &owner },
+            );
+            self.kv.transact(&ours.put(&epochs, text.as_bytes()))?;
+        }
+        Ok(())
     }
 
     /// The key of a region, and the value of this key if this process owns the region in this epoch.

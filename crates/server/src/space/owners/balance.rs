@@ -36,7 +36,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let Some(first) = self.config.regions.first().copied() else { return Ok(()) };
         let Some(epoch) = self.claims.get(&first).copied().filter(|_| !snapshot.hold) else { return Ok(()) };
         let Some(next) = self.space.call(|runner| runner.next_partition())? else { return Ok(()) };
-        let read = snapshot.cut.as_ref().map_or((0, 1), |(revision, cut)| (*revision, cut.version));
+        // A key with an invalid value is overwritten.
+        let unread = || (snapshot.invalid_revision("cut", 0), self.cut_version.max(1));
+        let read = snapshot.cut.as_ref().map_or_else(unread, |(revision, cut)| (*revision, cut.version));
         if next.version() != read.1 + 1 {
             // The runner already uses a newer partition than the one in the keys that were read.
             return Ok(());

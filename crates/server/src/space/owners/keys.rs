@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use dunlin::space::{Partition, PartitionError, RegionId};
 use dunlin_client::KvEntry;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::thread::OwnershipError;
@@ -155,7 +156,12 @@ pub(super) struct WorldSnapshot {
     pub(super) hold: bool,
     /// The partition, and the revision of its key; `None` while the initial partition is used.
     pub(super) cut: Option<(u64, CurveStretches)>,
+    /// The keys whose values are invalid: for each kind and number of a key, the revision.
+    pub(super) invalid: BTreeMap<(String, u64), u64>,
 }
+
+/// Highest epoch or version that is accepted from a key. A greater one follows it in any case.
+const EPOCH_MAX: u64 = u64::MAX / 2;
 
 /// The key of a world's secret. It does not begin with the world's [`prefix`], so that a user who may read the world's
 /// other keys does not learn the secret.
@@ -171,6 +177,10 @@ pub(super) fn decode_secret(world: &str, value: &[u8]) -> Result<Secret, Ownersh
     })
 }
 
+fn decode<T: DeserializeOwned>(value: &[u8]) -> Option<T> {
+    serde_json::from_slice(value).ok()
+}
+
 /// The beginning of all keys of a world except its secret.
 pub(super) fn prefix(world: &str) -> String {
     format!("space/{world}/")
@@ -182,50 +192,58 @@ pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
 }
 
 impl WorldSnapshot {
-    /// Decodes the keys of a world. A key whose value is invalid counts as missing.
+    /// Decodes the keys of a world. A key whose value is invalid counts as missing, except in `invalid`.
     pub(super) fn of(world: &str, entries: &[KvEntry]) -> WorldSnapshot {
         let (prefix, mut snapshot) = (prefix(world), WorldSnapshot::default());
         for entry in entries {
             let Some(rest) = str::from_utf8(&entry.key).ok().and_then(|key| key.strip_prefix(&prefix)) else {
                 continue;
             };
-            let Some((what, number)) = rest.split_once('/') else {
+            let Some((what, digits)) = rest.split_once('/') else {
                 snapshot.described |= rest == "world";
                 continue;
             };
-            let Ok(number) = number.parse::<u64>() else { continue };
+            let Ok(number) = digits.parse::<u64>() else { continue };
             let region = RegionId(number as u32);
-            match what {
-                "process" => {
-                    if let Ok(record) = serde_json::from_slice(&entry.value) {
-                        snapshot.processes.insert(number, record);
-                    }
+            // A key with another spelling of the number, such as 01, must not replace the region's key.
+            if number.to_string() != digits || what != "process" && u64::from(region.0) != number {
+                continue;
+            }
+            let (value, modified) = (&entry.value[..], entry.modified);
+            let decoded = match what {
+                "process" => decode(value).map(|record| _ = snapshot.processes.insert(number, record)),
+                "region" => decode(value)
+                    .filter(|owner: &RegionOwner| owner.epoch <= EPOCH_MAX)
+                    .map(|owner| _ = snapshot.owners.insert(region, (owner.process, owner.epoch))),
+                "standby" => decode(value)
+                    .filter(|standby: &StandbyKey| standby.epoch <= EPOCH_MAX)
+                    .map(|standby| _ = snapshot.standbys.insert(region, standby)),
+                "epoch" => decode(value)
+                    .filter(|epoch: &u64| *epoch <= EPOCH_MAX)
+                    .map(|epoch| _ = snapshot.epochs.insert(region, (epoch, modified))),
+                "cut" => decode(value)
+                    .filter(|cut: &CurveStretches| cut.version <= EPOCH_MAX)
+                    .map(|cut| snapshot.cut = Some((modified, cut))),
+                "hold" => {
+                    snapshot.hold = true;
+                    Some(())
                 }
-                "region" => {
-                    if let Ok(RegionOwner { process, epoch }) = serde_json::from_slice(&entry.value) {
-                        snapshot.owners.insert(region, (process, epoch));
-                    }
+                "began" => {
+                    snapshot.began.insert(region);
+                    Some(())
                 }
-                "standby" => {
-                    if let Ok(standby) = serde_json::from_slice(&entry.value) {
-                        snapshot.standbys.insert(region, standby);
-                    }
-                }
-                "epoch" => {
-                    if let Ok(epoch) = serde_json::from_slice(&entry.value) {
-                        snapshot.epochs.insert(region, (epoch, entry.modified));
-                    }
-                }
-                "hold" => snapshot.hold = true,
-                "cut" => {
-                    let cut = serde_json::from_slice(&entry.value).ok();
-                    snapshot.cut = cut.map(|cut| (entry.modified, cut));
-                }
-                "began" => drop(snapshot.began.insert(region)),
-                _ => {}
+                _ => Some(()),
+            };
+            if decoded.is_none() {
+                snapshot.invalid.insert((what.to_owned(), number), modified);
             }
         }
         snapshot
+    }
+
+    /// The revision of a key whose value is invalid; 0 if the key is valid or missing.
+    pub(super) fn invalid_revision(&self, what: &str, number: u64) -> u64 {
+        self.invalid.get(&(what.to_owned(), number)).copied().unwrap_or(0)
     }
 
     /// The process with the best state of a region in memory, which continues the region after the cluster has lost its
@@ -256,6 +274,31 @@ mod tests {
             "it expects 3 processes, this process 2; it runs its regions without standbys, this process with standbys"
         );
         assert!(difference(ProcessSettings { recipe: 2, ..own }).starts_with("its recipe of the world"));
+    }
+
+    #[test]
+    fn invalid_keys_are_listed_and_do_not_replace_valid_ones() {
+        let entry = |key: &str, value: &str, modified| KvEntry {
+            key: format!("space/birds/{key}").into_bytes(),
+            value: value.as_bytes().into(),
+            created: modified,
+            modified,
+            version: 1,
+            lease: 0,
+        };
+        let entries = [
+            entry("epoch/1", &u64::MAX.to_string(), 3),
+            entry("region/01", r#"{"process":9,"epoch":9}"#, 4),
+            entry("region/1", r#"{"process":5,"epoch":7}"#, 5),
+            entry("region/2", "garbage", 6),
+            entry("region/4294967297", r#"{"process":9,"epoch":9}"#, 7),
+            entry("standby/1", "1", 8),
+        ];
+        let snapshot = WorldSnapshot::of("birds", &entries);
+        assert_eq!(snapshot.owners, BTreeMap::from([(RegionId(1), (5, 7))]));
+        let invalid = [("epoch", 1_u64, 3_u64), ("region", 2, 6), ("standby", 1, 8)];
+        let invalid = invalid.map(|(what, number, modified)| ((what.to_owned(), number), modified));
+        assert_eq!(snapshot.invalid, BTreeMap::from(invalid));
     }
 
     #[test]

@@ -153,6 +153,10 @@ fn plan_without_owner(
         return Some(RegionAction::TakeOver(region));
     }
     let free_ms = local.free_ms.get(&region).copied().unwrap_or(0);
+    if snapshot.invalid_revision("region", region.0.into()) != 0 && free_ms <= local.patience_ms {
+        // The owner may still run the region. It notices soon that its key is invalid, and claims the region again.
+        return None;
+    }
     let enough_processes = snapshot.processes.len() >= local.expected || free_ms > local.patience_ms;
     if newest.is_none()
         && let Some(candidate) = snapshot.best_memory(region)
@@ -321,6 +325,16 @@ mod tests {
         assert_eq!(plan(&alone, &with_memory(1, EPOCH, true)), [RegionAction::TakeOver(R)]);
         let others = snapshot(&[1, 2], Some(2), None);
         assert_eq!(plan(&others, &with_memory(1, EPOCH, true)), []);
+    }
+
+    #[test]
+    fn standby_waits_before_it_claims_an_invalid_owner_key() {
+        let mut invalid = snapshot(&[1, 2], None, Some((2, None)));
+        invalid.invalid.insert(("region".to_owned(), R.0.into()), 9);
+        assert_eq!(plan(&invalid, &with_copy(2)), []);
+        let late = LocalState { free_ms: [(R, 101)].into(), ..with_copy(2) };
+        assert_eq!(plan(&invalid, &late), [RegionAction::TakeOver(R)]);
+        assert_eq!(plan(&invalid, &with_memory(1, EPOCH, true)), [RegionAction::TakeOver(R)]);
     }
 
     /// The keys of a cluster that had lost them, after these processes have registered again, each with its state in

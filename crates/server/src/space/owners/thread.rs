@@ -125,6 +125,9 @@ pub enum WorldEvent {
         /// In which settings the other process differs.
         why: String,
     },
+    /// A key of the world has an invalid value, and counts as missing. The regions' owners overwrite such keys of
+    /// regions. Reported once for each write of the key.
+    InvalidKey(String),
     /// This process runs no region, and will receive none until another process ends.
     Idle,
     /// This process gave a region to another process.
@@ -188,6 +191,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     conflicts: BTreeSet<Option<u64>>,
     /// The processes for which [`WorldEvent::OtherSettings`] was reported.
     with_other_settings: BTreeSet<u64>,
+    /// The keys for which [`WorldEvent::InvalidKey`] was reported, as in [`WorldSnapshot::invalid`].
+    invalid: BTreeMap<(String, u64), u64>,
     /// The last error of a request to the cluster. While the same error repeats, it is not reported again.
     last_error: Option<String>,
     /// The service for clients. It is the last field, so that it is dropped after the lease.
@@ -266,6 +271,7 @@ impl RegionOwnership {
             idle: false,
             conflicts: BTreeSet::new(),
             with_other_settings: BTreeSet::new(),
+            invalid: BTreeMap::new(),
             last_error: None,
             endpoint,
         };
@@ -312,6 +318,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
         let until = self.ensure_lease()?;
         let snapshot = WorldSnapshot::of(&self.config.world, &self.kv.prefix(prefix(&self.config.world))?);
+        self.report_invalid_keys(&snapshot);
         self.update_peers(&snapshot)?;
         self.report_conflicts()?;
         self.adopt_partition(&snapshot)?;
@@ -355,6 +362,17 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             }
         }
         Ok(())
+    }
+
+    /// Reports the keys whose values are invalid.
+    fn report_invalid_keys(&mut self, snapshot: &WorldSnapshot) {
+        for (invalid, revision) in &snapshot.invalid {
+            if self.invalid.get(invalid) != Some(revision) {
+                let name = key(&self.config.world, &invalid.0, invalid.1);
+                (self.on_event)(WorldEvent::InvalidKey(String::from_utf8_lossy(&name).into_owned()));
+            }
+        }
+        self.invalid.clone_from(&snapshot.invalid);
     }
 
     /// Reports each process that has other settings than this one, but exchanges entities with it.
@@ -433,7 +451,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// Tells the runner again which standbys the keys name, and writes keys of begun regions that are missing, because
-    /// earlier attempts may have failed.
+    /// earlier attempts may have failed. Overwrites invalid epochs of this process's regions.
     fn repeat_writes(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = snapshot.standbys.get(region).filter(|standby| standby.epoch == *epoch);
@@ -448,6 +466,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 }
             })?;
         }
+        self.restore_epochs(snapshot)?;
         self.began.extend(&snapshot.began);
         let begun: BTreeSet<RegionId> = self.claims.keys().chain(&self.began).copied().collect();
         for region in begun.difference(&snapshot.began) {
