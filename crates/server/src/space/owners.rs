@@ -7,6 +7,7 @@
 //!                            N has; settings: {"processes", "standby", "recipe"}, missing for earlier versions
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
 //!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
+//!  space/WORLD/claim/R       {"process", "epoch"}         the newest claim; remains afterwards
 //!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch; remains afterwards
 //!  space/WORLD/began/R       exists once the region has begun
 //!  space/WORLD/cut/0         {"version", "cuts"}         how the space-filling curve is divided into regions;
@@ -30,7 +31,8 @@
 //!   `standby`, so that no process with an older copy takes over. If the owner names a standby later, the region stops
 //!   before the key is written, and continues when the standby has a copy.
 //! - A lost response does no lasting harm. When the thread reads the keys the next time, it sees which of its writes
-//!   succeeded, and continues from there.
+//!   succeeded, and continues from there. If a process's lease ends before the response to its claim, the region has
+//!   not run in the epoch of the claim. If the key `claim` still names this process, it continues from its state.
 //! - A region's epochs only grow, even if the cluster has lost its keys. After such a loss, they continue from the
 //!   epoch of the cluster's revisions, which is higher than all earlier epochs.
 //! - An owner whose lease has expired keeps the states of its regions. With a new lease, it continues the regions that
@@ -46,6 +48,7 @@
 mod actions;
 mod balance;
 mod keys;
+mod memory;
 mod plan;
 mod registration;
 mod thread;

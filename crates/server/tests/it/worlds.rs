@@ -1,5 +1,7 @@
 //! Tests that all regions of a world go on with all their entities when processes start and fail.
 
+mod late_responses;
+
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, channel};
@@ -57,6 +59,11 @@ pub struct WorldMember<B> {
 
 impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
     pub fn start(settings: &WorldSettings<B>, kv: Kv, number: u64) -> WorldMember<B> {
+        WorldMember::start_with_ttl(settings, kv, number, PATIENCE)
+    }
+
+    /// Starts a process whose lease has this time to live.
+    fn start_with_ttl(settings: &WorldSettings<B>, kv: Kv, number: u64, ttl: Duration) -> WorldMember<B> {
         let (name, regions, setup) = (settings.name, settings.regions, settings.setup.clone());
         let pace = TickPace::Every(setup.tick_ns);
         let node = Node::start(Config::default()).unwrap();
@@ -86,7 +93,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             regions: regions.to_vec(),
             expected: settings.expected,
             standby: settings.setup.standby == StandbyMode::Required,
-            ttl: PATIENCE,
+            ttl,
             poll_interval: POLL_INTERVAL,
             patience: PATIENCE,
             pace,

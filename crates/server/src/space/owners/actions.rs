@@ -9,6 +9,7 @@ use dunlin::state::{ComparedProperty, Comparison, KeyOperation};
 use dunlin_client::Transaction;
 
 use super::keys::{RegionOwner, StandbyKey, WorldSnapshot, key};
+use super::memory::UncertainClaim;
 use super::plan::RegionAction;
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 use crate::space::error::SpaceError;
@@ -67,7 +68,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     .space
                     .call(move |runner| (runner.host().prepare(region), runner.known_epoch(region)))?;
                 prepared.map_err(SpaceError::from)?;
-                self.in_doubt.insert(region, action);
+                self.in_doubt.insert(region, UncertainClaim { lease, action });
                 // A key with an invalid value is overwritten.
                 let invalid = |kind| snapshot.invalid_revision(kind, region.0.into());
                 // The epoch must be higher than all earlier epochs of the region. If the cluster has lost its keys, the
@@ -77,12 +78,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let value = RegionOwner { process: self.config.process, epoch }.bytes();
                 let of_region = |kind| key(&self.config.world, kind, region.0.into());
                 let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
+                let newest_claim = of_region("claim");
                 let text = epoch.to_string();
                 let claim =
                     Transaction::new().if_modified_at(&own, invalid("region")).if_modified_at(&epochs, read);
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
                 // Deletes the name of the previous owner's standby, which has no copy of this owner's state.
-                let claim = claim.put(&epochs, text.as_bytes()).delete(&standby);
+                let claim = claim.put(&epochs, text.as_bytes()).put(&newest_claim, &value).delete(&standby);
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };

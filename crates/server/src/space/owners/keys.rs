@@ -150,6 +150,9 @@ pub(super) struct WorldSnapshot {
     pub(super) began: BTreeSet<RegionId>,
     /// For each region, the highest epoch in which it was claimed, and the revision of the key that states this.
     pub(super) epochs: BTreeMap<RegionId, (u64, u64)>,
+    /// For each region, the process that claimed it last, and the epoch of this claim. Earlier versions of Dunlin claim
+    /// regions without this key, so the claim may have a lower epoch than the one in `epochs`.
+    pub(super) claims: BTreeMap<RegionId, (u64, u64)>,
     /// Whether the world's description exists.
     pub(super) described: bool,
     /// Whether ticks are suspended in the whole world.
@@ -221,6 +224,9 @@ impl WorldSnapshot {
                 "epoch" => decode(value)
                     .filter(|epoch: &u64| *epoch <= EPOCH_MAX)
                     .map(|epoch| _ = snapshot.epochs.insert(region, (epoch, modified))),
+                "claim" => decode(value)
+                    .filter(|claim: &RegionOwner| claim.epoch <= EPOCH_MAX)
+                    .map(|claim| _ = snapshot.claims.insert(region, (claim.process, claim.epoch))),
                 "cut" => decode(value)
                     .filter(|cut: &CurveStretches| cut.version <= EPOCH_MAX)
                     .map(|cut| snapshot.cut = Some((modified, cut))),

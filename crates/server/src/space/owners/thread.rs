@@ -15,7 +15,8 @@ use super::actions::{apply_standby, runner_deadline_ns};
 use super::keys::{
     ProcessSettings, RegionMemory, StandbyKey, WorldSnapshot, decode_secret, key, prefix, secret_key,
 };
-use super::plan::{LocalState, RegionAction, is_idle, plan};
+use super::memory::{UncertainClaim, update_memory};
+use super::plan::{LocalState, is_idle, plan};
 use crate::space::description::WorldDescription;
 use crate::space::endpoint::SpaceEndpoint;
 use crate::space::error::SpaceError;
@@ -181,7 +182,7 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     free_since: BTreeMap<RegionId, Instant>,
     pub(super) copy_requests: BTreeMap<RegionId, Instant>,
     /// Claims whose response was lost, so that it is not known whether they succeeded.
-    pub(super) in_doubt: BTreeMap<RegionId, RegionAction>,
+    pub(super) in_doubt: BTreeMap<RegionId, UncertainClaim>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     pub(super) is_on_hold: bool,
     /// The world's secret; `None` until it was read or written.
@@ -394,7 +395,6 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         if let OwnershipError::Lease(lost) = error {
             (self.on_event)(WorldEvent::LeaseLost(lost.to_string()));
             self.lease = None;
-            self.in_doubt.clear();
             // Stops the regions of this process, because other processes may own them by now.
             for (region, epoch) in std::mem::take(&mut self.claims) {
                 self.retire(region, epoch);
@@ -498,7 +498,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             (copies, held, begun)
         })?;
         self.held.extend(held);
-        self.update_memory(snapshot, &copies);
+        for (region, epoch) in update_memory(&mut self.memory, snapshot, process, &copies, &self.in_doubt) {
+            self.report_given_up(region, epoch, snapshot);
+        }
+        let lease = self.lease.as_ref().map(Lease::id);
+        let unfinished = self.in_doubt.iter().filter(|(_, claim)| Some(claim.lease) == lease);
         let since = |(region, since): (&RegionId, &Instant)| (*region, since.elapsed().as_millis() as u64);
         Ok(LocalState {
             process: self.config.process,
@@ -509,51 +513,30 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             memory: self.memory.clone(),
             began: self.began.clone(),
             begun_copies,
-            in_doubt: self.in_doubt.clone(),
+            in_doubt: unfinished.map(|(region, claim)| (*region, claim.action)).collect(),
             free_ms: self.free_since.iter().map(since).collect(),
             patience_ms: self.config.patience.as_millis() as u64,
         })
     }
 
-    /// Updates `memory`: the regions that may continue from a state which this process holds without owning the region.
-    /// A copy counts if the cluster's keys name this process as the region's standby in the copy's epoch. If the cluster
-    /// has lost these keys, `memory` stays as it is.
-    fn update_memory(&mut self, snapshot: &WorldSnapshot, copies: &BTreeMap<RegionId, u64>) {
-        let process = self.config.process;
-        for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {
-            let counts = |standby: &StandbyKey| standby.epoch == epoch && standby.counts(process);
-            if snapshot.standbys.get(&region).is_some_and(counts) {
-                self.memory.entry(region).or_insert(RegionMemory { epoch, owner: false });
+    /// Reports that another process has claimed a region that this process owned in `epoch`.
+    fn report_given_up(&mut self, region: RegionId, epoch: u64, snapshot: &WorldSnapshot) {
+        let held = self.held.remove(&region);
+        let standby = self.standbys.get(&region).filter(|standby| standby.epoch == epoch);
+        // If the other process has lost its lease, it is not the owner any more, but has still claimed the region.
+        let claim = snapshot.owners.get(&region).or_else(|| snapshot.claims.get(&region));
+        let owner = claim.map(|(owner, _)| *owner);
+        let heir = owner.filter(|owner| standby.is_some_and(|standby| standby.counts(*owner)));
+        match heir {
+            Some(heir) => {
+                tracing::warn!(?held, "region {} continues at process {heir}, its standby", region.0)
             }
+            None => tracing::error!(
+                ?held,
+                "another process runs region {}; the state that this process had of the region is lost",
+                region.0
+            ),
         }
-        let mut lost_regions = Vec::new();
-        self.memory.retain(|region, memory| {
-            let is_newest = snapshot.epochs.get(region).is_none_or(|(newest, _)| *newest <= memory.epoch);
-            let is_counted = |standby: &StandbyKey| standby.epoch == memory.epoch && standby.counts(process);
-            let counts = memory.owner || snapshot.standbys.get(region).is_none_or(is_counted);
-            let has_copy = copies.get(region) == Some(&memory.epoch);
-            let is_kept = is_newest && counts && has_copy;
-            if memory.owner && !is_kept {
-                lost_regions.push((*region, memory.epoch));
-            }
-            is_kept
-        });
-        for (region, epoch) in lost_regions {
-            let held = self.held.remove(&region);
-            let standby = self.standbys.get(&region).filter(|standby| standby.epoch == epoch);
-            let owner = snapshot.owners.get(&region).map(|(owner, _)| *owner);
-            let heir = owner.filter(|owner| standby.is_some_and(|standby| standby.counts(*owner)));
-            match heir {
-                Some(heir) => {
-                    tracing::warn!(?held, "region {} continues at process {heir}, its standby", region.0)
-                }
-                None => tracing::error!(
-                    ?held,
-                    "another process runs region {}; the state that this process had of the region is lost",
-                    region.0
-                ),
-            }
-            (self.on_event)(WorldEvent::GivenUp { region, held, heir });
-        }
+        (self.on_event)(WorldEvent::GivenUp { region, held, heir });
     }
 }

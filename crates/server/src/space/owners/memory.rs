@@ -1,0 +1,130 @@
+//! Tracks the regions whose state a process has in its memory although it does not own them.
+
+use std::collections::BTreeMap;
+
+use dunlin::space::RegionId;
+
+use super::keys::{RegionMemory, StandbyKey, WorldSnapshot};
+use super::plan::RegionAction;
+
+/// A claim whose response was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct UncertainClaim {
+    /// The lease under which the region was claimed.
+    pub(super) lease: u64,
+    pub(super) action: RegionAction,
+}
+
+/// Updates `memory`: the regions that may continue from a state which this process holds without owning the region.
+/// A copy counts if the cluster's keys name this process as the region's standby in the copy's epoch. If the cluster
+/// has lost these keys, `memory` stays as it is. Returns the regions that this process owned and cannot continue, each
+/// with the epoch in which it was the owner.
+pub(super) fn update_memory(
+    memory: &mut BTreeMap<RegionId, RegionMemory>,
+    snapshot: &WorldSnapshot,
+    process: u64,
+    copies: &BTreeMap<RegionId, u64>,
+    in_doubt: &BTreeMap<RegionId, UncertainClaim>,
+) -> Vec<(RegionId, u64)> {
+    for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {
+        let counts = |standby: &StandbyKey| standby.epoch == epoch && standby.counts(process);
+        if snapshot.standbys.get(&region).is_some_and(counts) {
+            memory.entry(region).or_insert(RegionMemory { epoch, owner: false });
+        }
+        let newest = snapshot.epochs.get(&region).map(|(newest, _)| (process, *newest));
+        let was_claimed = newest.is_some() && snapshot.claims.get(&region).copied() == newest;
+        let continues =
+            |claim: &UncertainClaim| was_claimed && claim.action == RegionAction::TakeOver(region);
+        if let Some((_, epoch)) = newest.filter(|_| in_doubt.get(&region).is_some_and(continues))
+            && !snapshot.owners.contains_key(&region)
+        {
+            // The claim succeeded, but the lease ended before the region ran here. The copy is still its newest state.
+            memory.insert(region, RegionMemory { epoch, owner: true });
+        }
+    }
+    let mut lost_regions = Vec::new();
+    memory.retain(|region, memory| {
+        let is_newest = snapshot.epochs.get(region).is_none_or(|(newest, _)| *newest <= memory.epoch);
+        let is_counted = |standby: &StandbyKey| standby.epoch == memory.epoch && standby.counts(process);
+        let counts = memory.owner || snapshot.standbys.get(region).is_none_or(is_counted);
+        let has_copy = copies.get(region).is_some_and(|epoch| *epoch <= memory.epoch);
+        let is_kept = is_newest && counts && has_copy;
+        if memory.owner && !is_kept {
+            lost_regions.push((*region, memory.epoch));
+        }
+        is_kept
+    });
+    lost_regions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{LocalState, plan};
+    use super::*;
+
+    const R: RegionId = RegionId(1);
+    const EPOCH: u64 = 7;
+    const PROCESS: u64 = 2;
+
+    /// The keys after `claimant` claimed the region in the next epoch, and its lease ended.
+    fn claimed_by(claimant: u64) -> WorldSnapshot {
+        WorldSnapshot {
+            began: [R].into(),
+            epochs: [(R, (EPOCH + 1, 1))].into(),
+            claims: [(R, (claimant, EPOCH + 1))].into(),
+            ..WorldSnapshot::default()
+        }
+    }
+
+    /// What process 2 remembers of the region, given its memory so far, its copy and its last action.
+    fn remembered(
+        so_far: Option<RegionMemory>,
+        snapshot: &WorldSnapshot,
+        copy: Option<u64>,
+        action: RegionAction,
+    ) -> (Option<RegionMemory>, Vec<(RegionId, u64)>) {
+        let mut memory: BTreeMap<_, _> = so_far.into_iter().map(|memory| (R, memory)).collect();
+        let copies = copy.into_iter().map(|epoch| (R, epoch)).collect();
+        let in_doubt = [(R, UncertainClaim { lease: 3, action })].into();
+        let lost = update_memory(&mut memory, snapshot, PROCESS, &copies, &in_doubt);
+        (memory.get(&R).copied(), lost)
+    }
+
+    #[test]
+    fn region_claimed_without_a_response_continues_from_the_copy() {
+        let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
+        let claimed = Some(RegionMemory { epoch: EPOCH + 1, owner: true });
+        for so_far in [None, Some(false), Some(true)] {
+            let so_far = so_far.map(|owner| RegionMemory { epoch: EPOCH, owner });
+            let found = remembered(so_far, &claimed_by(PROCESS), copy, takes_over);
+            assert_eq!(found, (claimed, vec![]), "{so_far:?}");
+        }
+        let memory = claimed.into_iter().map(|memory| (R, memory)).collect();
+        let copies = [(R, EPOCH)].into();
+        let local =
+            LocalState { process: PROCESS, regions: vec![R], copies, memory, ..LocalState::default() };
+        assert_eq!(plan(&claimed_by(PROCESS), &local), [takes_over]);
+    }
+
+    #[test]
+    fn copy_is_useless_unless_the_newest_claim_is_its_own() {
+        let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
+        assert_eq!(remembered(None, &claimed_by(3), copy, takes_over), (None, vec![]), "of another process");
+        assert_eq!(
+            remembered(None, &claimed_by(PROCESS), None, takes_over),
+            (None, vec![]),
+            "without a copy"
+        );
+        let begins = RegionAction::Begin { region: R, lost: true };
+        assert_eq!(remembered(None, &claimed_by(PROCESS), copy, begins), (None, vec![]), "it began empty");
+        let mut later = claimed_by(PROCESS);
+        later.epochs.insert(R, (EPOCH + 2, 2));
+        assert_eq!(
+            remembered(None, &later, copy, takes_over),
+            (None, vec![]),
+            "an earlier version claimed it"
+        );
+        let owner = Some(RegionMemory { epoch: EPOCH, owner: true });
+        assert_eq!(remembered(owner, &claimed_by(3), copy, takes_over), (None, vec![(R, EPOCH)]));
+    }
+}
