@@ -274,6 +274,32 @@ fn signal_ends_a_world_process_while_its_node_is_frozen() {
     signal("CONT", node.pid());
 }
 
+/// In a world without standbys, no other process has a copy of the regions when the signal arrives.
+#[test]
+fn signal_makes_a_world_process_hand_over_its_regions() {
+    let node = Node::start();
+    let words = ["run", "w", "--processes", "1", "--regions", "3", "--flock", "50", "--url", &node.url];
+    let mut leaving = Process::start(&words);
+    (0..3).for_each(|_| drop(leaving.wait_for_event("owns")));
+    let heir = Process::start(&["join", "w", "--url", &node.url]);
+    let receive = || {
+        let owns = heir.wait_for_event("owns");
+        assert!(owns["from_tick"].is_u64(), "{owns}");
+    };
+    // The process receives the first region because it joined.
+    receive();
+    signal("TERM", leaving.program.id());
+    receive();
+    receive();
+    let status = dunlin_wait::find("its end", || leaving.program.try_wait().expect("wait for the program"));
+    assert_eq!(status.code(), Some(0));
+    let others: Vec<_> = leaving.objects.iter().collect();
+    assert!(others.iter().all(|object| object["event"] != "not_handed_over"), "{others:?}");
+    signal("TERM", heir.program.id());
+    let report = heir.wait_for_event("not_handed_over");
+    assert_eq!(report["regions"], serde_json::json!([1, 2, 3]), "{report}");
+}
+
 /// Starts the world `own`, which has one region, within this test. Returns the node and the server of the world, the
 /// URL of the node, and the world's process.
 fn start_own_world() -> (dunlin::Node, Server, String, WorldProcess<3, RandomWalk>) {

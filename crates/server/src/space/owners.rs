@@ -4,7 +4,8 @@
 //! ```text
 //!  space/WORLD/world         the world's description (`description`)
 //!  space/WORLD/process/N     {"address", "url", "memory", "settings"}   under N's lease; memory: regions whose state
-//!                            N has; settings: {"processes", "standby", "recipe"}, missing for earlier versions
+//!                            N has; settings: {"processes", "standby", "recipe"}, missing for earlier versions;
+//!                            "leaving": true before the process ends
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
 //!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
 //!  space/WORLD/claim/R       {"process", "epoch"}         the newest claim; remains afterwards
@@ -42,12 +43,15 @@
 //!   owner's is used. The region waits until the expected processes are back, or until the time `patience` has passed.
 //! - A key with an invalid value counts as missing, and the owner of the region overwrites it. A process that did not
 //!   own the region waits for the time `patience` before it overwrites the owner's key, because the owner may still run.
+//! - A process that ends in order first marks its key as leaving. An owner gives a region to its standby only if the
+//!   standby's key is unchanged. A leaving process therefore sees each region that it still receives, and hands it over.
 //! - If no process with a valid copy of a region is present or returns in time, the region begins without entities, and
 //!   the loss is reported.
 
 mod actions;
 mod balance;
 mod keys;
+mod leave;
 mod memory;
 mod plan;
 mod registration;

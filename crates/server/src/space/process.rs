@@ -65,7 +65,8 @@ impl<const D: usize> WorldConfig<D> {
     }
 }
 
-/// A running process of a world. When this is dropped, the process's regions go to their standbys.
+/// A running process of a world. [`WorldProcess::stop`] hands the process's regions over to other processes. If this is
+/// dropped instead, only regions whose standby has a complete copy continue at other processes.
 #[derive(Debug)]
 pub struct WorldProcess<const D: usize, B> {
     number: u64,
@@ -166,10 +167,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
         &self.space
     }
 
-    /// Leaves the world and stops the process's regions. Returns the error of the runner's thread if it failed.
+    /// Leaves the world: hands the process's regions over to other processes, which takes at most 10 s, and stops. The
+    /// regions that could not be handed over are reported ([`WorldEvent::NotHandedOver`]). Returns the error of the
+    /// runner's thread if it failed.
     pub fn stop(self) -> Result<(), SpaceError> {
         let WorldProcess { owners, space, .. } = self;
-        drop(owners);
+        owners.leave();
         space.stop()
     }
 }

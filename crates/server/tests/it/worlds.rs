@@ -1,6 +1,7 @@
 //! Tests that all regions of a world go on with all their entities when processes start and fail.
 
 mod late_responses;
+mod leaving;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -115,6 +116,14 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         self.space.stop().unwrap();
         // The lease ends at once, so that the test need not wait until it expires.
         drop(self.owners);
+    }
+
+    /// Ends the process in order. Returns the reports of regions that it did not hand over.
+    fn leave(self) -> Vec<String> {
+        self.owners.leave();
+        self.space.stop().unwrap();
+        let events = self.events.lock().unwrap();
+        events.iter().filter(|event| event.starts_with("NotHandedOver")).cloned().collect()
     }
 
     /// For each region of the process, the number of its last tick.

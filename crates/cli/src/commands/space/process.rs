@@ -197,9 +197,13 @@ impl SpaceProcess {
             }
         }
         drop(snapshots);
-        process.stop()?;
+        let stopped = process.stop();
         self.server.stop();
         self.node.stop();
+        for what in events.try_iter() {
+            print_event(&what, console)?;
+        }
+        stopped?;
         Ok(())
     }
 
@@ -341,6 +345,15 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
             json!({"event": "released", "region": region.0}),
             format!("region {} is handed over to its standby", region.0),
         ),
+        WorldEvent::NotHandedOver { regions, why } => {
+            let numbers: Vec<u32> = regions.iter().map(|region| region.0).collect();
+            let list: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            let text = format!(
+                "regions not handed over: {} ({why}). Their entities are lost unless another process has a complete copy",
+                list.join(", ")
+            );
+            (json!({"event": "not_handed_over", "regions": numbers, "why": why}), text)
+        }
         WorldEvent::Cut(version) => (
             json!({"event": "cut", "version": version}),
             format!("the borders of the regions were moved, because their loads differed too much (partition {version})"),

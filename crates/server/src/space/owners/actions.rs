@@ -45,7 +45,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             RegionAction::Name(region, standby) => self.name(region, standby),
             RegionAction::Follow(region) => self.follow(region, snapshot),
             RegionAction::Forget(region) => Ok(self.space.submit(move |runner| runner.unfollow(region))?),
-            RegionAction::Release(region) => self.release(region),
+            RegionAction::Release(region) => self.release(region, snapshot),
         }
     }
 
@@ -154,12 +154,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Deletes a region's key if this process owns the region in this epoch. Returns whether the key was deleted.
-    fn release_key(&mut self, region: RegionId, epoch: u64) -> Result<bool, OwnershipError> {
+    /// Deletes a region's key if this process owns the region in this epoch.
+    fn release_key(&mut self, region: RegionId, epoch: u64) -> Result<(), OwnershipError> {
         let (own, value) = self.owner_key(region, epoch);
         let ours =
             Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
-        Ok(self.kv.transact(&ours.delete(&own))?.succeeded)
+        self.kv.transact(&ours.delete(&own))?;
+        Ok(())
     }
 
     /// Writes the epochs of this process's regions again whose keys are invalid.
@@ -227,9 +228,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// Stops a region, waits until its standby has all changes, and gives up the ownership. If the standby takes too
-    /// long, the release fails without an error.
-    fn release(&mut self, region: RegionId) -> Result<(), OwnershipError> {
+    /// long, or has left or registered again, the release fails without an error.
+    fn release(&mut self, region: RegionId, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
+        let Some(heir) = snapshot.standbys.get(&region).map(|standby| standby.process) else { return Ok(()) };
+        let Some(registered) = snapshot.registered.get(&heir).copied() else { return Ok(()) };
         self.space.call(move |runner| runner.host_mut().set_authority(region, None))?;
         let deadline = Instant::now() + RELEASE_WAIT.0;
         while !self.space.call(move |runner| runner.host().is_known(region))? {
@@ -239,7 +242,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             }
             std::thread::sleep(RELEASE_WAIT.1);
         }
-        if self.release_key(region, epoch)? {
+        let (own, value) = self.owner_key(region, epoch);
+        let heir = key(&self.config.world, "process", heir);
+        let ours =
+            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
+        // The standby changes its key before it leaves, so that it receives no region that it would not hand over.
+        let release = ours.if_modified_at(&heir, registered).delete(&own);
+        if self.kv.transact(&release)?.succeeded {
             self.claims.remove(&region);
             self.space.call(move |runner| runner.end_region(region))?;
             (self.on_event)(WorldEvent::Released(region));

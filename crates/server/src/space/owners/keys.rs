@@ -26,6 +26,9 @@ pub(super) struct ProcessRecord {
     /// Settings that other processes compare with theirs; `None` if an earlier version of Dunlin wrote the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settings: Option<ProcessSettings>,
+    /// Whether the process is about to end, so that it must not receive regions. Earlier versions of Dunlin ignore this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) leaving: bool,
 }
 
 /// Settings of a world that may differ between two processes without preventing them from exchanging entities.
@@ -144,6 +147,8 @@ impl CurveStretches {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WorldSnapshot {
     pub(super) processes: BTreeMap<u64, ProcessRecord>,
+    /// For each process, the revision of the key in which it is registered.
+    pub(super) registered: BTreeMap<u64, u64>,
     /// For each region that has an owner: the owner's process number, and the epoch.
     pub(super) owners: BTreeMap<RegionId, (u64, u64)>,
     pub(super) standbys: BTreeMap<RegionId, StandbyKey>,
@@ -214,7 +219,10 @@ impl WorldSnapshot {
             }
             let (value, modified) = (&entry.value[..], entry.modified);
             let decoded = match what {
-                "process" => decode(value).map(|record| _ = snapshot.processes.insert(number, record)),
+                "process" => decode(value).map(|record| {
+                    snapshot.processes.insert(number, record);
+                    snapshot.registered.insert(number, modified);
+                }),
                 "region" => decode(value)
                     .filter(|owner: &RegionOwner| owner.epoch <= EPOCH_MAX)
                     .map(|owner| _ = snapshot.owners.insert(region, (owner.process, owner.epoch))),
@@ -258,6 +266,12 @@ impl WorldSnapshot {
         let memory =
             |(process, record): (&u64, &ProcessRecord)| Some((*record.memory.get(&region.0)?, *process));
         self.processes.iter().filter_map(memory).max().map(|(_, process)| process)
+    }
+
+    /// The processes to which `process` may give a region: all others that do not leave the world.
+    pub(super) fn heirs(&self, process: u64) -> impl Iterator<Item = u64> {
+        let stay = self.processes.iter().filter(|(_, record)| !record.leaving);
+        stay.map(|(other, _)| *other).filter(move |other| *other != process)
     }
 
     /// Number of regions that the process owns.
@@ -310,6 +324,8 @@ mod tests {
     #[test]
     fn process_record_of_an_earlier_version_has_no_settings() {
         let earlier = br#"{"address":"127.0.0.1:1","url":"dunlin://127.0.0.1:2"}"#;
-        assert_eq!(serde_json::from_slice::<ProcessRecord>(earlier).unwrap().settings, None);
+        let record = serde_json::from_slice::<ProcessRecord>(earlier).unwrap();
+        assert_eq!((record.settings, record.leaving), (None, false));
+        assert!(!String::from_utf8(serde_json::to_vec(&record).unwrap()).unwrap().contains("leaving"));
     }
 }

@@ -32,6 +32,9 @@ pub(super) struct LocalState {
     pub(super) free_ms: BTreeMap<RegionId, u64>,
     /// How long a region waits for a process that has a copy before it begins without entities, ms.
     pub(super) patience_ms: u64,
+    /// Whether this process leaves the world. It then hands over its regions. It only takes over regions that no other
+    /// process can continue, and hands them over, too.
+    pub(super) leaving: bool,
 }
 
 /// An action of this process on a region.
@@ -61,8 +64,15 @@ pub(super) fn plan(snapshot: &WorldSnapshot, local: &LocalState) -> Vec<RegionAc
                 actions.extend(unfinished.or_else(|| plan_as_owner(snapshot, local, *region, *epoch)));
             }
             Some(_) => actions.extend(plan_as_standby(snapshot, local, *region)),
-            None => actions.extend(plan_without_owner(snapshot, local, *region)),
+            None => {
+                let action = plan_without_owner(snapshot, local, *region);
+                let takes_over = RegionAction::TakeOver(*region);
+                actions.extend(action.filter(|action| !local.leaving || *action == takes_over));
+            }
         }
+    }
+    if local.leaving {
+        return actions;
     }
     // At most one region begins for the first time, and at most one is released. The keys then show the effect before
     // the next decision.
@@ -90,30 +100,34 @@ fn plan_as_owner(
         let has_copy = local.begun_copies.contains(&region);
         return has_copy.then_some(RegionAction::Name(region, StandbyKey { process, before: None, epoch }));
     }
-    let candidate = snapshot.processes.keys().copied().filter(|process| *process != local.process);
+    let current =
+        standby_key.filter(|standby_key| standby_key.before.is_none() && is_present(standby_key.process));
+    let current = current.map(|standby_key| standby_key.process);
+    let heirs = || snapshot.heirs(local.process);
     // The candidate is the process with the fewest regions. If several have equally few, it is the one with the next
-    // higher number.
+    // higher number. A process that leaves prefers the standby that already has a copy.
     let candidate =
-        candidate.min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
-    let Some(candidate) = candidate else {
+        heirs().min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
+    let heir = heirs().find(|process| local.leaving && Some(*process) == current);
+    let Some(candidate) = heir.or(candidate) else {
         let no_standby = StandbyKey::empty(epoch);
-        return (local.standby && standby_key != Some(no_standby))
+        let is_alone = !snapshot.processes.keys().any(|process| is_present(*process));
+        return (local.standby && is_alone && standby_key != Some(no_standby))
             .then_some(RegionAction::Name(region, no_standby));
     };
-    let improves_balance = snapshot.count(candidate) + 2 <= snapshot.count(local.process);
+    let improves_balance = local.leaving || snapshot.count(candidate) + 2 <= snapshot.count(local.process);
     // In a world without standbys, a process is named as a standby only so that it can receive the region. This is done
-    // for one region at a time.
+    // for one region at a time, or for all regions of a process that leaves.
     let ours =
         |region: &RegionId| snapshot.owners.get(region).is_some_and(|(owner, _)| *owner == local.process);
-    let is_handing_over = || snapshot.standbys.keys().any(|other| *other != region && ours(other));
+    let is_handing_over =
+        || !local.leaving && snapshot.standbys.keys().any(|other| *other != region && ours(other));
     if !local.standby && (!improves_balance || standby_key.is_none() && is_handing_over()) {
         return None;
     }
     // The process that would take over until the new standby has a copy; 0 if there is none.
     let counts = standby_key.map_or(0, |standby_key| standby_key.before.unwrap_or(standby_key.process));
-    let current =
-        standby_key.filter(|standby_key| standby_key.before.is_none() && is_present(standby_key.process));
-    match current.map(|standby_key| standby_key.process) {
+    match current {
         Some(process) if process == candidate && improves_balance => Some(RegionAction::Release(region)),
         Some(process) if process == candidate || !improves_balance => None,
         _ => Some(RegionAction::Name(region, StandbyKey { process: candidate, before: Some(counts), epoch })),
@@ -196,6 +210,7 @@ mod tests {
             url: String::new(),
             memory: [].into(),
             settings: None,
+            leaving: false,
         };
         let key = |(process, before)| (R, StandbyKey { process, before, epoch: EPOCH });
         WorldSnapshot {
@@ -277,6 +292,36 @@ mod tests {
         all.owners.insert(R, (3, 9));
         let names = |action: &RegionAction| matches!(action, RegionAction::Release(_));
         assert!(!plan(&all, &local).iter().any(names), "now each has one");
+    }
+
+    #[test]
+    fn leaving_process_gives_each_region_to_a_process_that_stays() {
+        let leaving = LocalState { leaving: true, ..local(1) };
+        let name = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
+        assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &leaving), [name(2, Some(0))]);
+        let copying = snapshot(&[1, 2, 3], Some(1), Some((3, Some(0))));
+        assert_eq!(plan(&copying, &leaving), [], "process 3 has no copy yet");
+        let copied = LocalState { begun_copies: vec![R], ..leaving.clone() };
+        assert_eq!(plan(&copying, &copied), [name(3, None)]);
+        let mut ready = snapshot(&[1, 2, 3], Some(1), Some((3, None)));
+        assert_eq!(plan(&ready, &leaving), [RegionAction::Release(R)], "process 3 has a copy");
+        assert_eq!(plan(&ready, &local(1)), [], "process 1 stays");
+        ready.processes.get_mut(&3).unwrap().leaving = true;
+        assert_eq!(plan(&ready, &leaving), [name(2, Some(3))], "process 3 leaves, too");
+        ready.processes.remove(&2);
+        assert_eq!(plan(&ready, &leaving), [], "no process stays");
+        let without = LocalState { standby: false, ..leaving };
+        assert_eq!(plan(&snapshot(&[1, 2], Some(1), None), &without), [name(2, Some(0))]);
+    }
+
+    #[test]
+    fn leaving_process_begins_no_region_but_takes_over_copies() {
+        let leaving = |local: LocalState| LocalState { leaving: true, free_ms: [(R, 101)].into(), ..local };
+        let free = |standby| snapshot(&[1, 2], None, Some(standby));
+        assert_eq!(plan(&free((1, None)), &leaving(with_copy(1))), [RegionAction::TakeOver(R)]);
+        assert_eq!(plan(&free((2, None)), &leaving(local(1))), []);
+        let fresh = WorldSnapshot { began: [].into(), epochs: [].into(), ..snapshot(&[1, 2], None, None) };
+        assert_eq!(plan(&fresh, &leaving(local(1))), []);
     }
 
     #[test]

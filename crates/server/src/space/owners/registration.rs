@@ -36,9 +36,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
         self.restore()?;
         let key = key(&self.config.world, "process", self.config.process);
-        let memory = self.memory.iter().map(|(region, memory)| (region.0, *memory)).collect();
-        let (address, url, settings) = (self.config.address, self.config.url.clone(), Some(self.settings));
-        let record = ProcessRecord { address, url, memory, settings };
+        let record = self.record();
         let found = self.kv.get(&key)?;
         if let Some(registered) =
             found.as_ref().and_then(|entry| serde_json::from_slice::<ProcessRecord>(&entry.value).ok())
@@ -58,6 +56,27 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let until = lease.check()?;
         self.lease = Some(lease);
         Ok(until)
+    }
+
+    /// The value of the key in which this process registers.
+    fn record(&self) -> ProcessRecord {
+        let memory = self.memory.iter().map(|(region, memory)| (region.0, *memory)).collect();
+        let (address, url, settings) = (self.config.address, self.config.url.clone(), Some(self.settings));
+        ProcessRecord { address, url, memory, settings, leaving: self.is_leaving }
+    }
+
+    /// Writes to this process's key that it leaves the world, so that it receives no more regions.
+    pub(super) fn announce_leaving(&mut self) -> Result<(), OwnershipError> {
+        let lease = self.lease.as_ref().ok_or(OwnershipError::Registered)?.id();
+        let key = key(&self.config.world, "process", self.config.process);
+        let found = self.kv.get(&key)?.filter(|entry| entry.lease == lease);
+        let entry = found.ok_or(OwnershipError::Registered)?;
+        let record = ProcessRecord { leaving: true, ..self.record() };
+        let value = serde_json::to_vec(&record).unwrap_or_default();
+        let put = KeyOperation::Put { key: &key, value: &value, lease };
+        let announce = Transaction::new().if_modified_at(&key, entry.modified).then(put);
+        self.is_leaving = self.kv.transact(&announce)?.succeeded;
+        if self.is_leaving { Ok(()) } else { Err(OwnershipError::Registered) }
     }
 
     /// If the cluster has lost the world's keys, writes them again: the description, the begun regions, the partition

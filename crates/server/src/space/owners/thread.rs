@@ -133,6 +133,14 @@ pub enum WorldEvent {
     Idle,
     /// This process gave a region to another process.
     Released(RegionId),
+    /// This process leaves the world without having handed over these regions. Their state is lost unless another
+    /// process has a complete copy.
+    NotHandedOver {
+        /// The regions.
+        regions: Vec<RegionId>,
+        /// Why the regions could not be handed over.
+        why: String,
+    },
     /// This process changed the partition of the world into regions, because the regions' loads had diverged. The value
     /// is the version of the new partition.
     Cut(u64),
@@ -147,11 +155,13 @@ pub const TTL_MIN: Duration = Duration::from_millis(100);
 /// Maximum time to live that a cluster allows for a lease.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// The thread that makes a process the owner of regions of a world. Dropping this stops the thread. The regions then go
-/// to their standbys.
+/// The thread that makes a process the owner of regions of a world. Dropping this stops the thread, as if the process
+/// had failed: regions whose standby has a complete copy continue there. [`RegionOwnership::leave`] hands over all
+/// regions.
 #[derive(Debug)]
 pub struct RegionOwnership {
     stop: Arc<AtomicBool>,
+    leave: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -185,6 +195,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     pub(super) in_doubt: BTreeMap<RegionId, UncertainClaim>,
     pub(super) peers: BTreeMap<u64, SocketAddr>,
     pub(super) is_on_hold: bool,
+    /// Whether this process's key says that the process leaves the world.
+    pub(super) is_leaving: bool,
     /// The world's secret; `None` until it was read or written.
     pub(super) secret: Option<Secret>,
     idle: bool,
@@ -248,6 +260,7 @@ impl RegionOwnership {
         let description = WorldDescription::of(&setup, regions, *expected, *standby, recipe.clone());
         let settings = ProcessSettings::of(&description);
         let (poll_interval, stop) = (config.poll_interval, Arc::new(AtomicBool::new(false)));
+        let leave = Arc::new(AtomicBool::new(false));
         let mut thread_state = OwnershipThread {
             kv,
             config,
@@ -268,6 +281,7 @@ impl RegionOwnership {
             in_doubt: BTreeMap::new(),
             peers: BTreeMap::new(),
             is_on_hold: false,
+            is_leaving: false,
             secret: None,
             idle: false,
             conflicts: BTreeSet::new(),
@@ -276,9 +290,9 @@ impl RegionOwnership {
             last_error: None,
             endpoint,
         };
-        let stopped = Arc::clone(&stop);
+        let (stopped, leaves) = (Arc::clone(&stop), Arc::clone(&leave));
         let work = move || {
-            while !stopped.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Acquire) {
                 // If a node does not respond, the request is interrupted when the lease ends or the process stops.
                 let (stop_requested, lease) =
                     (Arc::clone(&stopped), thread_state.lease.as_ref().map(Lease::handle));
@@ -288,28 +302,38 @@ impl RegionOwnership {
                     move || stop_requested.load(Ordering::Relaxed) || lease_expired(),
                     run_once,
                 ) {
-                    Ok(()) => thread_state.last_error = None,
+                    Ok(_) => thread_state.last_error = None,
                     Err(_) if stopped.load(Ordering::Relaxed) => {}
                     Err(error) => thread_state.handle_error(error),
                 }
                 std::thread::sleep(poll_interval);
             }
+            if leaves.load(Ordering::Relaxed) {
+                thread_state.leave();
+            }
         };
         let thread = std::thread::Builder::new().name("space-owners".to_owned()).spawn(work);
-        Ok(RegionOwnership { stop, thread: Some(thread.map_err(SpaceError::Thread)?) })
+        Ok(RegionOwnership { stop, leave, thread: Some(thread.map_err(SpaceError::Thread)?) })
+    }
+
+    /// Hands the process's regions over to other processes of the world, and then stops the thread. The regions that
+    /// could not be handed over within 10 s are reported ([`WorldEvent::NotHandedOver`]).
+    pub fn leave(self) {
+        self.leave.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for RegionOwnership {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
         // Waits until the thread has ended. It drops the lease, which deletes the process's keys.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    fn run_once(&mut self) -> Result<(), OwnershipError> {
+    /// Renews and updates everything once. Returns the world's keys, as they were before this process's actions.
+    pub(super) fn run_once(&mut self) -> Result<WorldSnapshot, OwnershipError> {
         let found = self.kv.get(secret_key(&self.config.world))?;
         let found = found.map(|entry| decode_secret(&self.config.world, &entry.value)).transpose();
         match found {
@@ -351,7 +375,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             self.perform(action, &snapshot)?;
         }
         self.balance(&snapshot)?;
-        Ok(self.endpoint.as_mut().map_or(Ok(()), SpaceEndpoint::restore)?)
+        self.endpoint.as_mut().map_or(Ok(()), SpaceEndpoint::restore)?;
+        Ok(snapshot)
     }
 
     /// Reports each process with which this one cannot connect because of the setup or the version.
@@ -516,6 +541,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             in_doubt: unfinished.map(|(region, claim)| (*region, claim.action)).collect(),
             free_ms: self.free_since.iter().map(since).collect(),
             patience_ms: self.config.patience.as_millis() as u64,
+            leaving: self.is_leaving,
         })
     }
 

@@ -1,0 +1,37 @@
+//! Tests that processes which end in order hand over their regions.
+
+use dunlin::space::StandbyMode;
+
+use super::{
+    ENTITIES, WorldSettings, WorldTest, assert_continues, mark_entity_and_read_ticks, settings, until,
+    wait_until_all_tick, wait_until_each_exists_once,
+};
+
+/// Each process ends as soon as the successor of the last one has joined. Most standbys have no copy yet.
+#[test]
+fn restarting_all_processes_in_turn_loses_no_entity() {
+    for standby in [StandbyMode::None, StandbyMode::Required] {
+        let test = WorldTest::new(settings("rolling", 3, standby));
+        let mut members: Vec<_> = (1..=3).map(|number| test.start(number)).collect();
+        wait_until_all_tick("all regions begin", &test.kv, &members);
+        let before = mark_entity_and_read_ticks(&members);
+        for successor in 4..=6 {
+            assert_eq!(members.remove(0).leave(), Vec::<String>::new(), "{standby:?}");
+            members.push(test.start(successor));
+            let key = format!("space/rolling/process/{successor}");
+            until("it has joined", &test.kv, &members, || test.kv.get(&key).unwrap().is_some());
+        }
+        assert_continues(&test.kv, &members, &before, "after each was replaced");
+    }
+}
+
+#[test]
+fn last_process_of_a_world_names_the_regions_that_it_keeps() {
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("last", 2, StandbyMode::Required) });
+    let member = test.start(1);
+    until("both regions begin", &test.kv, std::slice::from_ref(&member), || member.ticks().len() == 2);
+    wait_until_each_exists_once(&test.kv, std::slice::from_ref(&member), 0..ENTITIES);
+    let reports = member.leave();
+    let regions = "NotHandedOver { regions: [RegionId(1), RegionId(2)], why: \"no other process";
+    assert!(reports.len() == 1 && reports[0].starts_with(regions), "{reports:?}");
+}
