@@ -566,20 +566,25 @@ impl Node {
         if let (Start::After(_), 2..) = (options.start, patterns.len()) {
             return Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs: patterns.len() });
         }
+        // With `local_only`, wait only if the subscriber names a position. The nodes of a cluster use such a
+        // subscription, without a position, to read the changes of keys while they apply their logs.
+        let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
+        let may_wait = may_wait && waiting::is_allowed();
         let (mut newcomers, mut awaits_new_logs) = (None, false);
         let mut logs = Vec::new();
         for pattern in patterns {
             let shared = || Arc::clone(newcomers.get_or_insert_with(NewLogs::new));
             let missing = MissingTopicPolicy::of(options.start, false);
-            let selected = self.select(&Pattern::parse(pattern)?, options.start, missing, shared)?;
+            let pattern = Pattern::parse(pattern)?;
+            if may_wait && !pattern.is_literal() {
+                block_on(self.prepare_watch(&pattern))?;
+            }
+            let selected = self.select(&pattern, options.start, missing, shared)?;
             awaits_new_logs |= selected.newcomers.is_some();
             logs.extend(selected.logs);
         }
         let newcomers = newcomers.filter(|_| awaits_new_logs);
-        // With `local_only`, wait only if the subscriber names a position. The nodes of a cluster use such a
-        // subscription, without a position, to read the changes of keys while they apply their logs.
-        let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
-        if may_wait && waiting::is_allowed() {
+        if may_wait {
             let mut waits = logs.iter().filter(|(log, _)| self.must_wait_to_start(log, options.start));
             waits.try_for_each(|(log, _)| block_on(self.wait_for_start(log, options.start)))?;
         }

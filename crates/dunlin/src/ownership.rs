@@ -22,6 +22,7 @@
 //! Not here: connections between nodes ([`PeerNodes`]), and durable topics of this node, which do not depend on the
 //! cluster.
 
+mod agreed_topics;
 mod feed;
 mod forwarded;
 mod housekeeper;
@@ -48,6 +49,7 @@ use crate::error::TopicError;
 use crate::node::{Inner, Node};
 use crate::waiting::Waiters;
 
+use agreed_topics::EarlySubscriptions;
 pub use feed::{MirrorFeed, MirrorFeedOutcome, MirrorFeedStart, NODE_PROTOCOL, is_mirror};
 pub(crate) use forwarded::{ForwardTarget, Tickets};
 pub use forwarded::{InFlightBatch, last_flight};
@@ -178,6 +180,7 @@ pub struct Ownership {
     /// The number of the lease under which the agreed state lists this node as a member. This node knows everything on
     /// which the cluster agreed before that lease.
     enlisted: AtomicU64,
+    early_subscriptions: EarlySubscriptions,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
     /// Topics that this node has set aside since the last report, each with the reason.
@@ -217,6 +220,7 @@ impl Node {
                 is_leaving: AtomicBool::new(false),
                 members: Mutex::default(),
                 enlisted: AtomicU64::new(0),
+                early_subscriptions: EarlySubscriptions::default(),
                 tickets: Arc::new(Tickets::new(limits.forwarded_bytes_max)),
                 routes: Mutex::default(),
                 set_aside_topics: Mutex::default(),

@@ -489,10 +489,18 @@ impl Node {
     }
 
     /// Does the part of [`Node::select`] that may block, without blocking the caller. [`Node::select`] then does not
-    /// block.
+    /// block. If the pattern has wildcards, waits until this node knows the cluster's topics.
     pub fn prepare_select(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
-        if self.selects_at_once(pattern, missing) || self.may_subscribe(pattern).is_err() {
+        if self.may_subscribe(pattern).is_err() {
             // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
+            return TopicFuture::ready(Ok(()));
+        }
+        // With other policies, subscriptions start in the same way in existing and in new topics.
+        let has_wildcards = !pattern.is_literal() && !is_reserved(pattern.as_str());
+        if has_wildcards && missing == MissingTopicPolicy::Create {
+            return self.prepare_watch(pattern);
+        }
+        if self.selects_at_once(pattern, missing) {
             return TopicFuture::ready(Ok(()));
         }
         let (pattern, refused) = (pattern.clone(), |why: String| TopicError::Cluster(why));
@@ -507,6 +515,20 @@ impl Node {
         match Subject::parse_existing(pattern.as_str()) {
             Ok(subject) => self.prepare_topic(subject, missing),
             Err(error) => TopicFuture::ready(Err(error.into())),
+        }
+    }
+
+    /// Waits, without blocking, until this node knows the cluster's topics, unless it knows the only topic that the
+    /// pattern can match. [`Node::watch`] then returns the existing topics, and takes none of them for a new one.
+    pub fn prepare_watch(&self, pattern: &Pattern) -> TopicFuture<()> {
+        let has_owner =
+            || Subject::parse_existing(pattern.as_str()).is_ok_and(|subject| self.has_owner(subject));
+        let is_known = || is_reserved(pattern.as_str()) || pattern.is_literal() && has_owner();
+        match self.ownership() {
+            Some(ownership) if !is_known() && self.may_subscribe(pattern).is_ok() => {
+                ownership.await_agreed_topics()
+            }
+            _ => TopicFuture::ready(Ok(())),
         }
     }
 

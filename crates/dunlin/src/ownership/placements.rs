@@ -55,8 +55,9 @@ impl Ownership {
         let is_deleted = |route: &Arc<Route>| !existing.contains(route.name.as_bytes());
         let deleted: Vec<Arc<Route>> = self.routes().into_iter().filter(is_deleted).collect();
         deleted.iter().for_each(|route| self.remove_topic(&route.name));
-        // Set this last: it means that the node has applied the whole state.
+        // Set this after all changes: it means that the node has applied the whole state.
         self.enlisted.store(enlisted, Ordering::Release);
+        self.early_subscriptions.admit();
     }
 
     /// Adapts this node's members and topics to the changes of one revision.

@@ -179,11 +179,14 @@ impl OwnershipFollower {
             let Some(ownership) = ownership.upgrade() else { return false };
             // A collected change may be later than `revision`, and is not received a second time. The state of this
             // node includes all collected changes, because it is updated before subscribers receive a change.
-            if let (Ok(_), Ok(state)) = (revision, self.control.with(ControlState::clone)) {
-                ownership.apply_state(&state);
-                ownership.remove_deleted_topics(&state, deleted);
-                self.revision.store(state.revision(), Ordering::Release);
-                return true;
+            match (revision, self.control.with(ControlState::clone)) {
+                (Ok(_), Ok(state)) => {
+                    ownership.apply_state(&state);
+                    ownership.remove_deleted_topics(&state, deleted);
+                    self.revision.store(state.revision(), Ordering::Release);
+                    return true;
+                }
+                (Err(error), _) | (_, Err(error)) => ownership.refuse_early_subscriptions(&error.to_string()),
             }
             drop(ownership);
             thread::sleep(RETRY_PAUSE);

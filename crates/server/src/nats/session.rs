@@ -44,9 +44,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use dunlin::Node;
 use dunlin::topic::{MemoryCharge, NewLogArrivals, NewLogs, Waiter};
 use dunlin::wire::nats::Connect;
+use dunlin::{Node, TopicFuture};
 
 use crate::protocol::Protocol;
 use crate::session::outbound::OutboundBuffer;
@@ -125,6 +125,8 @@ pub(crate) struct Session {
     /// The pending search for a publish's topic. Nothing more is read until the search ends.
     target_search: Option<TargetSearch>,
     subscriber_queries: SubscriberQueries,
+    /// Ready when this node knows the topics for which the next `SUB` waits.
+    awaited_topics: Option<TopicFuture<()>>,
     replies: ReplySubjectSet,
     refusals: PendingRefusals,
     batch_limits: BatchLimits,
@@ -226,6 +228,7 @@ impl Session {
             blocked: None,
             target_search: None,
             subscriber_queries: SubscriberQueries::default(),
+            awaited_topics: None,
             replies: ReplySubjectSet::default(),
             refusals: PendingRefusals::default(),
             batch_limits: BatchLimits::default(),
@@ -368,10 +371,11 @@ impl Session {
         self.waiter.set_waker(cx.waker())
     }
 
-    /// Whether a publish waits for anything other than room in its topic or the user's publish rate.
+    /// Whether an operation waits for anything other than room in a topic or the user's publish rate.
     fn is_waiting(&self) -> bool {
         self.target_search.is_some()
             || self.subscriber_queries.is_waiting()
+            || self.awaited_topics.is_some()
             || self.waits_for_opening.is_some()
     }
 

@@ -7,6 +7,7 @@ mod owner_changes;
 mod publishers;
 mod replies;
 mod requests;
+mod starting;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -140,6 +141,12 @@ impl TestCluster {
     }
 
     fn start_with(self: &Arc<TestCluster>, id: u64, node: Node) {
+        self.start_without_state(id, node);
+        self.catch_up(id);
+    }
+
+    /// Starts a node that does not know the agreed state until [`catch_up`](TestCluster::catch_up) is called for it.
+    fn start_without_state(self: &Arc<TestCluster>, id: u64, node: Node) {
         let anywhere = || vec![([127, 0, 0, 1], 0).into()];
         let mut config = ServerConfig {
             tcp: anywhere(),
@@ -173,8 +180,11 @@ impl TestCluster {
             cluster: Arc::downgrade(self),
         };
         let ownership = node.join_cluster(id, Arc::new(links), self.limits);
-        let member = Member { node, ownership: Arc::clone(&ownership), server: Some(server) };
-        self.members.lock().unwrap().insert(id, member);
+        self.members.lock().unwrap().insert(id, Member { node, ownership, server: Some(server) });
+    }
+
+    fn catch_up(&self, id: u64) {
+        let ownership = self.members.lock().unwrap()[&id].ownership.clone();
         ownership.apply_state(&self.state.lock().unwrap().clone());
         ownership.begin_membership(Vec::new()).unwrap();
         until("it takes part", || ownership.has_lease());

@@ -5,6 +5,7 @@
 //! own. Copied bytes are charged to the login share before the login, and to the client's tenant after it.
 
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use dunlin::wire::DecodeOutcome;
@@ -85,6 +86,21 @@ impl Session {
             }
             let unread = std::mem::take(&mut self.unread);
             self.handle_all(&unread, &mut scratch.nats.batch);
+            return Ok(RoundProgress::Some);
+        }
+        if let Some(awaited_topics) = &mut self.awaited_topics {
+            let Poll::Ready(known) = Pin::new(awaited_topics).poll(cx) else {
+                return Ok(RoundProgress::None);
+            };
+            self.awaited_topics = None;
+            match known {
+                Ok(()) => {
+                    let unread = std::mem::take(&mut self.unread);
+                    self.handle_all(&unread, &mut scratch.nats.batch);
+                }
+                // Client libraries subscribe again after they have reconnected, but not after a refusal.
+                Err(why) => self.disconnect(&why.to_string()),
+            }
             return Ok(RoundProgress::Some);
         }
         if let Some(blocked) = &mut self.blocked {

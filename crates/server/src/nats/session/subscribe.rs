@@ -90,6 +90,7 @@ impl Session {
         let subscribed = match std::str::from_utf8(subject) {
             Err(_) => Err(SubscriptionRefusal::Refused("the subject is not UTF-8".to_owned())),
             Ok(subject) if self.is_in_foreign_inbox(subject, offset)? => Err(SubscriptionRefusal::Forbidden),
+            Ok(subject) if self.awaits_topics(subject) => return Err(RetryFrom { from: offset }),
             Ok(subject) => self.try_subscribe(subject, queue, sid),
         };
         match subscribed {
@@ -102,6 +103,15 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Whether the node has just started and does not know the cluster's topics yet. The `SUB` then waits, because it
+    /// would take existing topics for new ones.
+    fn awaits_topics(&mut self, subject: &str) -> bool {
+        let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
+        let Ok(pattern) = Pattern::parse(subject) else { return false };
+        self.awaited_topics = self.node.prepare_watch(&pattern).into_pending();
+        self.awaited_topics.is_some()
     }
 
     fn try_subscribe(

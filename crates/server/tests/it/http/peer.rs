@@ -143,6 +143,11 @@ impl Peer {
 
     pub(crate) fn events(mut self, path: &str, headers: &[(&str, &str)]) -> Events {
         self.head("GET", path, headers);
+        self.read_events(path)
+    }
+
+    /// Reads the events that the response to the request for `path` contains.
+    pub(crate) fn read_events(mut self, path: &str) -> Events {
         let (status, headers) = self.read_response_head();
         if status != 200 {
             panic!("{path}: {status} {headers:?}");
