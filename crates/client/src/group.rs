@@ -189,6 +189,12 @@ impl Member {
         Ok(self.subscriber.start_positions().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
     }
 
+    /// The number of the run of the node to which this member's client is connected. It changes with each start of the
+    /// node.
+    pub fn node(&self) -> u64 {
+        lock(&self.subscriber.shared().session).node
+    }
+
     /// Requests `records` more records. Only for `work` groups; a `share` group delivers without requests.
     pub fn claim(&mut self, records: u64) {
         if self.kind == GroupKind::Work {

@@ -49,6 +49,8 @@ pub(crate) struct ClientSession {
     /// The protocol version of the current connection.
     pub(crate) version: u8,
     pub(crate) inbox_prefix: String,
+    /// The number of the node's run, which changes with each start; 0 before the first connection.
+    pub(crate) node: u64,
     pub(crate) node_name: String,
     /// The cluster of the node that accepted this client; `None` if unknown.
     cluster: Option<String>,

@@ -7,9 +7,9 @@
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
 //! - A group exists longer than its members, so that the next member continues where the group stopped. The group ends
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
-//! - If a member of a `share` group was already in the group before the owner's present epoch, the group delivers all
-//!   records of this epoch, regardless of the order in which members join. The group does not deliver records that an
-//!   earlier group of the same name has delivered in this epoch.
+//! - If a member of a `share` group was already in the group before the owner's present epoch, or before the owner was
+//!   restarted in this epoch, the group delivers all records since then, regardless of the order in which members join.
+//!   The group does not deliver records that an earlier group of the same name has delivered since then.
 //! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
 //!   owner, and after it has ended because of `group_idle_max`. If a topic and a group with the same names are created
 //!   meanwhile, the new group does not send these letters.
@@ -66,7 +66,7 @@ pub use error::{JoinError, StaleClaim};
 use group::Group;
 use machine::GroupMachine;
 use membership::GroupMember;
-pub use options::{GroupKind, ShareOptions, WorkOptions};
+pub use options::{EarlierMembership, GroupKind, ShareOptions, WorkOptions};
 use share::ConsumptionMode;
 pub use share::ShareMember;
 pub use work::{ClaimedRecord, WorkEvent, WorkMember};
@@ -175,7 +175,7 @@ impl Node {
         let limits = self.config().limits.topic;
         let new = NewGroup {
             start: options.start,
-            after_epoch: options.after_epoch,
+            earlier: options.earlier,
             registered: options.registered,
             is_lasting: options.lasting,
             dead_letters: None,
@@ -211,7 +211,7 @@ impl Node {
         let dead_letters = options.dead_letters_of(topic);
         let new = NewGroup {
             start: options.start,
-            after_epoch: None,
+            earlier: None,
             registered: options.registered,
             is_lasting: true,
             dead_letters,
@@ -367,10 +367,10 @@ impl Node {
                 let creator = new.creator(self);
                 groups.check_room(&by_name, creator.as_ref())?;
                 let mut options = new.subscribe_options(name);
-                // If an earlier group with this name has ended, the new group ignores `after_epoch`. The records that
-                // the earlier group has not delivered are added below.
-                let after_epoch = new.after_epoch.filter(|_| !groups.ended().has(&key));
-                if new.after_epoch.is_some() && after_epoch.is_none() {
+                // If an earlier group with this name has ended, the new group begins with the next record. The records
+                // that the earlier group has not delivered are added below.
+                let earlier = new.earlier.filter(|_| !groups.ended().has(&key));
+                if new.earlier.is_some() && earlier.is_none() {
                     options.start = Start::Latest;
                 }
                 let letters =
@@ -379,7 +379,7 @@ impl Node {
                     Arc::clone(&topic),
                     name.to_owned(),
                     &options,
-                    after_epoch,
+                    earlier,
                     (new.is_lasting, letters),
                     machine,
                 )?;
@@ -393,8 +393,8 @@ impl Node {
             }
         };
         let member = group.join(self, member_name)?;
-        if let Some(epoch) = new.after_epoch {
-            group.include_epoch_after(self, epoch);
+        if let Some(earlier) = new.earlier {
+            group.include_records_after(self, earlier);
         }
         if let Some(why) = group.ended() {
             return Err(why.clone().into());
@@ -444,7 +444,7 @@ impl Node {
 /// The options of a new group, except those of its state machine.
 struct NewGroup {
     start: Start,
-    after_epoch: Option<u32>,
+    earlier: Option<EarlierMembership>,
     registered: bool,
     is_lasting: bool,
     dead_letters: Option<String>,

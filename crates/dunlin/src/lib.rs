@@ -68,8 +68,8 @@ pub use dunlin_topic::{DeadLetterTarget, Reply, RequestError};
 pub use dunlin_wire as wire;
 pub use error::TopicError;
 pub use groups::{
-    ClaimedRecord, DroppedDeadLetters, GroupInfo, GroupKind, JoinError, ShareMember, ShareOptions,
-    StaleClaim, WorkEvent, WorkMember, WorkOptions,
+    ClaimedRecord, DroppedDeadLetters, EarlierMembership, GroupInfo, GroupKind, JoinError, ShareMember,
+    ShareOptions, StaleClaim, WorkEvent, WorkMember, WorkOptions,
 };
 pub use inbox::Inbox;
 pub use node::{Node, STATES};

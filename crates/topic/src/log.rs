@@ -336,9 +336,13 @@ impl Log {
         Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
-    /// Position of the first record of the present epoch, or of the next record if the epoch has no records.
-    pub fn epoch_start(&self) -> Position {
-        self.lock().epoch_start()
+    /// Position of the first record of the present epoch, or of the next record if the epoch has no records. If a
+    /// durable log has continued an epoch after a restart, records from before the restart do not count.
+    pub fn process_start(&self) -> Position {
+        let state = self.lock();
+        let start = state.epoch_start();
+        let opened_at = state.stored().map_or(0, |stored| stored.opened_at);
+        Position { seq: start.seq.max(opened_at), ..start }
     }
 
     /// Position of the first known record of a later epoch than `epoch`; `None` if `epoch` has not ended.

@@ -84,6 +84,7 @@ impl ClientSession {
         self.version = version;
         self.generation += 1;
         self.inbox_prefix = welcome.inbox_prefix.to_owned();
+        self.node = welcome.node;
         self.node_name = welcome.node_name.to_owned();
         if !welcome.cluster.0.is_empty() {
             self.cluster = Some(welcome.cluster.0.to_owned());

@@ -26,6 +26,7 @@ use super::dead_letters::{LetterSender, LetterTarget};
 use super::delivered::DeliveredRanges;
 use super::error::JoinError;
 use super::machine::GroupMachine;
+use super::options::EarlierMembership;
 use super::partition::{self, GroupPartition};
 use super::state::MembershipState;
 use super::{GroupInfo, GroupKind};
@@ -89,14 +90,14 @@ impl<M: GroupMachine> Group<M> {
         topic: Arc<Topic>,
         name: String,
         options: &SubscribeOptions,
-        after_epoch: Option<u32>,
+        earlier: Option<EarlierMembership>,
         (is_lasting, dead_letters): (bool, Option<LetterTarget>),
         machine: impl Fn(u64) -> M,
     ) -> Result<(Arc<Group<M>>, Vec<Notice>), JoinError> {
         let mut notices = Vec::new();
         let part = |log| {
-            let cursor = match after_epoch {
-                Some(epoch) => partition::cursor_after(log, options, epoch, &mut notices),
+            let cursor = match earlier {
+                Some(earlier) => partition::cursor_after(log, options, earlier, &mut notices),
                 None => partition::cursor(log, options),
             };
             GroupPartition::new(log, cursor?, &machine, &mut notices)
@@ -157,10 +158,13 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Called when a member joins that was in the group until `epoch`, at this owner or an earlier one. From then on,
-    /// the group delivers all records of the present epoch, even if a newer member joined first.
-    pub(super) fn include_epoch_after(&self, node: &Node, epoch: u32) {
-        self.with(node, |state, _| state.parts.iter_mut().for_each(|part| part.include_epoch_after(epoch)));
+    /// Called when a member joins that was in the group earlier, at this owner or another one. From then on, the group
+    /// delivers all records since [`Log::process_start`](dunlin_topic::Log::process_start) if the member was in it
+    /// before, even if a newer member joined first.
+    pub(super) fn include_records_after(&self, node: &Node, earlier: EarlierMembership) {
+        self.with(node, |state, _| {
+            state.parts.iter_mut().for_each(|part| part.include_records_after(earlier))
+        });
     }
 
     /// Sets the records that earlier groups with this name have delivered, one entry for each log.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dunlin_topic::{DeadLetterTarget, Start};
+use dunlin_topic::{DeadLetterTarget, Log, Position, Start};
+
+use crate::node::Node;
 
 /// The kind of a group. It decides how the group distributes records to its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,6 +24,30 @@ impl std::fmt::Display for GroupKind {
     }
 }
 
+/// The last time at which a member was in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EarlierMembership {
+    /// The last epoch in which the member was in the group.
+    pub epoch: u32,
+    /// Whether the member was in the group only before the node that owns the topic was restarted.
+    pub is_before_restart: bool,
+}
+
+impl EarlierMembership {
+    /// Creates the description from a position that a node requests for its member: the epoch, and the number of the
+    /// [run](Node::id) of the owner that accepted the member. `owner` is the present owner.
+    pub fn from_position(at: Position, owner: &Node) -> EarlierMembership {
+        // Earlier releases send 0.
+        EarlierMembership { epoch: at.epoch, is_before_restart: at.seq != 0 && at.seq != owner.id() }
+    }
+
+    /// Whether the member was in the group only before the log's [`process_start`](Log::process_start).
+    pub(super) fn is_before_start_of(self, log: &Log) -> bool {
+        let epoch = log.process_start().epoch;
+        self.epoch < epoch || self.epoch == epoch && self.is_before_restart
+    }
+}
+
 /// Options with which a member joins a `share` group.
 /// Some of them apply only if this member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,10 +56,10 @@ pub struct ShareOptions {
     pub member: String,
     /// The position at which the group starts, if this member creates it.
     pub start: Start,
-    /// For a member that was in the group before, at this owner or an earlier one: the last epoch in which it was a
-    /// member. It matters only if this member creates the group here, and takes precedence over `start`. If the topic's
-    /// present epoch is later, the group begins with the present epoch; otherwise with the next record.
-    pub after_epoch: Option<u32>,
+    /// For a member that was in the group before, at this owner or an earlier one: when it was a member. Takes
+    /// precedence over `start`. If that was before this run of the owner, or before the topic's present epoch, the
+    /// group delivers all records since then; otherwise it begins with the next record.
+    pub earlier: Option<EarlierMembership>,
     /// Whether publishers to a `reliable` topic wait for the group, if this member creates it.
     pub registered: bool,
     /// Whether the group continues to exist after its last member has left, if this member creates the group. A group
@@ -56,7 +82,7 @@ impl Default for ShareOptions {
         ShareOptions {
             member: String::new(),
             start: Start::Latest,
-            after_epoch: None,
+            earlier: None,
             registered: false,
             lasting: true,
             anywhere: false,

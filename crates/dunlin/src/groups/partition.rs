@@ -10,6 +10,7 @@ use dunlin_topic::{
 use super::dead_letters::LetterQueue;
 use super::delivered::DeliveredRanges;
 use super::machine::GroupMachine;
+use super::options::EarlierMembership;
 use super::owned_epochs::OwnedEpochs;
 use super::reader::GroupReader;
 
@@ -39,20 +40,21 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor for a group that is created by a member which was in the group until `epoch`, at this owner or an
-/// earlier one. The cursor starts with the present epoch if that is later than `epoch`, otherwise with the next record.
+/// Creates a cursor for a group that is created by a member which was in the group earlier, at this owner or another
+/// one. If that was before [`Log::process_start`], the cursor starts there, otherwise with the next record.
 ///
-/// Epochs between `epoch` and the present one belong to other owners, or to this node before its restart. Their records
-/// may have been delivered by other groups with this name, so this group does not deliver them. A notice reports that
-/// the group may have missed them.
+/// Records of the epochs after the earlier membership that precede this start belong to other owners, or to this node
+/// before its restart. Other groups with this name may have delivered them, so this group does not. A notice reports
+/// that the group may have missed them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
-    epoch: u32,
+    earlier: EarlierMembership,
     notices: &mut Vec<Notice>,
 ) -> Result<Cursor, SubscribeError> {
+    let epoch = earlier.epoch;
     loop {
-        let first = Some(log.epoch_start()).filter(|first| first.epoch > epoch);
+        let first = earlier.is_before_start_of(log).then(|| log.process_start());
         let before = |first: Position| Start::After(Position { seq: first.seq - 1, ..first });
         let start = first.map_or(Start::Latest, before);
         let cursor = cursor(log, &SubscribeOptions { start, ..options.clone() })?;
@@ -68,7 +70,7 @@ pub(super) fn cursor_after(
 /// Returns the notice that the group continues with `new_first` after the records of `epoch`. Returns `None` if the log
 /// knows of no records in between.
 fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> {
-    let skipped = log.first_after_epoch(epoch).filter(|first| first.epoch < new_first.epoch)?;
+    let skipped = log.first_after_epoch(epoch).filter(|first| *first < new_first)?;
     let (log, last_seen) = (Arc::clone(log.name()), skipped.seq.saturating_sub(1));
     let changed = EpochChanged { log, old: epoch, last_seen, known_through: None, new_first };
     (skipped.seq != new_first.seq).then_some(Notice::EpochChanged(changed))
@@ -131,13 +133,14 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.machine.next_tick_ns().into_iter().chain(self.paused_until_ns).min()
     }
 
-    /// Called when a member joins that was in the group until `epoch`: the group then delivers all records of the
-    /// present epoch. If the group began in the middle of this epoch, adds its earlier records. Records of epochs
-    /// before the present one are not added, because they may have been delivered at another node.
-    pub(super) fn include_epoch_after(&mut self, epoch: u32) {
-        let start = self.cursor.log().epoch_start();
+    /// Called when a member joins that was in the group earlier. If that was before [`Log::process_start`], the group
+    /// then delivers all records since that start, even those before the group's first record. Earlier records are not
+    /// added, because another group may have delivered them.
+    pub(super) fn include_records_after(&mut self, earlier: EarlierMembership) {
+        let log = self.cursor.log();
+        let (start, is_before) = (log.process_start(), earlier.is_before_start_of(log));
         let begins_later = self.first.epoch == start.epoch && self.first.seq > start.seq;
-        if epoch >= start.epoch || !begins_later || !self.epochs.includes(start.epoch) {
+        if !is_before || !begins_later || !self.epochs.includes(start.epoch) {
             return;
         }
         let missing = self.delivered_before.missing(start.epoch, start.seq, self.first.seq - 1);

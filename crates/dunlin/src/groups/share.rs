@@ -14,7 +14,7 @@ use dunlin_wire::ErrorCode;
 
 use super::error::JoinError;
 use super::membership::GroupMember;
-use super::options::ShareOptions;
+use super::options::{EarlierMembership, ShareOptions};
 use crate::error::TopicError;
 use crate::node::Node;
 use crate::ownership::RemoteEnd;
@@ -219,11 +219,11 @@ impl MemberLocation {
         options: &ShareOptions,
         wakeup: &(Arc<Waiter>, u32),
     ) -> Result<MemberLocation, JoinError> {
-        let after_epoch = match options.start {
-            Start::After(at) => Some(at.epoch),
+        let earlier = match options.start {
+            Start::After(at) => Some(EarlierMembership::from_position(at, node)),
             _ => None,
         };
-        let local_options = ShareOptions { after_epoch, ..options.clone() };
+        let local_options = ShareOptions { earlier, ..options.clone() };
         match node.join_share_group(topic, group, &local_options, wakeup.clone()) {
             Ok(membership) => Ok(MemberLocation::Local(LocalMember::new(
                 membership,

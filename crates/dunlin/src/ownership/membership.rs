@@ -57,6 +57,8 @@ pub struct RemoteMembership {
 
 #[derive(Debug)]
 struct State {
+    /// The start of the group if this member creates it. For a member that an owner has accepted before, it has the
+    /// epoch of the membership, and the number of the owner's run instead of a sequence number.
     start: Start,
     /// The topic's epoch when the membership began; 0 for a durable topic. If the member creates the group and starts
     /// at new records, the group delivers all records of later epochs.
@@ -240,22 +242,20 @@ impl RemoteMembership {
         is_unplaced
     }
 
-    /// Called when the owner has accepted the membership, in a group that delivers records of `epoch`. If the member
-    /// later joins another group, at another owner or after a lost connection, that group does not deliver records of
-    /// `epoch` again.
+    /// Called when the owner has accepted the membership, in a group that delivers records of `epoch`. `owner` is the
+    /// number of the owner's [run](crate::Node::id). If the member later joins another group, at another owner or after
+    /// a lost connection, that group does not deliver records of `epoch` again. But if the owner was restarted, the
+    /// group delivers the records of `epoch` since the restart.
     ///
     /// `epoch` may differ from the epoch for which the owner was asked. A durable topic begins an epoch with each start
     /// of its owner. And an owner that does not know yet that its topic has moved accepts the member in the topic's
     /// previous epoch.
-    pub fn on_accepted(&self, epoch: u32) {
+    pub fn on_accepted(&self, epoch: u32, owner: u64) {
         let is_first_response = {
             let mut state = lock(&self.state);
-            if state.is_requested {
-                let earlier_epoch = match state.start {
-                    Start::After(at) => at.epoch,
-                    _ => 0,
-                };
-                state.start = Start::After(Position { epoch: epoch.max(earlier_epoch), seq: 0 });
+            let is_newest = !matches!(state.start, Start::After(at) if at.epoch > epoch);
+            if state.is_requested && is_newest {
+                state.start = Start::After(Position { epoch, seq: owner });
             }
             std::mem::take(&mut state.awaits_first_response)
         };
@@ -422,11 +422,11 @@ mod tests {
     fn member_resumes_after_the_accepted_not_the_requested_epoch() {
         let member = membership();
         assert!(member.begin_request(9));
-        member.on_accepted(5);
+        member.on_accepted(5, 0);
         member.ended(&SubscribeError::Closed);
         assert!(member.begin_request(9));
         assert_eq!(member.start(), after(5));
-        member.on_accepted(9);
+        member.on_accepted(9, 0);
         member.ended(&SubscribeError::Closed);
         member.move_here(20);
         assert_eq!(member.start(), after(9));
@@ -439,7 +439,7 @@ mod tests {
             assert!(!member.is_joining(), "there is no request yet");
             assert!(member.begin_request(3) && member.is_joining());
         }
-        accepted.on_accepted(3);
+        accepted.on_accepted(3, 0);
         ended.ended(&SubscribeError::Closed);
         for member in [&accepted, &ended] {
             assert!(!member.is_joining());
@@ -454,11 +454,11 @@ mod tests {
     fn group_member_never_resumes_before_its_highest_accepted_epoch() {
         let member = membership();
         assert!(member.begin_request(5));
-        member.on_accepted(9);
+        member.on_accepted(9, 0);
         member.ended(&SubscribeError::Closed);
         assert!(member.begin_request(7));
         assert_eq!(member.start(), after(9));
-        member.on_accepted(5);
+        member.on_accepted(5, 0);
         assert_eq!(member.start(), after(9));
     }
 
@@ -512,11 +512,11 @@ mod tests {
     fn member_resumes_after_the_epoch_in_which_it_was_last_accepted() {
         let member = membership();
         assert!(member.begin_request(5));
-        member.on_accepted(7);
+        member.on_accepted(7, 0);
         member.ended(&SubscribeError::Closed);
         assert!(member.begin_request(5));
         assert_eq!(member.start(), after(7));
-        member.on_accepted(8);
+        member.on_accepted(8, 0);
         member.ended(&SubscribeError::Closed);
         assert!(member.begin_request(20));
         assert_eq!(member.start(), after(8));

@@ -89,7 +89,7 @@ impl RemoteJoin {
 
     fn receive_records(&mut self) -> Result<(), SubscribeError> {
         if let Some(epoch) = self.member.start_epoch()? {
-            self.membership.on_accepted(epoch);
+            self.membership.on_accepted(epoch, self.member.node());
         }
         while self.membership.has_room() {
             match self.member.try_next()? {

@@ -31,6 +31,8 @@ pub(crate) struct DiskProgress {
     /// The known epochs, ascending; the last one is current. Epochs without retained records are forgotten.
     pub(super) epochs: VecDeque<EpochStart>,
     pub(super) oldest_seq: u64,
+    /// The number of the next record when the log was opened.
+    pub(super) opened_at: u64,
     pub(super) synced: u64,
     written: u64,
     staged: u64,
@@ -103,6 +105,7 @@ impl DiskProgress {
             store,
             epochs: recovered.epochs.iter().copied().collect(),
             oldest_seq: recovered.oldest_seq,
+            opened_at: recovered.next_seq,
             synced: last,
             written: last,
             staged: last,

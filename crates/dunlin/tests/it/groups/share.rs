@@ -1,11 +1,14 @@
 use std::collections::HashSet;
-use std::sync::mpsc;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
+use dunlin::journal::{Disk, FakeDisk};
 use dunlin::topic::{
-    CheckedBatch, Event, Log, Notice, Position, Publish, Retention, Subscribe, SubscribeError, TopicConfig,
+    CheckedBatch, DurableOptions, Event, Log, Notice, Position, Publish, Retention, Subscribe,
+    SubscribeError, TopicConfig,
 };
-use dunlin::{GroupKind, JoinError, Node, ShareMember, ShareOptions};
+use dunlin::{Config, EarlierMembership, GroupKind, JoinError, Node, ShareMember, ShareOptions};
 use dunlin_wait::PATIENCE;
 
 use super::{claim, keyed, number, publish, share_from_start, work_from_start};
@@ -192,11 +195,45 @@ fn new_group_skips_records_of_the_former_owner_with_a_notice() {
     feed(log, epoch + 1, 3, &frame);
     feed(log, epoch + 2, 4, &frame);
     log.take_over(epoch + 2, false);
-    let options = ShareOptions { after_epoch: Some(epoch), ..ShareOptions::default() };
+    let earlier = Some(EarlierMembership { epoch, is_before_restart: false });
+    let options = ShareOptions { earlier, ..ShareOptions::default() };
     let mut member = node.join_share("jobs", "g", &options).unwrap();
     let Some(Event::Notice(Notice::EpochChanged(changed))) = member.next_timeout(PATIENCE).unwrap() else {
         panic!("no notice of the skipped epoch");
     };
     assert_eq!((changed.old, changed.last_seen, changed.new_first.seq), (epoch, 2, 4));
     assert_eq!(available_events(&mut member, 9), [(4, 4)]);
+}
+
+/// The node was stopped properly, so its topic continues in the same epoch.
+#[test]
+fn group_after_a_restart_begins_with_the_records_since_then() {
+    let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
+    let open = || Node::open(Config::default(), Arc::clone(&disk), Path::new("/data")).unwrap().0;
+    let node = open();
+    let durable = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
+    node.create_topic("jobs", durable, false).unwrap();
+    publish(&node, "jobs", 1..=2);
+    let epoch = node.topic("jobs").unwrap().logs()[0].last().epoch;
+    let at = |owner: &Node| Position { epoch, seq: owner.id() };
+    let before_restart = at(&node);
+    node.stop();
+    drop(node);
+
+    let node = open();
+    publish(&node, "jobs", 3..=4);
+    assert_eq!(node.topic("jobs").unwrap().logs()[0].last(), Position { epoch, seq: 4 });
+    let join = |group: &str, after: Option<Position>| {
+        let earlier = after.map(|after| EarlierMembership::from_position(after, &node));
+        node.join_share("jobs", group, &ShareOptions { earlier, ..ShareOptions::default() }).unwrap()
+    };
+    let mut older = join("older", Some(before_restart));
+    assert_eq!(available_events(&mut older, 9), [(3, 3), (4, 4)]);
+    let mut same = join("same", Some(at(&node)));
+    assert_eq!(available_events(&mut same, 9), []);
+    let mut new = join("new", None);
+    publish(&node, "jobs", 5..=5);
+    assert_eq!(available_events(&mut new, 9), [(5, 5)]);
+    let mut joins_second = join("new", Some(before_restart));
+    assert_eq!(available_events(&mut joins_second, 9), [(3, 3), (4, 4)]);
 }

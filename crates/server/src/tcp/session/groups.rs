@@ -13,8 +13,8 @@ use dunlin::wire::{
     Settle, Settled, StartAt, Subscribed,
 };
 use dunlin::{
-    DeadLetterTarget, Inbox, JoinError, Refused, ShareMember, ShareOptions, TopicError, WorkMember,
-    WorkOptions,
+    DeadLetterTarget, EarlierMembership, Inbox, JoinError, Refused, ShareMember, ShareOptions, TopicError,
+    WorkMember, WorkOptions,
 };
 
 use super::outbound::protocol;
@@ -110,8 +110,7 @@ impl Session {
 
     /// Joins a share group for a client of another node. Does not create the topic, because it must exist already.
     ///
-    /// If `join.start` states a position, the group has already received the records of that position's epoch. The
-    /// member then starts after this epoch.
+    /// If `join.start` states a position, the member was in the group before, until that position's epoch.
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,
@@ -120,13 +119,13 @@ impl Session {
         if self.node.topic(join.topic).is_none() {
             return Err(TopicError::Unknown(join.topic.to_owned()).into());
         }
-        let after_epoch = match join.start {
-            StartAt::After(position) => Some(position.epoch),
+        let earlier = match join.start {
+            StartAt::After(at) => Some(EarlierMembership::from_position(position_from_wire(at), &self.node)),
             _ => None,
         };
         let lasting = join.attempts_max & JoinGroup::ENDS_WITH_LAST == 0;
         let for_user = (!join.dead_letter.is_empty()).then(|| join.dead_letter.to_owned());
-        let options = ShareOptions { after_epoch, lasting, for_user, ..share_options(join) };
+        let options = ShareOptions { earlier, lasting, for_user, ..share_options(join) };
         self.node.join_share_with_waiter(join.topic, join.group, &options, wakeup)
     }
 
