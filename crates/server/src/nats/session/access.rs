@@ -131,6 +131,9 @@ impl Session {
             return Ok(());
         }
         let readable = self.node.readable_logs(&subscription.pattern)?;
+        // A topic that is both new and readable is read from its first record.
+        self.read_new_logs();
+        let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
         let filter_of = |log: &Arc<Log>| {
             let found = readable.iter().find(|(other, _)| Arc::ptr_eq(other, log));
             found.map(|(_, filter)| filter.clone())
@@ -145,6 +148,7 @@ impl Session {
         for member in members {
             self.node.may_join(member.topic(), member.group())?;
         }
+        self.read_granted_logs(number, readable);
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Handles `SUB` and `UNSUB`: creates and ends subscriptions and their channels.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use dunlin::topic::{
     SubjectError, SubscribeError, SubscribeOptions, WaitStrategy,
 };
 use dunlin::wire::{ErrorCode, nats};
-use dunlin::{Refused, TopicError};
+use dunlin::{LogsToRead, Refused, TopicError};
 
 use super::Session;
 use super::access::{LoginState, subscribe_violation, subscription_error};
@@ -217,6 +217,33 @@ impl Session {
                 && let Err(why) = self.read_logs(number, [log], Start::Earliest)
             {
                 self.end_refused(number, why);
+            }
+        }
+    }
+
+    /// Starts to read those `readable` logs that the user could not read before. As in a log with a filter, the
+    /// subscription receives the records from now on.
+    pub(super) fn read_granted_logs(&mut self, number: u32, readable: LogsToRead) {
+        let Some(subscription) = self.subscriptions.get(&number).filter(|state| !state.is_ending) else {
+            return;
+        };
+        if !subscription.opening.is_empty() {
+            // When the pending channels are open, the subscription is checked again.
+            self.opening_is_stale = true;
+            return;
+        }
+        let channels = subscription.channels.iter().filter_map(|channel| self.channels.get(channel));
+        let members = subscription.members.iter().filter_map(|member| self.members.get(member));
+        let mut read: HashSet<u64> = channels.map(|channel| channel.cursor.log().number()).collect();
+        read.extend(members.flat_map(|member| member.topic().logs()).map(|log| log.number()));
+        for (log, filter) in readable {
+            if read.contains(&log.number()) {
+                continue;
+            }
+            match self.read_logs(number, [(log, filter)], Start::Latest) {
+                // The client may read the topic, but may not join its group.
+                Ok(()) | Err(SubscribeError::Forbidden(_)) => {}
+                Err(why) => return self.end_refused(number, why),
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Handles a client's login. After the users file has changed, also checks the client's subscriptions, publishers,
 //! memberships and workers again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use dunlin::topic::{Filter, Log, MemoryCharge, Pattern};
 use dunlin::wire::{ErrorCode, Hello, NO_PRODUCER};
-use dunlin::{AccessExtent, Action, Inbox, Refused};
+use dunlin::{AccessExtent, Action, Inbox, LogsToRead, Refused};
 
 use super::reading::HandleOutcome;
 use super::{Phase, Session};
@@ -146,12 +147,15 @@ impl Session {
     }
 
     pub(super) fn recheck_subscription(&mut self, number: u32) -> Result<(), Refused> {
-        let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
+        let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
         if self.inbox.contains(subscription.pattern.as_str()) {
             return Ok(());
         }
         let readable =
             self.node.readable_logs(&subscription.pattern).map_err(|error| Refused::from(&error))?;
+        // A topic that is both new and readable is read from its first record.
+        self.queue_new_logs();
+        let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
         let filter_of = |log: &Arc<Log>| {
             let found = readable.iter().find(|(other, _)| Arc::ptr_eq(other, log));
             found.map(|(_, filter)| filter.clone())
@@ -172,7 +176,32 @@ impl Session {
                 return Err(Refused::new(ErrorCode::Forbidden, text));
             }
         }
+        self.read_granted_logs(number, readable);
         Ok(())
+    }
+
+    /// Starts to read those `readable` logs that the user could not read before. As in a log with a filter, the
+    /// subscription receives the records from now on.
+    fn read_granted_logs(&mut self, number: u32, readable: LogsToRead) {
+        if self.opening.iter().any(|opening| opening.subscription == number) {
+            // When the pending channels are open, the subscription is checked again.
+            self.opening_is_stale = true;
+            return;
+        }
+        let subscription = self.subscriptions.get_mut(&number);
+        let Some(subscription) = subscription.filter(|state| state.newcomers.is_some()) else { return };
+        let channels = subscription.channels.iter().filter_map(|channel| self.channels.get(channel));
+        let mut read: HashSet<u64> = channels.map(|channel| channel.cursor.log().number()).collect();
+        read.extend(subscription.unannounced.iter().map(|(log, _)| log.number()));
+        for (log, filter) in readable {
+            if !read.contains(&log.number()) {
+                subscription.granted.insert(log.number());
+                subscription.unannounced.push_back((log, filter));
+            }
+        }
+        if !subscription.unannounced.is_empty() {
+            self.announcing.push_back(number);
+        }
     }
 
     fn recheck_publishers(&mut self) {

@@ -1,6 +1,6 @@
 //! Starts subscriptions, and creates a channel for each log that a subscription reads.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -116,6 +116,7 @@ impl Session {
             starved: Vec::new(),
             newcomers: selected.newcomers,
             unannounced: VecDeque::from(selected.logs),
+            granted: HashSet::new(),
             resumed: resumes
                 .then(|| resumed.unwrap_or_else(|| ResumePositions::new(self.node.connection_budget()))),
             announced_logs: Some(0),
@@ -396,6 +397,9 @@ impl Subscription {
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         let newcomer = self.options.for_new_log(log).1;
+        if self.granted.remove(&log.number()) {
+            return if newcomer == Start::Snapshot { newcomer } else { Start::Latest };
+        }
         match &mut self.resumed {
             Some(resumed) => match resumed.positions.remove(&(name.topic.clone(), name.partition)) {
                 Some(position) => Start::After(position),

@@ -1,7 +1,7 @@
 //! Defines a session's subscriptions, and the channels over which they send the records of logs.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use dunlin::CursorFuture;
@@ -30,6 +30,8 @@ pub(super) struct Subscription {
     pub(super) newcomers: Option<Arc<NewLogs>>,
     /// Logs that were not announced to the client yet, and therefore have no channel.
     pub(super) unannounced: VecDeque<(Arc<Log>, Option<Filter>)>,
+    /// The numbers of logs in `unannounced` that the user could not read before. They are read from the next record.
+    pub(super) granted: HashSet<u64>,
     /// If the subscription resumes, the positions that the client had reached on its previous connection.
     pub(super) resumed: Option<ResumePositions>,
     /// Number of logs that were announced so far; `None` after all logs that existed at the start were announced.

@@ -70,6 +70,38 @@ fn wildcard_subscription_continues_without_newly_denied_topics() {
 }
 
 #[test]
+fn wildcard_subscription_gets_topics_once_they_are_allowed() {
+    let guarded = Guarded::new(&users("\"secret.>\"", "\">\"", "\">\""));
+    let publish = |subject: &str, payload: &str| {
+        guarded.node.publisher(subject).unwrap().publish(payload.as_bytes()).unwrap();
+    };
+    publish("secret.old", "hidden");
+    publish("plain", "before");
+    let ana = guarded.by_password("ana");
+    let mut tcp = ana.subscribe(">", SubscribeOptions::default()).unwrap();
+    let mut nats = guarded.nats_by_password("ana");
+    nats.send_line("SUB > 1\r\nSUB > workers 2");
+    nats.ping();
+    publish("secret.old", "hidden");
+    publish("secret.later", "hidden");
+    guarded.rewrite(&users("", "\">\"", "\">\""));
+    // Both responses show that the session has applied the new users file.
+    nats.ping();
+    ana.publisher("plain").unwrap().publish(b"applied").unwrap();
+    let mut expect = |payload: &str| {
+        assert_eq!(read_to(&mut tcp, payload), [payload]);
+        let mut received = [(); 2].map(|()| nats.message()).map(|message| (message.sid, message.payload));
+        received.sort();
+        assert_eq!(received, ["1", "2"].map(|sid| (sid.to_owned(), payload.as_bytes().to_vec())));
+    };
+    expect("applied");
+    for (subject, payload) in [("secret.old", "old"), ("secret.later", "later"), ("secret.new", "new")] {
+        publish(subject, payload);
+        expect(payload);
+    }
+}
+
+#[test]
 fn publisher_is_refused_after_its_permission_ends() {
     let guarded = Guarded::new(&users("", "\">\"", ""));
     let ana = guarded.by_password("ana");
