@@ -176,7 +176,10 @@ impl RemoteMembership {
     /// Takes a notice that the owner has sent.
     pub fn receive_notice(&self, notice: Notice) {
         match notice {
-            Notice::Deleted { .. } => self.close(),
+            Notice::Deleted { .. } => {
+                self.push(RemoteEvent::Notice(notice), 0);
+                self.close();
+            }
             notice => self.push(RemoteEvent::Notice(notice), 0),
         }
     }

@@ -16,13 +16,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dunlin::topic::{
-    Event, Filter, Log, MemoryCharge, Notice, Pattern, Start, Subscribe, SubscribeError, Topic,
+    EpochChanged, Event, Filter, Log, MemoryCharge, Notice, Pattern, Position, Start, Subscribe,
+    SubscribeError, Topic,
 };
 use dunlin::wire::nats::{self, NatsMessageHead};
 use dunlin::{JoinError, ShareMember, ShareOptions, TopicError};
 
 use super::access::subscription_error;
 use super::encode::{RecordPosition, write_head};
+use super::notices::put_notice;
 use super::{CONTROL_BYTES_MAX, Session};
 use crate::charging::charge_subscriptions;
 
@@ -40,6 +42,8 @@ pub(super) struct QueueMember {
     dropped_records: u64,
     /// For each log of the topic, the sequence number of the last record that the member took.
     taken: Vec<u64>,
+    /// For each log, the position of the last record that was delivered; epoch 0 if none was.
+    delivered: Vec<Position>,
     /// Whether the member waits for a notification of new records.
     pub(super) is_waiting: bool,
     /// Whether the membership ends when the remaining records are delivered.
@@ -136,13 +140,15 @@ impl Session {
             other => SubscribeError::Refused(other.to_string()),
         })?;
         joining.members.insert(number);
-        let taken = vec![0; share.topic().logs().len()];
+        let logs = share.topic().logs().len();
+        let (taken, delivered) = (vec![0; logs], vec![Position::default(); logs]);
         let member = QueueMember {
             subscription,
             share,
             filter,
             dropped_records: 0,
             taken,
+            delivered,
             is_waiting: false,
             is_ending: false,
             left: None,
@@ -227,7 +233,17 @@ impl Session {
                 Ok(false) if member.left.is_some() => return DeliveryOutcome::Ended,
                 Ok(false) if member.share.sleep(true) => return DeliveryOutcome::Waiting,
                 Ok(false) => continue,
-                Err(SubscribeError::Closed) => return DeliveryOutcome::Ended,
+                Err(SubscribeError::Closed) => {
+                    if subscription.is_sequenced && !member.is_ending {
+                        // This node has learned of the topic's deletion before the owner's notice.
+                        let (topic, out) = (member.share.topic(), &mut self.outbound.control);
+                        for (log, last) in topic.logs().iter().zip(&member.delivered) {
+                            let deleted = Notice::Deleted { log: Arc::clone(log.name()), last: *last };
+                            put_notice(out, &subscription.sid, topic.name(), &deleted);
+                        }
+                    }
+                    return DeliveryOutcome::Ended;
+                }
                 Err(why) => {
                     let queue = subscription.queue.as_deref();
                     let why = format!("the group ended: {why}");
@@ -255,6 +271,21 @@ impl Session {
                         });
                         self.replies.remember(frame.reply());
                         let out = &mut self.outbound.control;
+                        // Owners send no notices of epochs to members at other nodes, and only one member of a group
+                        // receives such a notice.
+                        let delivered = &mut member.delivered[usize::from(record.log.partition)];
+                        if subscription.is_sequenced && (1..record.position.epoch).contains(&delivered.epoch)
+                        {
+                            let changed = Notice::EpochChanged(EpochChanged {
+                                log: Arc::clone(record.log),
+                                old: delivered.epoch,
+                                last_seen: delivered.seq,
+                                known_through: None,
+                                new_first: record.position,
+                            });
+                            put_notice(out, &subscription.sid, topic.name(), &changed);
+                        }
+                        *delivered = record.position.max(*delivered);
                         let bytes = frame.payload().len();
                         write_head(out, &message, frame, bytes, sequenced, self.connect.headers);
                         out.extend_from_slice(frame.payload());
@@ -264,7 +295,12 @@ impl Session {
                     }
                     (record.log.partition, record.seq())
                 }
-                Event::Notice(Notice::Deleted { .. }) => return DeliveryOutcome::Ended,
+                Event::Notice(notice @ Notice::Deleted { .. }) => {
+                    if subscription.is_sequenced {
+                        put_notice(&mut self.outbound.control, &subscription.sid, topic.name(), &notice);
+                    }
+                    return DeliveryOutcome::Ended;
+                }
                 Event::Notice(notice) => {
                     // The notice reports lost records. If the log dropped records before any member received them, this
                     // client was too slow and is disconnected. If the records were lost with another member, this
@@ -275,9 +311,12 @@ impl Session {
                         self.close_slow_consumer();
                         return DeliveryOutcome::Waiting;
                     }
+                    if let Notice::EpochChanged(EpochChanged { log, new_first, .. }) = &notice {
+                        let before = Position { seq: new_first.seq.saturating_sub(1), ..*new_first };
+                        member.delivered[usize::from(log.partition)] = before;
+                    }
                     if subscription.is_sequenced {
-                        let number = member.subscription;
-                        self.write_notice(number, topic.name(), &notice);
+                        put_notice(&mut self.outbound.control, &subscription.sid, topic.name(), &notice);
                     }
                     continue;
                 }

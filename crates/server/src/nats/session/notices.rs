@@ -25,54 +25,53 @@ impl Session {
             Notice::Lagging(_) => channel.progress.record_lag_warning(),
             _ => {}
         }
-        let (number, topic) = (channel.subscription, channel.cursor.log().name().topic.clone());
         if subscription.is_sequenced {
-            self.write_notice(number, &topic, notice);
+            let topic = &channel.cursor.log().name().topic;
+            put_notice(&mut self.outbound.control, &subscription.sid, topic, notice);
         } else if is_loss(notice) {
             self.close_slow_consumer();
         }
     }
+}
 
-    /// Sends a notice to a subscription that has asked for sequence numbers.
-    pub(super) fn write_notice(&mut self, subscription: u32, topic: &str, notice: &Notice) {
-        let Some(subscription) = self.subscriptions.get(&subscription) else { return };
-        let mut block = Vec::new();
-        let none = std::iter::empty;
-        match notice {
-            Notice::Gap(gap) => {
-                header_lines(&mut block, GAP, none());
-                put_number(&mut block, "Dunlin-First", gap.first);
-                put_number(&mut block, "Dunlin-Last", gap.last);
-                put_number(&mut block, "Dunlin-Epoch", gap.epoch.into());
-            }
-            Notice::Lagging(lagging) => {
-                header_lines(&mut block, LAGGING, none());
-                put_number(&mut block, "Dunlin-Behind", lagging.behind);
-                put_number(&mut block, "Dunlin-Retained", lagging.retained);
-            }
-            Notice::EpochChanged(changed) => {
-                header_lines(&mut block, EPOCH_CHANGED, none());
-                put_number(&mut block, "Dunlin-Old-Epoch", changed.old.into());
-                put_number(&mut block, "Dunlin-Last-Seen", changed.last_seen);
-                if let Some(through) = changed.known_through {
-                    put_number(&mut block, "Dunlin-Known-Through", through);
-                }
-                put_number(&mut block, "Dunlin-Epoch", changed.new_first.epoch.into());
-                put_number(&mut block, "Dunlin-First", changed.new_first.seq);
-            }
-            Notice::Deleted { last, .. } => {
-                header_lines(&mut block, DELETED, none());
-                put_number(&mut block, "Dunlin-Last", last.seq);
-                put_number(&mut block, "Dunlin-Epoch", last.epoch.into());
-            }
-            _ => return,
+/// Appends the message for a notice to `out`.
+pub(super) fn put_notice(out: &mut Vec<u8>, sid: &[u8], topic: &str, notice: &Notice) {
+    let mut block = Vec::new();
+    let none = std::iter::empty;
+    match notice {
+        Notice::Gap(gap) => {
+            header_lines(&mut block, GAP, none());
+            put_number(&mut block, "Dunlin-First", gap.first);
+            put_number(&mut block, "Dunlin-Last", gap.last);
+            put_number(&mut block, "Dunlin-Epoch", gap.epoch.into());
         }
-        block.extend_from_slice(b"\r\n");
-        let message = NatsMessageHead { subject: [topic, ""], sid: &subscription.sid, reply: None };
-        message.encode_with_headers(&mut self.outbound.control, block.len(), 0);
-        self.outbound.control.extend_from_slice(&block);
-        self.outbound.control.extend_from_slice(b"\r\n");
+        Notice::Lagging(lagging) => {
+            header_lines(&mut block, LAGGING, none());
+            put_number(&mut block, "Dunlin-Behind", lagging.behind);
+            put_number(&mut block, "Dunlin-Retained", lagging.retained);
+        }
+        Notice::EpochChanged(changed) => {
+            header_lines(&mut block, EPOCH_CHANGED, none());
+            put_number(&mut block, "Dunlin-Old-Epoch", changed.old.into());
+            put_number(&mut block, "Dunlin-Last-Seen", changed.last_seen);
+            if let Some(through) = changed.known_through {
+                put_number(&mut block, "Dunlin-Known-Through", through);
+            }
+            put_number(&mut block, "Dunlin-Epoch", changed.new_first.epoch.into());
+            put_number(&mut block, "Dunlin-First", changed.new_first.seq);
+        }
+        Notice::Deleted { last, .. } => {
+            header_lines(&mut block, DELETED, none());
+            put_number(&mut block, "Dunlin-Last", last.seq);
+            put_number(&mut block, "Dunlin-Epoch", last.epoch.into());
+        }
+        _ => return,
     }
+    block.extend_from_slice(b"\r\n");
+    let message = NatsMessageHead { subject: [topic, ""], sid, reply: None };
+    message.encode_with_headers(out, block.len(), 0);
+    out.extend_from_slice(&block);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Whether the notice means that the subscriber missed records which it could have received.

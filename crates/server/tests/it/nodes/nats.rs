@@ -455,29 +455,28 @@ fn queue_group_gets_no_old_records_after_an_owner_restart() {
     }
 }
 
-/// The owner was stopped properly, so the topic continues in the same epoch.
 #[test]
-fn queue_group_gets_records_published_before_it_rejoined() {
+fn sequenced_queue_members_learn_of_epochs_and_deletion() {
     let cluster = TestCluster::of(2);
-    let disk = FakeDisk::new(1);
-    let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
-    cluster.start_with(3, open());
-    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
-    cluster.node(3).create_topic("t", config, false).unwrap();
-    until("node 1 knows the topic", || cluster.node(1).topic("t").is_some());
+    cluster.create_topic_at(1, "t", TopicConfig::default());
     let mut members = [1, 2].map(|id| cluster.nats(id));
-    members[0].subscribe("t workers 1");
-    let publish = |text: &str| cluster.node(3).publisher("t").unwrap().publish(text).unwrap().position;
-    let epoch = publish("before").epoch;
-    assert_eq!(members[0].text().1, "before");
-    cluster.kill(3);
-    cluster.start_without_state(3, open());
-    // The other nodes do not find the owner before it is a member of the cluster again.
-    assert_eq!(["first", "second"].map(publish).map(|at| at.epoch), [epoch; 2]);
-    cluster.catch_up(3);
-    assert_eq!([(); 2].map(|()| members[0].text().1), ["first", "second"]);
-    // A new member receives none of these records.
-    members[1].subscribe("t others 1");
-    publish("last");
-    members.iter_mut().for_each(|member| assert_eq!(member.text().1, "last"));
+    for (id, member) in (1..).zip(&mut members) {
+        member.subscribe(&format!("$DUNLIN.seq.t group{id} 1"));
+    }
+    let mut publisher = cluster.nats(1);
+    let mut expect = |statuses: &[&str]| {
+        for member in &mut members {
+            for status in statuses {
+                assert_eq!(member.message().headers[0].trim(), *status);
+            }
+        }
+    };
+    publisher.publish("t", "first");
+    expect(&[""]);
+    let ownership = cluster.members.lock().unwrap()[&1].ownership.clone();
+    ownership.move_topic("t", 2).unwrap();
+    publisher.publish("t", "next");
+    expect(&["410 Epoch Changed", ""]);
+    cluster.node(2).delete_topic("t").unwrap();
+    expect(&["410 Deleted"]);
 }

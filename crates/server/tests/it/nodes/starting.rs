@@ -1,12 +1,14 @@
-//! Tests subscriptions at a node that has just started, and does not know the cluster's topics yet.
+//! Tests subscriptions and queue groups while a node starts, before it knows the cluster's topics.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use dunlin::topic::{Publish, TopicConfig};
+use dunlin::journal::FakeDisk;
+use dunlin::topic::{DurableOptions, Publish, TopicConfig};
 use dunlin::{Config, Node};
 use dunlin_server::Protocol;
-use dunlin_wait::POLL;
+use dunlin_wait::{POLL, until};
 
 use super::TestCluster;
 use crate::http::Peer as HttpPeer;
@@ -55,4 +57,31 @@ fn subscription_ends_if_a_starting_node_reaches_no_majority() {
         }
     });
     assert!(peer.is_at_end(), "neither an error nor a PONG");
+}
+
+/// The owner was stopped properly, so the topic continues in the same epoch.
+#[test]
+fn queue_group_gets_records_published_before_it_rejoined() {
+    let cluster = TestCluster::of(2);
+    let disk = FakeDisk::new(1);
+    let open = || Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0;
+    cluster.start_with(3, open());
+    let config = TopicConfig { durable: Some(DurableOptions::default()), ..TopicConfig::default() };
+    cluster.node(3).create_topic("t", config, false).unwrap();
+    until("node 1 knows the topic", || cluster.node(1).topic("t").is_some());
+    let mut members = [1, 2].map(|id| cluster.nats(id));
+    members[0].subscribe("t workers 1");
+    let publish = |text: &str| cluster.node(3).publisher("t").unwrap().publish(text).unwrap().position;
+    let epoch = publish("before").epoch;
+    assert_eq!(members[0].text().1, "before");
+    cluster.kill(3);
+    cluster.start_without_state(3, open());
+    // The other nodes do not find the owner before it is a member of the cluster again.
+    assert_eq!(["first", "second"].map(publish).map(|at| at.epoch), [epoch; 2]);
+    cluster.catch_up(3);
+    assert_eq!([(); 2].map(|()| members[0].text().1), ["first", "second"]);
+    // A new member receives none of these records.
+    members[1].subscribe("t others 1");
+    publish("last");
+    members.iter_mut().for_each(|member| assert_eq!(member.text().1, "last"));
 }
