@@ -11,9 +11,12 @@ use super::{Ownership, lock};
 use crate::error::TopicError;
 use crate::waiting::TopicFuture;
 
+/// Lets one waiting subscription begin, or refuses it.
+type Admission = oneshot::Sender<Result<(), TopicError>>;
+
 /// The subscriptions that wait for the cluster's topics; `None` once this node knows these topics.
 #[derive(Debug)]
-pub(super) struct EarlySubscriptions(Mutex<Option<Vec<oneshot::Sender<Result<(), TopicError>>>>>);
+pub(super) struct EarlySubscriptions(Mutex<Option<Vec<Admission>>>);
 
 impl Default for EarlySubscriptions {
     fn default() -> EarlySubscriptions {

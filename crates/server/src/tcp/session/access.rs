@@ -195,7 +195,7 @@ impl Session {
         read.extend(subscription.unannounced.iter().map(|(log, _)| log.number()));
         for (log, filter) in readable {
             if !read.contains(&log.number()) {
-                subscription.granted.insert(log.number());
+                subscription.newly_readable.insert(log.number());
                 subscription.unannounced.push_back((log, filter));
             }
         }

@@ -116,7 +116,7 @@ impl Session {
             starved: Vec::new(),
             newcomers: selected.newcomers,
             unannounced: VecDeque::from(selected.logs),
-            granted: HashSet::new(),
+            newly_readable: HashSet::new(),
             resumed: resumes
                 .then(|| resumed.unwrap_or_else(|| ResumePositions::new(self.node.connection_budget()))),
             announced_logs: Some(0),
@@ -397,7 +397,7 @@ impl Subscription {
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         let newcomer = self.options.for_new_log(log).1;
-        if self.granted.remove(&log.number()) {
+        if self.newly_readable.remove(&log.number()) {
             return if newcomer == Start::Snapshot { newcomer } else { Start::Latest };
         }
         match &mut self.resumed {

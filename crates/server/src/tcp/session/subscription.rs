@@ -31,7 +31,7 @@ pub(super) struct Subscription {
     /// Logs that were not announced to the client yet, and therefore have no channel.
     pub(super) unannounced: VecDeque<(Arc<Log>, Option<Filter>)>,
     /// The numbers of logs in `unannounced` that the user could not read before. They are read from the next record.
-    pub(super) granted: HashSet<u64>,
+    pub(super) newly_readable: HashSet<u64>,
     /// If the subscription resumes, the positions that the client had reached on its previous connection.
     pub(super) resumed: Option<ResumePositions>,
     /// Number of logs that were announced so far; `None` after all logs that existed at the start were announced.
