@@ -45,6 +45,7 @@ pub use block::block_on;
 pub use cluster_directory::find_cluster_log;
 pub(crate) use cluster_directory::refuse_members;
 pub use error::ControlError;
+pub(crate) use error::describe_shortage;
 pub use history::KV;
 pub(crate) use lazy_start::{LazyControl, StartFailure};
 pub(crate) use start::with_room;
@@ -197,10 +198,10 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// The error of the disk with the Raft log, if the disk has too little room. In this case, a leader refuses
-    /// commands that make the state larger.
+    /// The error with the Raft log, if the disk has too little room, or the process or the machine lacks file
+    /// descriptors or memory. In this case, a leader refuses commands that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
-        Some(format!("no room for keys: {}", self.status().ok()?.lacks_room?))
+        Some(describe_shortage("keys", self.status().ok()?.lacks_room?))
     }
 
     /// The leader of the Raft group, as far as this node knows.

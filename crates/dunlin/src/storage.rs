@@ -47,7 +47,7 @@ use crate::config::NodeLimits;
 use crate::error::TopicError;
 use crate::node::make_reducer;
 pub(crate) use catalogue::{decode_config, encode_config};
-use disk_log::DiskLog;
+use disk_log::{DiskLog, Shortage};
 use loaded::Cache;
 use worker::{Removal, StoreWorker};
 
@@ -136,9 +136,9 @@ impl Storage {
         Ok(Storage { context, topics: Mutex::default(), worker, _lock: lock })
     }
 
-    /// Whether the disk was full when the thread last wrote to logs.
-    pub(crate) fn lacks_room(&self) -> bool {
-        self.worker.lacks_room()
+    /// The reason why the thread could not store all records when it last wrote to logs; `None` if it stored them.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        self.worker.shortage()
     }
 
     /// The names of open topics whose disk has failed. They accept no records until the next start.

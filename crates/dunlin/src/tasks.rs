@@ -59,6 +59,7 @@ pub use shard::TaskShard;
 pub use workers::WorkerAttachment;
 
 use crate::clock::now_ns;
+use crate::control::describe_shortage;
 use crate::node::Node;
 use dealer::Dealer;
 use dispatcher::Dispatcher;
@@ -187,11 +188,11 @@ impl Tasks {
         self.first_shard().status()
     }
 
-    /// The error of the disk with a shard's log, if the disk has too little room. In this case, the shard's leader
-    /// refuses commands that make the state larger.
+    /// The error with a shard's log, if the disk has too little room, or the process or the machine lacks file
+    /// descriptors or memory. In this case, the shard's leader refuses commands that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
-        let why = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
-        Some(format!("no room for tasks: {why}"))
+        let error = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
+        Some(describe_shortage("tasks", error))
     }
 
     /// The leader of the first shard's Raft group, as far as this node knows.

@@ -41,6 +41,10 @@ pub enum RaftGroupError {
     /// accepted.
     #[error("the disk has no room for commands that make the state larger: {0}")]
     NoRoom(String),
+    /// The leader's process or machine lacks file descriptors or memory; nothing changed. Retry later. Commands that
+    /// make the state smaller may be accepted.
+    #[error("the process or the machine lacks file descriptors or memory: {0}")]
+    LacksResource(String),
     /// The group cannot execute the request at present.
     #[error("{0}")]
     Refused(String),

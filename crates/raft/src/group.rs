@@ -105,9 +105,9 @@ pub struct Status {
     pub voters: Vec<RaftMember>,
     /// Members without a vote.
     pub learners: Vec<RaftMember>,
-    /// The error of the node's disk while the disk has too little room. Commands that make the state larger are then
-    /// refused.
-    pub lacks_room: Option<String>,
+    /// The error with which a leader refuses commands that make the state larger, while the disk has too little room,
+    /// or the process lacks file descriptors or memory.
+    pub lacks_room: Option<RaftGroupError>,
     /// The reason why the node does not take part in the group; `None` while the node takes part.
     pub stopped: Option<String>,
 }
@@ -234,9 +234,9 @@ impl UntypedGroup {
         })
     }
 
-    /// The error of the log's disk while no write succeeds for lack of room; otherwise `None`.
-    pub fn room_shortage(&self) -> Option<String> {
-        (self.room.level() == SpaceLevel::Out).then(|| self.room.shortage().unwrap_or_default())
+    /// The error while no write succeeds for lack of room, file descriptors or memory; otherwise `None`.
+    pub fn room_shortage(&self) -> Option<RaftGroupError> {
+        if self.room.level() == SpaceLevel::Out { self.room.shortage() } else { None }
     }
 
     /// Index of the last entry of the node's log at the start. [`UntypedGroup::status`] reports this index only after

@@ -79,27 +79,24 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
     tokio::join!(due, tick(&shared));
 }
 
-/// Logs once when the disk becomes full, and once when it has room again. Truncating a log frees room on a full disk
-/// only briefly; such brief room is not logged.
+/// Logs once when the node cannot store new data, because the disk is full or file descriptors are lacking, and once when
+/// it can again. Truncating a log frees room on a full disk only briefly; such brief room is not logged.
 #[derive(Debug, Default)]
-struct DiskFullReport {
-    /// Number of consecutive checks that have found room since the log reported a full disk; `None` while no full disk
-    /// is reported.
+struct ShortageReport {
+    /// Number of consecutive checks that have found no shortage since one was logged; `None` while none is logged.
     checks_with_room: Option<u32>,
 }
 
-impl DiskFullReport {
+impl ShortageReport {
     fn update(&mut self, lacking: Option<String>) {
         self.checks_with_room = match (lacking, self.checks_with_room) {
             (Some(why), None) => {
-                tracing::error!(
-                    "the node's disk is full: {why}. Free room on the disk of its data directory"
-                );
+                tracing::error!("the node cannot store all new data: {why}");
                 Some(0)
             }
             (Some(_), Some(_)) => Some(0),
             (None, Some(checks)) if checks + 1 >= CHECKS_WITH_ROOM => {
-                tracing::warn!("the node's disk has room again");
+                tracing::warn!("the node can store new data again");
                 None
             }
             (None, checks) => checks.map(|checks| checks + 1),
@@ -112,7 +109,7 @@ impl DiskFullReport {
 async fn tick(shared: &Arc<SharedServer>) {
     let addresses = || [Protocol::Nats, Protocol::Http].map(|protocol| shared.nats_addresses(protocol));
     let mut known_addresses = addresses();
-    let mut disk_full_report = DiskFullReport::default();
+    let mut shortage_report = ShortageReport::default();
     loop {
         let (server, uses) = (Arc::clone(shared), uses_elsewhere(shared).await);
         let done = shared.node.run_blocking(move |node| {
@@ -122,7 +119,7 @@ async fn tick(shared: &Arc<SharedServer>) {
         if done.await.is_some() {
             shared.housekeeping.record_run();
         }
-        disk_full_report.update(shared.node.lacks_room());
+        shortage_report.update(shared.node.lacks_room());
         for DroppedDeadLetters { topic, group, count, why } in shared.node.take_dropped_dead_letters() {
             tracing::error!("dropped {count} dead letters of group {group:?} of topic {topic:?}: {why}");
         }

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use crate::dunlin::{RunningProgram, dunlin};
 use crate::http::curl;
 
-const FULL: &str = "the node's disk is full: no room for keys: ";
-const HAS_ROOM: &str = "the node's disk has room again";
+const FULL: &str = "the node cannot store all new data: no room for keys";
+const HAS_ROOM: &str = "the node can store new data again";
 
 /// A small file system in memory. Dropping the value unmounts it.
 struct Small(TempDir);

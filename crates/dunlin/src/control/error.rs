@@ -44,8 +44,8 @@ pub enum ControlError {
     /// larger.
     #[error("the disk has no room for commands that make the state larger: {0}")]
     DiskFull(String),
-    /// This node's keys or tasks cannot start yet, because the process or the machine lacks file descriptors or memory.
-    /// A later retry may succeed.
+    /// This node's keys or tasks cannot start yet, or the leader can store no larger state, because the process or the
+    /// machine lacks file descriptors or memory. Nothing changed. A later retry may succeed.
     #[error(
         "the process or the machine lacks file descriptors or memory: {0}; retry, or raise the limit of open files \
          (ulimit -n; LimitNOFILE in a systemd unit) and restart the node"
@@ -85,6 +85,14 @@ impl ControlError {
     }
 }
 
+/// Describes why the node cannot store more of `data`.
+pub(crate) fn describe_shortage(data: &str, error: RaftGroupError) -> String {
+    match error {
+        RaftGroupError::NoRoom(why) => format!("no room for {data} on the disk of the data directory: {why}"),
+        other => format!("cannot store more {data}: {}", ControlError::from(other)),
+    }
+}
+
 impl From<RaftGroupError> for ControlError {
     fn from(error: RaftGroupError) -> ControlError {
         match error {
@@ -93,6 +101,7 @@ impl From<RaftGroupError> for ControlError {
             RaftGroupError::BusyBytes(waiting_bytes_max) => ControlError::BusyBytes { waiting_bytes_max },
             RaftGroupError::TooLarge { bytes, bytes_max } => ControlError::TooLarge { bytes, bytes_max },
             RaftGroupError::NoRoom(why) => ControlError::DiskFull(why),
+            RaftGroupError::LacksResource(why) => ControlError::LacksResource(why),
             RaftGroupError::Stopped(why) => ControlError::Stopped(why),
             RaftGroupError::Refused(why) => ControlError::Members(why),
             other => ControlError::NoLeader { waited_ms: 0, why: other.to_string() },

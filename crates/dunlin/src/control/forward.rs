@@ -124,6 +124,8 @@ fn write_error(error: &RaftGroupError, out: &mut Vec<u8>) {
         RaftGroupError::Refused(why) => (7, 0, 0, why.as_str()),
         RaftGroupError::Stopped(why) => (8, 0, 0, why.as_str()),
         RaftGroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
+        // An older version of Dunlin reads code 9 as `NoRoom`.
+        RaftGroupError::LacksResource(why) => (9, 0, 1, why.as_str()),
         // A newer version of the raft crate may have further errors. The outcome of the commands then counts as
         // unknown.
         _ => (3, 0, 0, ""),
@@ -149,6 +151,7 @@ fn read_error(mut bytes: Bytes) -> Option<RaftGroupError> {
         }
         7 => RaftGroupError::Refused(text),
         8 => RaftGroupError::Stopped(text),
+        9 if b == 1 => RaftGroupError::LacksResource(text),
         9 => RaftGroupError::NoRoom(text),
         _ => return None,
     })
@@ -170,6 +173,7 @@ mod tests {
             RaftGroupError::Refused("no".to_owned()),
             RaftGroupError::Stopped("gone".to_owned()),
             RaftGroupError::NoRoom("full".to_owned()),
+            RaftGroupError::LacksResource("no descriptors".to_owned()),
         ]
     }
 

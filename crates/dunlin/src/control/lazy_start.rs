@@ -238,13 +238,13 @@ impl Node {
         self.lazy_control().control.set(control).is_ok()
     }
 
-    /// If the disk has no room for keys, tasks or durable topics, returns a text that names one of these and the error.
-    /// Until there is room, the node refuses requests that make this part larger.
+    /// If the disk has no room for keys, tasks or durable topics, or the process or the machine lacks file descriptors or
+    /// memory, returns a text that names one of these and the error. Meanwhile, the node refuses requests that make keys
+    /// or tasks larger.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());
-        let is_short = || self.storage().is_some_and(Storage::lacks_room);
-        let topics = || is_short().then(|| "no room for records of durable topics".to_owned());
+        let topics = || Some(self.storage()?.shortage()?.to_string());
         keys.or_else(tasks).or_else(topics)
     }
 

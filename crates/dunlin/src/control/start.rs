@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use dunlin_raft::{GroupHandle, StateMachine};
+use dunlin_raft::{GroupHandle, RaftGroupError, StateMachine};
 use futures_util::future::{Either, select};
 
 use super::ControlError;
@@ -14,8 +14,7 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
 /// The interval at which the group's log is checked for lack of room.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `start`, the start of a group. Returns [`ControlError::DiskFull`] instead if the group's log waits for room too
-/// long.
+/// Runs `start`, the start of a group. Returns the error of the group's log instead if the log waits for room too long.
 pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
     group: &GroupHandle<M>,
     start: impl Future<Output = Result<(), E>>,
@@ -23,18 +22,18 @@ pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
     let (start, full) = (pin!(start), pin!(wait_until_full(group)));
     match select(start, full).await {
         Either::Left((started, _)) => started,
-        Either::Right((why, _)) => Err(ControlError::DiskFull(why).into()),
+        Either::Right((error, _)) => Err(ControlError::from(error).into()),
     }
 }
 
-/// Returns the reason once the group's log has waited for room without interruption for [`ROOM_WAIT_MAX`].
-async fn wait_until_full<M: StateMachine>(group: &GroupHandle<M>) -> String {
+/// Returns the error once the group's log has waited for room without interruption for [`ROOM_WAIT_MAX`].
+async fn wait_until_full<M: StateMachine>(group: &GroupHandle<M>) -> RaftGroupError {
     let mut since = None;
     loop {
         group.pause(CHECK_INTERVAL).await;
         match group.room_shortage() {
             None => since = None,
-            Some(why) if since.get_or_insert_with(Instant::now).elapsed() >= ROOM_WAIT_MAX => return why,
+            Some(error) if since.get_or_insert_with(Instant::now).elapsed() >= ROOM_WAIT_MAX => return error,
             Some(_) => {}
         }
     }

@@ -97,6 +97,7 @@ struct Writing {
     note: Vec<u8>,
     /// A snapshot of the topic's state. It is saved once its last record is synced.
     snapshot: Option<Snapshot>,
+    /// Whether publishers are refused, because the disk was full.
     full: bool,
     /// The position that the position file contains, as far as it is known.
     written_position: Option<StoredPosition>,
@@ -107,8 +108,22 @@ struct Writing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextVisit {
     OnRequest,
-    /// After a pause, because the disk was full or the process lacked file descriptors.
-    Retry,
+    /// After a pause.
+    Retry(Shortage),
+}
+
+/// The reason why records cannot be stored now, from the mildest to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub(crate) enum Shortage {
+    /// Publishers wait, as for a slow disk.
+    #[error(
+        "records of durable topics wait: the process or the machine lacks file descriptors or memory; raise the limit \
+         of open files (ulimit -n; LimitNOFILE in a systemd unit) and restart the node"
+    )]
+    Resource,
+    /// Publishers are refused.
+    #[error("no room for records of durable topics; free room on the disk of the data directory")]
+    Room,
 }
 
 impl DiskLog {
@@ -287,8 +302,7 @@ impl DiskLog {
             }
             Err(why) if why.allows_retry() => {
                 *waiting = Some(staged);
-                *full = true;
-                log.grant(0, Some(&why.to_string()));
+                report_shortage(log, full, &why, 0);
             }
             Err(why) => self.fail(log, &why.to_string()),
         }
@@ -355,7 +369,7 @@ impl DiskLog {
         }
         self.bytes.store(journal.bytes(), Ordering::Relaxed);
         if waiting.is_some() {
-            return NextVisit::Retry;
+            return NextVisit::Retry(if *full { Shortage::Room } else { Shortage::Resource });
         }
         let wanted_bytes = log.requested_bytes();
         match journal.reserve_room(AHEAD_BYTES_MIN.max(wanted_bytes + APPEND_BYTES_EXTRA)) {
@@ -365,9 +379,7 @@ impl DiskLog {
                 NextVisit::OnRequest
             }
             Err(why) if why.allows_retry() => {
-                *full = true;
-                log.grant(guaranteed_bytes(journal), Some(&why.to_string()));
-                NextVisit::Retry
+                NextVisit::Retry(report_shortage(log, full, &why, guaranteed_bytes(journal)))
             }
             Err(_) => NextVisit::OnRequest,
         }
@@ -581,7 +593,7 @@ impl Store for DiskLog {
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
         self.consecutive_helps.fetch_add(1, Ordering::Relaxed);
-        if self.store_staged(&log, &mut writing) == NextVisit::Retry
+        if matches!(self.store_staged(&log, &mut writing), NextVisit::Retry(_))
             && let Some(self_ref) = self.self_ref.upgrade()
         {
             self.queue.add(self_ref);
@@ -625,6 +637,21 @@ impl Store for DiskLog {
         let at = self.reader.position_at(ns).unwrap_or_else(|_| self.reader.oldest())?;
         Some(Position { epoch: at.epoch, seq: at.seq })
     }
+}
+
+/// Makes a log's publishers wait, or refuses them if the disk is full. `full` says whether they are refused. They may
+/// still append `bytes`.
+fn report_shortage(log: &Log, full: &mut bool, why: &AppendError, bytes: u64) -> Shortage {
+    let was_full = std::mem::replace(full, matches!(why, AppendError::Full { .. }));
+    if *full {
+        log.grant(bytes, Some(&why.to_string()));
+        return Shortage::Room;
+    }
+    // Publishers that wait for room keep their request, for which the storing thread tries again.
+    if was_full {
+        log.grant(bytes, None);
+    }
+    Shortage::Resource
 }
 
 /// The number of bytes of records that can be appended even if the disk is full.

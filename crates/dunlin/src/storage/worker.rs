@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use dunlin_journal::Disk;
 use dunlin_topic::Log;
 
-use super::disk_log::{DiskLog, NextVisit};
+use super::disk_log::{DiskLog, NextVisit, Shortage};
 use super::{catalogue, lock};
 
-/// The pause before the thread tries again to write a log whose disk was full.
+/// The pause before the thread tries again to write a log for which there was a [`Shortage`].
 const RETRY: Duration = Duration::from_millis(100);
 /// The pause before subscribers read from disk again, after the process lacked a resource for a read, such as file
 /// descriptors.
@@ -35,8 +35,8 @@ const SPIN_CHECKS: u32 = 400;
 #[derive(Debug, Default)]
 pub(super) struct StoreQueue {
     has_entries: AtomicBool,
-    /// Whether the disk was full in the thread's last round.
-    is_full: AtomicBool,
+    /// The worst shortage in the thread's last round.
+    shortage: Mutex<Option<Shortage>>,
     /// Whether, since the start, the disk has failed for any log.
     has_failed: AtomicBool,
     state: Mutex<QueueState>,
@@ -94,9 +94,9 @@ impl StoreWorker {
         &self.queue
     }
 
-    /// Whether the disk was full in the thread's last round.
-    pub(super) fn lacks_room(&self) -> bool {
-        self.queue.is_full.load(Ordering::Relaxed)
+    /// The worst shortage in the thread's last round.
+    pub(super) fn shortage(&self) -> Option<Shortage> {
+        *lock(&self.queue.shortage)
     }
 
     /// Whether, since the start, the disk has failed for any log.
@@ -282,26 +282,29 @@ fn remove(removed: &[Removal]) {
 }
 
 fn run(queue: &StoreQueue) {
-    let (mut round, mut full): (Vec<Arc<DiskLog>>, Vec<Arc<DiskLog>>) = (Vec::new(), Vec::new());
+    let mut round: Vec<Arc<DiskLog>> = Vec::new();
+    let mut retried: Vec<(Arc<DiskLog>, Shortage)> = Vec::new();
     loop {
-        let timeout = (!full.is_empty()).then_some(RETRY);
+        let timeout = (!retried.is_empty()).then_some(RETRY);
         let QueuedWork { is_running, removed, deferred } = queue.wait_for_work(&mut round, timeout);
         deferred.iter().filter_map(Weak::upgrade).for_each(|log| log.retry_reads());
-        for log in full.drain(..) {
+        for (log, _) in retried.drain(..) {
             if !round.iter().any(|other| Arc::ptr_eq(other, &log)) {
                 round.push(log);
             }
         }
         round.iter().for_each(|log| log.write());
         for log in round.drain(..) {
-            if log.sync() == NextVisit::Retry && is_running {
-                full.push(log);
+            if let NextVisit::Retry(shortage) = log.sync()
+                && is_running
+            {
+                retried.push((log, shortage));
             }
         }
         for (disk_log, _) in removed.iter().flat_map(|removal| &removal.logs) {
-            full.retain(|other| !Arc::ptr_eq(other, disk_log));
+            retried.retain(|(other, _)| !Arc::ptr_eq(other, disk_log));
         }
-        queue.is_full.store(!full.is_empty(), Ordering::Relaxed);
+        *lock(&queue.shortage) = retried.iter().map(|(_, shortage)| *shortage).max();
         remove(&removed);
         if !is_running {
             return;

@@ -166,10 +166,10 @@ fn refuse(
     level: SpaceLevel,
     grows: fn(&[u8]) -> bool,
 ) -> Vec<PendingCommands> {
-    let why = room.shortage().unwrap_or_default();
+    let why = room.shortage().unwrap_or_else(|| RaftGroupError::NoRoom(String::new()));
     let fits = |pending: &PendingCommands| level < SpaceLevel::Out && !pending.commands.iter().any(grows);
     let (accepted, refused): (Vec<PendingCommands>, Vec<PendingCommands>) = batch.into_iter().partition(fits);
-    respond(refused, Err(RaftGroupError::NoRoom(why)));
+    respond(refused, Err(why));
     accepted
 }
 

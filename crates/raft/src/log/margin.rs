@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use dunlin_journal::{AppendError, DiskError, DiskReserve, Journal};
 
 use super::room::{DiskSpace, SpaceLevel};
+use crate::error::RaftGroupError;
 
 pub(super) const FILL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -53,9 +54,14 @@ impl Margin {
                 self.is_claimed = false;
                 self.room.set_ample();
             }
-            Ok(false) => self.report_low("the disk has hardly more room than the reserve takes"),
+            Ok(false) => {
+                let why = "the disk has hardly more room than the reserve takes";
+                self.report_low(RaftGroupError::NoRoom(why.to_owned()));
+            }
             // A later call tries to fill the reserve again.
-            Err(error) if error.lacks_resource() => self.report_low(&error.to_string()),
+            Err(error) if error.lacks_resource() => {
+                self.report_low(RaftGroupError::LacksResource(error.to_string()));
+            }
             Err(error) => return Err(error),
         }
         Ok(())
@@ -63,7 +69,7 @@ impl Margin {
 
     /// Makes the reserve the journal's next file. Returns `false` if the reserve was not filled.
     pub(super) fn release_reserve(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
-        self.report_low(why);
+        self.report_low(RaftGroupError::NoRoom(why.to_owned()));
         let is_released = journal.begin_file_in(&mut self.reserve, 0)?;
         if is_released {
             // If the journal's last file has no records, the journal continues in that file. The reserve's room is then
@@ -84,7 +90,7 @@ impl Margin {
     }
 
     /// Reports that the log cannot write.
-    pub(super) fn report_out_of_room(&self, why: String) {
+    pub(super) fn report_out_of_room(&self, why: RaftGroupError) {
         self.room.set_short(SpaceLevel::Out, why);
     }
 
@@ -92,15 +98,15 @@ impl Margin {
         match self.room.log_level() {
             SpaceLevel::Ample => return Ok(()),
             SpaceLevel::Low => {}
-            SpaceLevel::Out => self.room.set_short(SpaceLevel::Low, self.room.shortage().unwrap_or_default()),
+            SpaceLevel::Out => self.room.set_short_again(SpaceLevel::Low),
         }
         // After a start, the journal has no file before the first write, and room can only be claimed in a file.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }
 
-    fn report_low(&self, why: &str) {
+    fn report_low(&self, why: RaftGroupError) {
         if self.room.log_level() == SpaceLevel::Ample {
-            self.room.set_short(SpaceLevel::Low, why.to_owned());
+            self.room.set_short(SpaceLevel::Low, why);
         }
     }
 

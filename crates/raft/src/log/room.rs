@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::error::RaftGroupError;
+
 /// The kinds of writes for which a disk has room: all, only necessary ones, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SpaceLevel {
@@ -28,7 +30,8 @@ struct DiskSpaceState {
     was_short: AtomicBool,
     /// Whether the group is ending. Writes then do not wait for room.
     is_ending: AtomicBool,
-    why: Mutex<String>,
+    /// The error of commands that make the state larger, while room is short.
+    shortage: Mutex<Option<RaftGroupError>>,
 }
 
 impl DiskSpace {
@@ -50,13 +53,14 @@ impl DiskSpace {
         }
     }
 
-    /// The disk's last error; `None` while there is enough room.
-    pub(crate) fn shortage(&self) -> Option<String> {
+    /// The reason for which commands that make the state larger are refused; `None` while there is enough room.
+    pub(crate) fn shortage(&self) -> Option<RaftGroupError> {
         if self.log_level() > SpaceLevel::Ample {
-            return Some(self.0.why.lock().unwrap_or_else(PoisonError::into_inner).clone());
+            return self.0.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone();
         }
         let lacks_reserve = self.level() > SpaceLevel::Ample;
-        lacks_reserve.then(|| "the disk has too little room for the reserve of the snapshots".to_owned())
+        let why = || "the disk has too little room for the reserve of the snapshots".to_owned();
+        lacks_reserve.then(|| RaftGroupError::NoRoom(why()))
     }
 
     /// Whether the log should remove entries to free room.
@@ -87,8 +91,13 @@ impl DiskSpace {
         self.0.level.store(SpaceLevel::Ample as u8, Ordering::Release);
     }
 
-    pub(super) fn set_short(&self, level: SpaceLevel, why: String) {
-        *self.0.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    pub(super) fn set_short(&self, level: SpaceLevel, shortage: RaftGroupError) {
+        *self.0.shortage.lock().unwrap_or_else(PoisonError::into_inner) = Some(shortage);
+        self.set_short_again(level);
+    }
+
+    /// Sets the level, and keeps the reason of the last shortage.
+    pub(super) fn set_short_again(&self, level: SpaceLevel) {
         self.0.was_short.store(true, Ordering::Release);
         self.0.level.store(level as u8, Ordering::Release);
     }

@@ -18,6 +18,7 @@ use super::margin::{FILL_INTERVAL, Margin};
 use super::operation::LogOperation;
 use super::room::DiskSpace;
 use super::synced::SyncedMark;
+use crate::error::RaftGroupError;
 use crate::frames::{self, EncodedRecords};
 
 pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
@@ -137,7 +138,7 @@ impl From<AppendError> for WriteFailure {
     fn from(error: AppendError) -> WriteFailure {
         match error {
             AppendError::Full { .. } => WriteFailure::Full(error.to_string()),
-            AppendError::LacksResource(_) => WriteFailure::LacksResource(error.to_string()),
+            AppendError::LacksResource(error) => WriteFailure::LacksResource(error.to_string()),
             other => WriteFailure::Broken(other.to_string()),
         }
     }
@@ -278,16 +279,21 @@ impl WriterState {
         match failure {
             WriteFailure::Full(why) => match self.margin.release_reserve(&mut self.journal, &why) {
                 Ok(true) => {}
-                Ok(false) => self.wait(why, receiver),
-                Err(error) if error.allows_retry() => self.wait(error.to_string(), receiver),
-                Err(error) => self.failure = Some(error.to_string()),
+                Ok(false) => self.wait(RaftGroupError::NoRoom(why), receiver),
+                Err(error) => match WriteFailure::from(error) {
+                    WriteFailure::Full(why) => self.wait(RaftGroupError::NoRoom(why), receiver),
+                    WriteFailure::LacksResource(why) => {
+                        self.wait(RaftGroupError::LacksResource(why), receiver);
+                    }
+                    WriteFailure::Broken(why) => self.failure = Some(why),
+                },
             },
-            WriteFailure::LacksResource(why) => self.wait(why, receiver),
+            WriteFailure::LacksResource(why) => self.wait(RaftGroupError::LacksResource(why), receiver),
             WriteFailure::Broken(why) => self.failure = Some(why),
         }
     }
 
-    fn wait(&mut self, why: String, receiver: &Receiver<WriterCommand>) {
+    fn wait(&mut self, why: RaftGroupError, receiver: &Receiver<WriterCommand>) {
         self.margin.report_out_of_room(why);
         match receiver.recv_timeout(RETRY) {
             Ok(WriterCommand::Close) | Err(RecvTimeoutError::Disconnected) => self.is_closing = true,

@@ -188,6 +188,24 @@ fn topic_refused_for_lack_of_file_descriptors_is_created_later() {
     assert_eq!(publish(&node, "a", 1..=1).position.seq, 1);
 }
 
+/// A log has no file before its first record.
+#[test]
+fn lack_of_file_descriptors_is_not_reported_as_a_full_disk() {
+    let disk = FakeDisk::new(32);
+    let (node, _) = open(&disk);
+    node.create_topic("a", durable(), false).unwrap();
+    let mut publisher = node.publisher("a").unwrap();
+    disk.set_faults(Faults { opens_fail: true, creates_fail: true, ..Faults::default() });
+    publisher.send(b"x").unwrap();
+    let why = dunlin_wait::find("the shortage is reported", || node.lacks_room());
+    assert!(why.contains("file descriptors") && !why.contains("room"), "{why}");
+    assert!(!node.topic("a").unwrap().logs()[0].info().stored.unwrap().full);
+    publisher.send(b"y").expect("publishers are not refused");
+    disk.set_faults(Faults::default());
+    assert_eq!(publisher.flush().unwrap().unwrap().position.seq, 2);
+    dunlin_wait::until("the shortage has ended", || node.lacks_room().is_none());
+}
+
 #[test]
 fn node_start_without_file_descriptors_fails_and_loses_no_topic() {
     let disk = FakeDisk::new(24);
