@@ -73,8 +73,8 @@ pub struct SubscriptionInfo {
     pub subscriber: SubscriberInfo,
 }
 
-/// The subscribers of a topic at this node, largest lag first. Mirrors that several subscribers at another node share
-/// are left out, because that node counts the mirror's subscribers. A mirror of a single subscriber is listed.
+/// The subscribers of a topic at this node, largest lag first. Mirrors at other nodes are left out, because those nodes
+/// list the mirrors' subscribers.
 pub fn subscribers_of(topic: &Topic) -> Vec<SubscriberInfo> {
     let mut subscribers = topic.subscribers();
     subscribers.retain(|subscriber| !is_mirror(subscriber));

@@ -119,6 +119,16 @@ impl OwnerFigures {
         self.logs.iter().map(|(_, info)| info.bytes).sum()
     }
 
+    /// The number of the owner's records that the subscriber has not read; `None` if its epoch is not the owner's. The
+    /// subscriber's node does not know records that it has not received from the owner yet.
+    fn lag_of(&self, subscriber: &SubscriberInfo) -> Option<u64> {
+        let SubscriberInfo { partition, position, .. } = subscriber;
+        let is_read = |(of, info): &&(u16, LogInfo)| of == partition && info.epoch == position.epoch;
+        let (_, info) = self.logs.iter().find(is_read)?;
+        let last = info.stored.map_or(info.next_seq - 1, |stored| stored.synced_seq);
+        Some(last.saturating_sub(position.seq))
+    }
+
     /// Number of records appended to the logs since the beginning of each log's present epoch.
     pub(crate) fn appended(&self) -> u64 {
         self.logs.iter().map(|(_, info)| info.next_seq - 1).sum()
@@ -236,16 +246,21 @@ impl ClusterFigures {
             (None, Some(owner_id)) => elsewhere.and_then(|parts| parts.get(&owner_id)?.owned.clone()),
             (None, None) => None,
         };
+        let owner = owner.map(OwnerFigures::from);
         let clients = self.silent.is_empty().then(|| {
             let mut clients = TopicClients::default();
             clients.add(node_id, local);
             for (node, part) in elsewhere.into_iter().flatten() {
                 clients.add(Some(*node), part.clone());
             }
+            for (_, subscriber) in &mut clients.subscribers {
+                let lag_at_owner = owner.as_ref().and_then(|owner| owner.lag_of(subscriber));
+                subscriber.lag = subscriber.lag.max(lag_at_owner.unwrap_or(0));
+            }
             clients.subscribers.sort_by_key(|(_, subscriber)| std::cmp::Reverse(subscriber.lag));
             clients
         });
-        TopicFigures { owner: owner.map(OwnerFigures::from), clients }
+        TopicFigures { owner, clients }
     }
 }
 

@@ -104,7 +104,7 @@ pub struct LogInfo {
     pub appended_bytes: u64,
     /// Warnings, gaps and losses of slow subscribers.
     pub losses: LossCounters,
-    /// Number of sleeping cursors.
+    /// Number of sleeping cursors, with those in private mirrors of the log.
     pub waiting: usize,
     /// Number of registered subscribers.
     pub registered: usize,
@@ -302,6 +302,8 @@ impl Log {
 
     /// Returns the log's counters at this moment.
     pub fn info(&self) -> LogInfo {
+        let waiting_in_private_mirrors =
+            if self.is_private() { 0 } else { self.listed_subscribers.waiting_in_private_mirrors() };
         let state = self.lock();
         LogInfo {
             epoch: state.epoch,
@@ -310,7 +312,9 @@ impl Log {
             bytes: state.bytes(),
             appended_bytes: state.sealed_bytes + state.writer.as_ref().map_or(0, written_bytes),
             losses: state.rare.as_ref().map_or_else(LossCounters::default, |rare| rare.losses),
-            waiting: state.sleepers.len() + state.sleeper_index.as_ref().map_or(0, |index| index.len()),
+            waiting: state.sleepers.len()
+                + state.sleeper_index.as_ref().map_or(0, |index| index.len())
+                + waiting_in_private_mirrors,
             registered: state.rare.as_ref().map_or(0, |rare| rare.registered.len()),
             last_append_ns: state.last_append_ns,
             stored: state.stored().map(DiskProgress::info),

@@ -1,9 +1,10 @@
 //! Lists the subscribers of a log and their positions for operators.
 //!
 //! The list contains every named subscriber in this process, and a listener lists the subscribers of its clients.
-//! Subscribers update their position without a lock, so a listing may be slightly out of date.
+//! Subscribers update their position without a lock, so a listing may be slightly out of date. A private mirror shares
+//! the list of its log.
 //!
-//! Limit: one entry for each live subscriber, kept outside the log's lock.
+//! Limit: one entry for each live subscriber and each private mirror, kept outside the log's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -20,6 +21,8 @@ pub struct SubscriberProgress {
     name: String,
     protocol: &'static str,
     registered: bool,
+    /// The number of the log in which the subscriber began.
+    log: u64,
     clock: Clock,
     epoch: AtomicU32,
     seq: AtomicU64,
@@ -68,9 +71,46 @@ pub struct SubscriberInfo {
     pub registered: bool,
 }
 
-/// The listed subscribers of one log. Most logs have none.
+/// The listed subscribers of one log and of its private mirrors. Most logs have none.
 #[derive(Debug, Default)]
-pub(crate) struct SubscriberList(OnceLock<Box<Mutex<Vec<Weak<SubscriberProgress>>>>>);
+pub(crate) struct SubscriberList(OnceLock<Arc<Mutex<Listed>>>);
+
+#[derive(Debug, Default)]
+struct Listed {
+    subscribers: Vec<Weak<SubscriberProgress>>,
+    private_mirrors: Vec<Weak<Log>>,
+}
+
+impl SubscriberList {
+    /// The list for a new private mirror of this list's log.
+    pub(crate) fn share(&self) -> SubscriberList {
+        SubscriberList(Arc::clone(self.0.get_or_init(Arc::default)).into())
+    }
+
+    /// Adds a private mirror that has a [shared](SubscriberList::share) list.
+    pub(crate) fn add_private_mirror(&self, private: &Arc<Log>) {
+        let mut listed = lock(self.0.get_or_init(Arc::default));
+        push_live(&mut listed.private_mirrors, Arc::downgrade(private));
+    }
+
+    fn private_mirrors(&self) -> Vec<Arc<Log>> {
+        let Some(listed) = self.0.get() else { return Vec::new() };
+        lock(listed).private_mirrors.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Number of sleeping cursors in private mirrors.
+    pub(crate) fn waiting_in_private_mirrors(&self) -> usize {
+        self.private_mirrors().iter().map(|log| log.info().waiting).sum()
+    }
+}
+
+/// Adds an item, and first removes dropped items if the list is full.
+fn push_live<T>(list: &mut Vec<Weak<T>>, item: Weak<T>) {
+    if list.len() == list.capacity() {
+        list.retain(|other| other.strong_count() > 0);
+    }
+    list.push(item);
+}
 
 impl Log {
     /// Lists a subscriber that has received everything through `at`.
@@ -84,6 +124,7 @@ impl Log {
             name: options.name.clone(),
             protocol: options.protocol,
             registered,
+            log: self.number(),
             clock: self.clock,
             epoch: AtomicU32::new(at.epoch),
             seq: AtomicU64::new(at.seq),
@@ -94,21 +135,19 @@ impl Log {
             checked_seq: AtomicU64::new(at.seq),
             changed_ns: AtomicU64::new(0),
         });
-        let mut listed = lock(self.listed_subscribers.0.get_or_init(Box::default));
-        if listed.len() == listed.capacity() {
-            listed.retain(|other| other.strong_count() > 0);
-        }
-        listed.push(Arc::downgrade(&progress));
+        let mut listed = lock(self.listed_subscribers.0.get_or_init(Arc::default));
+        push_live(&mut listed.subscribers, Arc::downgrade(&progress));
         progress
     }
 
-    /// The progress, in this epoch, of all subscribers that cannot receive gaps.
+    /// The progress, in this epoch, of all subscribers that began in this log and cannot receive gaps.
     #[cold]
     pub(crate) fn oldest_unread(&self, epoch: u32, now_ns: u64) -> OldestUnread {
         let mut oldest = OldestUnread::default();
         let Some(listed) = self.listed_subscribers.0.get() else { return oldest };
-        for progress in lock(listed).iter().filter_map(Weak::upgrade) {
-            let keeps_history = progress.keeps_history.load(Ordering::Relaxed);
+        for progress in lock(listed).subscribers.iter().filter_map(Weak::upgrade) {
+            let keeps_history =
+                progress.log == self.number() && progress.keeps_history.load(Ordering::Relaxed);
             if !keeps_history || progress.epoch.load(Ordering::Relaxed) != epoch {
                 continue;
             }
@@ -125,16 +164,26 @@ impl Log {
         oldest
     }
 
-    /// The listed subscribers.
+    /// The listed subscribers, with those of the log's private mirrors.
     pub fn subscribers(&self) -> Vec<SubscriberInfo> {
         let Some(listed) = self.listed_subscribers.0.get() else { return Vec::new() };
         let subscribers: Vec<Arc<SubscriberProgress>> = {
             let mut listed = lock(listed);
-            listed.retain(|progress| progress.strong_count() > 0);
-            listed.iter().filter_map(Weak::upgrade).collect()
+            listed.subscribers.retain(|progress| progress.strong_count() > 0);
+            listed.subscribers.iter().filter_map(Weak::upgrade).collect()
         };
-        let (partition, last) = (self.name().partition, self.last());
+        let (partition, last) = (self.name().partition, self.last_known());
         subscribers.iter().map(|progress| progress.info(partition, last)).collect()
+    }
+
+    /// Position of the last record that the log or one of its private mirrors has received. A private mirror without
+    /// records does not count, because its position may be one that its subscriber named.
+    fn last_known(&self) -> Position {
+        let private_mirrors = self.listed_subscribers.private_mirrors();
+        let infos = private_mirrors.iter().map(|log| log.info());
+        let received = infos.filter(|info| info.oldest_seq < info.next_seq);
+        let last_of = received.map(|info| Position { epoch: info.epoch, seq: info.next_seq - 1 });
+        last_of.fold(self.last(), Ord::max)
     }
 }
 

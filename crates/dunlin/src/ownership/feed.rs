@@ -16,8 +16,16 @@ use crate::clock::steady_ns;
 /// The protocol name of subscribers that are mirrors at other nodes.
 pub const NODE_PROTOCOL: &str = "node";
 
-/// Whether the subscriber is a mirror at another node that several subscribers there share.
+/// The name of a subscription that feeds a mirror for a single subscriber.
+const PRIVATE_MIRROR: &str = "mirror of one subscriber";
+
+/// Whether the subscriber is a mirror at another node. That node lists the mirror's subscribers.
 pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
+    is_shared_mirror(subscriber) || subscriber.protocol == NODE_PROTOCOL && subscriber.name == PRIVATE_MIRROR
+}
+
+/// Whether the subscriber is a mirror at another node that several subscribers there share.
+pub(super) fn is_shared_mirror(subscriber: &SubscriberInfo) -> bool {
     subscriber.protocol == NODE_PROTOCOL && subscriber.name == SubscribeOptions::MIRROR
 }
 
@@ -113,7 +121,7 @@ impl MirrorFeed {
 
     /// The options with which the mirror subscribes to the topic at the owner.
     pub fn options(&self) -> SubscribeOptions {
-        let name = if self.permit.is_some() { "mirror of one subscriber" } else { SubscribeOptions::MIRROR };
+        let name = if self.permit.is_some() { PRIVATE_MIRROR } else { SubscribeOptions::MIRROR };
         let follows_state = self.is_stateful && self.permit.is_none();
         SubscribeOptions {
             name: name.to_owned(),

@@ -8,8 +8,9 @@ use std::time::Duration;
 use dunlin_control::{ControlCommand, TopicKind};
 use dunlin_topic::{SubscriberInfo, Topic};
 
+use super::Ownership;
+use super::feed::is_shared_mirror;
 use super::route::Route;
-use super::{Ownership, is_mirror};
 use crate::clock::steady_ns;
 use crate::node::Node;
 use crate::registry::NameRanges;
@@ -61,7 +62,7 @@ impl Node {
     /// of single subscribers do not count: they read only as fast as their subscriber.
     pub fn has_lagging_mirrors(&self) -> bool {
         let is_durable = |topic: &Topic| topic.config().durable.is_some();
-        let is_behind = |subscriber: &SubscriberInfo| is_mirror(subscriber) && subscriber.lag > 0;
+        let is_behind = |subscriber: &SubscriberInfo| is_shared_mirror(subscriber) && subscriber.lag > 0;
         let durable = self.registry().page(None, "", usize::MAX, &NameRanges::all(), is_durable).topics;
         durable.iter().any(|topic| topic.subscribers().iter().any(is_behind))
     }

@@ -203,11 +203,14 @@ impl Log {
         let name = LogName { topic, subject_prefix, partition: *partition };
         let mut log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0, &of.publishers);
         log.subscribers = LogSubscribers::for_private_mirror(&of.subscribers);
+        log.listed_subscribers = of.listed_subscribers.share();
         if let Some(upstream) = of.upstream.get() {
             log.set_upstream(Arc::clone(upstream));
         }
         log.lock().mirror_or_new().private = true;
-        Arc::new(log)
+        let private = Arc::new(log);
+        of.listed_subscribers.add_private_mirror(&private);
+        private
     }
 
     /// Starts a private mirror after the position `after`.

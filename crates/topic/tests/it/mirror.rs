@@ -636,6 +636,22 @@ fn subscriber_of_a_private_mirror_gets_the_owners_lag_warning() {
 }
 
 #[test]
+fn subscriber_of_a_private_mirror_is_listed_with_its_lag() {
+    let owned = small_topic();
+    publish(&owned, &["1", "2", "3"]);
+    let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
+    let listed = || -> Vec<(String, u64)> {
+        mirror.subscribers().into_iter().map(|one| (one.name, one.lag)).collect()
+    };
+    let mut reader = subscriber(&mirror, &SubscribeOptions { name: "old".to_owned(), ..earliest() });
+    assert_eq!(listed(), [("old".to_owned(), 3)]);
+    assert_eq!(read_events(&mut reader), ["1-1 1", "1-2 2", "1-3 3"]);
+    assert_eq!(listed(), [("old".to_owned(), 0)]);
+    drop(reader);
+    assert!(listed().is_empty());
+}
+
+#[test]
 fn publisher_at_the_owner_waits_for_room_in_the_log() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
