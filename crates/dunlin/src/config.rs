@@ -51,7 +51,7 @@ pub struct NodeLimits {
     /// Limits of each partition of a topic, and of the groups that read the partition.
     pub topic: dunlin_topic::LogLimits,
     /// Maximum size of the records that a topic keeps beyond its retention for a slow subscriber, in bytes. Applies to
-    /// topics with the default retention and to subscribers whose protocol cannot report gaps.
+    /// topics with the default retention, to subscribers whose protocol cannot report gaps, and to mirrors.
     pub pending_bytes_max: u64,
     /// If a durable log has this many bytes that are not on disk yet, its publishers wait. A topic whose records may be
     /// larger has a higher limit.

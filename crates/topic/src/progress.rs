@@ -201,7 +201,8 @@ impl SubscriberProgress {
         self.missed_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }
 
-    /// Keeps history for this subscriber within the log's limits, because the subscriber cannot receive gaps.
+    /// Keeps history for this subscriber within the log's limits, because the subscriber, or a subscriber of the mirror
+    /// that it feeds, cannot receive gaps.
     pub fn keep_history(&self) {
         self.keeps_history.store(true, Ordering::Relaxed);
     }

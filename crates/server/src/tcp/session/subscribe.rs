@@ -260,6 +260,10 @@ impl Session {
         subscription.channels.push(channel);
         let options = &subscription.options;
         let progress = cursor.log().list_subscriber(options, cursor.is_registered(), reported);
+        if options.feeds_mirror() {
+            // The mirror may have subscribers that cannot receive gaps.
+            progress.keep_history();
+        }
         let debt = Default::default();
         let opened = Channel {
             subscription: number,

@@ -8,8 +8,10 @@ use std::thread;
 use dunlin::journal::FakeDisk;
 use dunlin::state::ControlCommand;
 use dunlin::topic::{
-    DurableOptions, Event, MemoryBudget, Pattern, Publish, Subscribe, Topic, TopicConfig, Waiter,
+    DurableOptions, Event, MemoryBudget, Pattern, Publish, Subscribe, SubscribeOptions, Topic, TopicConfig,
+    Waiter,
 };
+use dunlin::wire::{self, FromClient, OnGap, StartAt};
 use dunlin::{
     Config, Node, NodeLimits, Permissions, ShareMember, ShareOptions, SubjectRule, TaskRule, TopicError,
     User, Users,
@@ -19,6 +21,7 @@ use tokio::sync::watch;
 
 use super::TestCluster;
 use crate::nats_refusals::permission_violation;
+use crate::peer::Peer;
 
 /// When a member of a queue group receives this payload, it stops reading.
 const END: &str = "end";
@@ -479,4 +482,32 @@ fn sequenced_queue_members_learn_of_epochs_and_deletion() {
     expect(&["410 Epoch Changed", ""]);
     cluster.node(2).delete_topic("t").unwrap();
     expect(&["410 Deleted"]);
+}
+
+/// Two subscribers read nothing. One of them subscribes like another node's mirror.
+#[test]
+fn owner_keeps_history_beyond_the_retention_for_mirrors() {
+    let cluster = TestCluster::of(1);
+    for (name, keeps_history) in [("reader", false), (SubscribeOptions::MIRROR, true)] {
+        cluster.create_topic_at(1, name, TopicConfig::default());
+        let mut peer =
+            Peer::connect_as(cluster.members.lock().unwrap()[&1].server.as_ref().unwrap(), "$node-7");
+        peer.send(FromClient::Subscribe(wire::Subscribe {
+            subscription: 1,
+            credit: 0,
+            start: StartAt::Latest,
+            on_gap: OnGap::Oldest,
+            registered: false,
+            pattern: name,
+            name,
+        }));
+        peer.await_subscribed();
+        let (mut publisher, payload) = (cluster.node(1).publisher(name).unwrap(), [0_u8; 64 << 10]);
+        let retained = TopicConfig::default().retention.bytes as usize;
+        for _ in 0..4 * retained / payload.len() {
+            publisher.publish(&payload[..]).unwrap();
+        }
+        let oldest_seq = cluster.node(1).topic(name).unwrap().logs()[0].info().oldest_seq;
+        assert_eq!(oldest_seq == 1, keeps_history, "{name}: the oldest record is {oldest_seq}");
+    }
 }
