@@ -290,7 +290,7 @@ impl Log {
         &self.name
     }
 
-    /// Number of the log in this process, in order of creation.
+    /// Number of the log in this process, in order of creation. A private mirror has the number of the mirrored log.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -348,7 +348,7 @@ impl Session {
             self.read_new_logs();
         }
         if owner_responded {
-            self.report_owner_refusals();
+            self.handle_owner_responses();
         }
         if nodes {
             self.write_info_again();

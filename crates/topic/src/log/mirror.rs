@@ -202,6 +202,7 @@ impl Log {
         let (topic, subject_prefix) = (topic.clone(), subject_prefix.clone());
         let name = LogName { topic, subject_prefix, partition: *partition };
         let mut log = Log::new(name, Arc::new(config), Arc::clone(&of.budget), of.clock, 0, &of.publishers);
+        log.number = of.number;
         log.subscribers = LogSubscribers::for_private_mirror(&of.subscribers);
         log.listed_subscribers = of.listed_subscribers.share();
         if let Some(upstream) = of.upstream.get() {

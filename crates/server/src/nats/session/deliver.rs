@@ -103,7 +103,8 @@ impl Session {
     }
 
     /// Whether the channel has records to send. If it has none, it waits for records, pauses, or has ended. If it has
-    /// skipped many records, it is queued again.
+    /// skipped many records, it is queued again. If its next record may be the connection's own, it waits for the
+    /// response of the topic's owner.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };
@@ -112,7 +113,15 @@ impl Session {
                     self.end_channel(number);
                     return false;
                 }
-                ReadOutcome::Records => return true,
+                ReadOutcome::Records => {
+                    let known_through = channel.own_known_through(&self.own);
+                    let is_held = known_through.is_some_and(|at| channel.cursor.next() > at);
+                    if is_held {
+                        channel.cursor.release();
+                        self.own.hold(channel.cursor.log(), number);
+                    }
+                    return !is_held;
+                }
                 ReadOutcome::Skipped => {
                     channel.record_position();
                     self.channel_queue.push_back(number);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin::topic::frame::{FLAG_HEADERS, HEAD_BYTES};
-use dunlin::topic::{Frame, Log, MemoryBudget, MemoryBudgetError, SpanContent};
+use dunlin::topic::{Frame, Log, MemoryBudget, MemoryBudgetError, Position, SpanContent};
 use dunlin::wire::nats::{NatsMessageHead, STATUS_HEADER, header_lines, put_decimal, put_header};
 
 use super::own::OwnRecords;
@@ -73,10 +73,12 @@ impl<'a, 's> WritePlan<'a, 's> {
         let start = self.pieces.bytes();
         let mut left = subscription.left();
         let until = channel.until.map_or(u64::MAX, |until| until.seq);
+        let known_through = channel.own_known_through(options.own);
+        let is_held = |at: Position| known_through.is_some_and(|known_through| at > known_through);
         let mut position = channel.cursor.next();
         let prefix = &channel.cursor.log().name().subject_prefix;
         'spans: for span in channel.cursor.spans(SPAN_BYTES_MAX) {
-            if left == 0 || position.seq > until || !self.has_room(start, share) {
+            if left == 0 || position.seq > until || is_held(position) || !self.has_room(start, share) {
                 break;
             }
             let mut next = CursorMove {
@@ -102,12 +104,16 @@ impl<'a, 's> WritePlan<'a, 's> {
             match span.content {
                 SpanContent::Frames(mut frames) => {
                     while let Some((frame, stride)) = Frame::split(frames) {
-                        if left == 0 || position.seq > until || !self.has_room(start, share) {
+                        if left == 0
+                            || position.seq > until
+                            || is_held(position)
+                            || !self.has_room(start, share)
+                        {
                             break 'spans;
                         }
                         frames = &frames[stride..];
                         next = CursorMove { records: 1, advance_bytes: stride as u32, ..next };
-                        if channel.skips_own && options.own.contains(channel.cursor.log(), position.seq) {
+                        if channel.skips_own && options.own.contains(channel.cursor.log(), position) {
                             next.messages = 0;
                         } else {
                             self.add_message(frame.payload(), |bytes, out| {
@@ -123,7 +129,7 @@ impl<'a, 's> WritePlan<'a, 's> {
                     continue;
                 }
                 SpanContent::ByRef { head, payload } => {
-                    let skips = channel.skips_own && options.own.contains(channel.cursor.log(), position.seq);
+                    let skips = channel.skips_own && options.own.contains(channel.cursor.log(), position);
                     if !skips {
                         let frame = Frame::from_parts(&head[HEAD_BYTES..], payload, head[FLAGS_OFFSET]);
                         self.add_shared(payload, |bytes, out| {

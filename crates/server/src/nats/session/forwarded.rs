@@ -4,7 +4,7 @@
 //! Limit: the node divides `forwarded_bytes_max` among the owners, and limits the bytes of each reliable or durable
 //! topic. When such a part is used up, no more batches are forwarded to this owner or topic.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use dunlin::topic::{AckLevel, AckProgress, Log, PublishError, Receipt, Waiter};
@@ -16,18 +16,11 @@ use super::publish::PARTITION;
 /// Token with which the session's waiter is notified that an owner has responded.
 pub(super) const OWNER_RESPONDED: u32 = u32::MAX - 7;
 
-/// Forwarded batches without a response.
+/// Forwarded batches in the order of publishing. A response is handled only after the responses to all earlier batches
+/// of the queue. A log of a reliable or durable topic, whose owner may let publishers wait for room, has a queue of its
+/// own. So has a log of which a channel skips the connection's own records. The key of such a queue is the log's number.
 #[derive(Debug, Default)]
-pub(super) struct ForwardedBatches(Vec<OutcomeQueue>);
-
-/// Forwarded batches in the order of publishing. A response is handled only after the responses to all earlier batches.
-#[derive(Debug)]
-struct OutcomeQueue {
-    /// The log of a reliable or durable topic, whose owner may let publishers wait for room. `None` for all other
-    /// topics, which share a queue.
-    log: Option<Arc<Log>>,
-    batches: VecDeque<ForwardedBatch>,
-}
+pub(super) struct ForwardedBatches(BTreeMap<Option<u64>, VecDeque<ForwardedBatch>>);
 
 #[derive(Debug)]
 struct ForwardedBatch {
@@ -38,47 +31,22 @@ struct ForwardedBatch {
 }
 
 impl ForwardedBatches {
-    /// Adds a batch. Returns whether it is the first of its queue.
-    fn add(&mut self, batch: ForwardedBatch) -> bool {
-        let config = batch.log.config();
-        let may_wait = config.reliable.is_some() || config.durable.is_some();
-        let log = may_wait.then_some(&batch.log);
-        let is_same = |queue: &&mut OutcomeQueue| match (&queue.log, log) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        match self.0.iter_mut().find(is_same) {
-            Some(queue) => {
-                queue.batches.push_back(batch);
-                false
+    /// Removes and returns a batch whose owner has responded, with its outcome. `None` if there is none at present.
+    fn take_answered(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, AckProgress)> {
+        let (key, outcome) = self.0.iter().find_map(|(key, queue)| {
+            let first = queue.front()?;
+            let position = first.receipt.position;
+            match first.log.poll_ack(position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
+                AckProgress::Waiting => None,
+                outcome => Some((*key, outcome)),
             }
-            None => {
-                let log = log.cloned();
-                self.0.push(OutcomeQueue { log, batches: VecDeque::from([batch]) });
-                true
-            }
+        })?;
+        let queue = self.0.get_mut(&key)?;
+        let first = queue.pop_front()?;
+        if key.is_some() && queue.is_empty() {
+            self.0.remove(&key);
         }
-    }
-
-    /// Removes accepted batches from the front of each queue. If an owner refused the next batch, removes and returns
-    /// it. `None` if the owners of all next batches have not responded, or no batch is left.
-    fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
-        let refused = self.0.iter_mut().find_map(|queue| queue.take_refused(waiter));
-        self.0.retain(|queue| !queue.batches.is_empty());
-        refused
-    }
-}
-
-impl OutcomeQueue {
-    fn take_refused(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, PublishError)> {
-        while let Some(first) = self.batches.front() {
-            match first.log.poll_ack(first.receipt.position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
-                AckProgress::Waiting => return None,
-                AckProgress::Reached | AckProgress::ByOwner(_) => drop(self.batches.pop_front()),
-                AckProgress::Failed(error) => return self.batches.pop_front().map(|first| (first, error)),
-            }
-        }
-        None
+        Some((first, outcome))
     }
 }
 
@@ -89,22 +57,41 @@ impl Session {
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
         let subject = String::from_utf8_lossy(subject).into();
-        if self.forwarded.add(ForwardedBatch { subject, log, records, receipt: *receipt }) {
-            self.report_owner_refusals();
+        let config = log.config();
+        let may_wait = config.reliable.is_some() || config.durable.is_some();
+        let key = (self.own.begin_forwarding(&log) || may_wait).then(|| log.number());
+        let queue = self.forwarded.0.entry(key).or_default();
+        queue.push_back(ForwardedBatch { subject, log, records, receipt: *receipt });
+        if queue.len() == 1 {
+            self.handle_owner_responses();
         }
     }
 
-    /// Reports the owners' refusals to the client. While earlier refusals wait to be sent, does nothing.
-    pub(super) fn report_owner_refusals(&mut self) {
+    /// Handles the owners' responses, and reports refusals to the client. While earlier refusals wait to be sent, does
+    /// nothing.
+    pub(super) fn handle_owner_responses(&mut self) {
         while self.refusals.is_empty()
-            && let Some((batch, error)) = self.forwarded.take_refused(&self.waiter)
+            && let Some((batch, outcome)) = self.forwarded.take_answered(&self.waiter)
         {
-            self.targets.remove(batch.subject.as_bytes());
-            // If a reply is refused because its requester is gone, the client receives no error. The topic's name shows
-            // whether the record was a reply, because an inbox's topic has the inbox's name, whatever the subject is.
-            if !is_inbox(&batch.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
-                self.refuse_publish(batch.subject.as_bytes(), &error.to_string(), batch.records);
+            let mut last = None;
+            match outcome {
+                AckProgress::ByOwner(receipt) => {
+                    last = Some(receipt.position);
+                    self.add_own(&batch.log, receipt.position, batch.records);
+                }
+                AckProgress::Failed(error) => self.report_owner_refusal(&batch, &error),
+                AckProgress::Waiting | AckProgress::Reached => {}
             }
+            self.channel_queue.extend(self.own.end_forwarding(&batch.log, last));
+        }
+    }
+
+    fn report_owner_refusal(&mut self, batch: &ForwardedBatch, error: &PublishError) {
+        self.targets.remove(batch.subject.as_bytes());
+        // If a reply is refused because its requester is gone, the client receives no error. The topic's name shows
+        // whether the record was a reply, because an inbox's topic has the inbox's name, whatever the subject is.
+        if !is_inbox(&batch.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
+            self.refuse_publish(batch.subject.as_bytes(), &error.to_string(), batch.records);
         }
     }
 }

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use dunlin::topic::{
-    AckLevel, Draft, OnFull, Pattern, Payload, PublishError, Receipt, RecordMeta, Subject, SubjectError,
+    AckLevel, Draft, Log, OnFull, Pattern, Payload, Position, PublishError, Receipt, RecordMeta, Subject,
+    SubjectError,
 };
 use dunlin::wire::nats::{self, HEADERS_MAX, HeaderBlock, NatsMessageHead, PublishOperation};
 use dunlin::{TopicError, now_ns, steady_ns};
@@ -377,7 +378,7 @@ impl Session {
     /// Handles records that were appended. If the client does not want to receive its own records, remembers their
     /// positions.
     fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
-        // A forwarded record has no position yet, so its position cannot be remembered.
+        // A forwarded record has no position yet. It is remembered when the owner has responded.
         if receipt.acknowledged == AckLevel::ByOwner {
             return self.track_forwarded(subject, receipt, count);
         }
@@ -387,11 +388,15 @@ impl Session {
         let targets_max = self.shared.limits.nats.targets_max;
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
-        let last = receipt.position.seq;
+        self.add_own(&log, receipt.position, count);
+    }
+
+    /// Remembers `count` records that the client itself published, the last of them at `last`, if it reads their log
+    /// and does not want to receive them.
+    pub(super) fn add_own(&mut self, log: &Log, last: Position, count: usize) {
         let channels = &self.channels;
-        let next_of = |number| channels.get(&number).map(|channel| channel.cursor.next().seq);
-        let ranges = self.own.add(&log, last + 1 - count as u64..=last, next_of);
-        if ranges > self.shared.limits.nats.own_ranges_max {
+        let next_of = |number| channels.get(&number).map(|channel| channel.cursor.next());
+        if self.own.add(log, last, count, next_of) > self.shared.limits.nats.own_ranges_max {
             self.close_slow_consumer();
         }
     }

@@ -57,7 +57,7 @@ impl Session {
     pub(super) fn send_pending_refusals(&mut self) {
         if !self.refusals.is_empty() {
             self.refusals.write(&mut self.outbound.control);
-            self.report_owner_refusals();
+            self.handle_owner_responses();
         }
     }
 }

@@ -10,6 +10,8 @@ use dunlin::topic::{
 };
 use dunlin::{CursorFuture, Inbox};
 
+use super::own::OwnRecords;
+
 /// If the subject of a `SUB` begins with this prefix, messages contain sequence numbers.
 pub(super) const SEQUENCED: &str = "$DUNLIN.seq.";
 
@@ -112,6 +114,15 @@ impl Channel {
         if self.cursor.is_registered() {
             self.cursor.consume(through.seq);
         }
+    }
+
+    /// The last position at which each record is known to be the connection's own or not; `None` if the channel
+    /// delivers records without this knowledge.
+    pub(super) fn own_known_through(&self, own: &OwnRecords) -> Option<Position> {
+        if !self.skips_own || self.cursor.is_registered() {
+            return None;
+        }
+        own.known_through(self.cursor.log())
     }
 
     /// Whether the subscription is ending and the channel has delivered its last record.

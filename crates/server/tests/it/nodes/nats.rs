@@ -20,6 +20,7 @@ use dunlin_wait::{PATIENCE, until};
 use tokio::sync::watch;
 
 use super::TestCluster;
+use crate::nats_peer::NatsPeer;
 use crate::nats_refusals::permission_violation;
 use crate::peer::Peer;
 
@@ -482,6 +483,36 @@ fn sequenced_queue_members_learn_of_epochs_and_deletion() {
     expect(&["410 Epoch Changed", ""]);
     cluster.node(2).delete_topic("t").unwrap();
     expect(&["410 Deleted"]);
+}
+
+#[test]
+fn client_without_echo_gets_no_own_records_of_another_node() {
+    const ROUNDS: u64 = 200;
+    const OWN_RECORDS: u64 = 5;
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "e", TopicConfig::default());
+    let mut quiet =
+        NatsPeer::open_with(cluster.members.lock().unwrap()[&2].server.as_ref().unwrap(), ",\"echo\":false");
+    let mut others = [1, 2].map(|id| cluster.nats(id));
+    quiet.subscribe("e 1");
+    let mut got = Vec::new();
+    for n in 0..ROUNDS {
+        (0..OWN_RECORDS).for_each(|_| quiet.publish("e", "own"));
+        let other = &mut others[n as usize % 2];
+        other.publish("e", &n.to_string());
+        other.ping();
+        quiet.ping_collecting(&mut got);
+    }
+    let log = Arc::clone(&cluster.node(1).topic("e").unwrap().logs()[0]);
+    until("the owner has all records", || log.last().seq == ROUNDS * (OWN_RECORDS + 1));
+    others[0].publish("e", END);
+    while got.last().is_none_or(|last| last != END) {
+        got.push(quiet.text().1);
+    }
+    got.pop();
+    // Records that are published through different nodes have no fixed order.
+    got.sort_by_key(|text| text.parse().unwrap_or(ROUNDS));
+    assert_eq!(got, (0..ROUNDS).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
 /// Two subscribers read nothing. One of them subscribes like another node's mirror.
