@@ -97,6 +97,7 @@ fn full_reliable_topic_leaves_its_publisher_connected() {
     (0..20).for_each(|_| peer.publish("full", &large));
     let text = permission_violation(&peer.line(), "Publish", "full");
     assert!(text.starts_with("Permissions Violation for Publish to \"full\": "), "{text}");
+    assert!(text.contains("has not consumed record 1 after ") && !text.contains("after 0ns"), "{text}");
     drop(topic);
     drop(peer);
 }

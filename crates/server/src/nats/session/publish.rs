@@ -5,6 +5,7 @@
 //! down.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin::topic::{
     AckLevel, Draft, Log, OnFull, Pattern, Payload, Position, PublishError, Receipt, RecordMeta, Subject,
@@ -60,6 +61,8 @@ pub(super) fn cleared<'b>(mut batch: PublishedBatch<'_>) -> PublishedBatch<'b> {
 /// A publish that waits for room in its topic, or until the user's publish rate allows it.
 #[derive(Debug)]
 pub(super) struct BlockedPublish {
+    /// Time at which the wait began, ns by the monotonic clock.
+    began_ns: u64,
     /// Time at which the wait ends, ns by the monotonic clock. The topic then evicts its slowest subscriber, or the
     /// batch is refused.
     deadline_ns: u64,
@@ -232,7 +235,7 @@ impl Session {
         match appended {
             Ok(receipt) => self.appended(subject, &receipt, batch.len()),
             Err(AppendRefusal::Refused(full)) if full.is_retryable() => {
-                return self.wait_for_room(batch, steady_ns, &full);
+                return self.wait_for_room(batch, steady_ns, full);
             }
             Err(AppendRefusal::OneByOne) => return self.append_each(batch),
             Err(AppendRefusal::Refused(error)) => {
@@ -298,9 +301,9 @@ impl Session {
         let [retry_after_ms, per_s, _] = refused.numbers;
         let now_ns = steady_ns();
         let patience_ns = u64::from(self.shared.limits.nats.rate_wait_ms_max) * 1_000_000;
-        let deadline_ns = match &self.blocked {
-            Some(blocked) => blocked.deadline_ns,
-            None => now_ns.saturating_add(patience_ns),
+        let (began_ns, deadline_ns) = match &self.blocked {
+            Some(blocked) => (blocked.began_ns, blocked.deadline_ns),
+            None => (now_ns, now_ns.saturating_add(patience_ns)),
         };
         if now_ns >= deadline_ns {
             let why = format!("{} of {per_s} is reached; retry in {retry_after_ms} ms", refused.text);
@@ -309,7 +312,7 @@ impl Session {
             return Ok(RateOutcome::Refused);
         }
         let pause_ns = (retry_after_ms * 1_000_000).max(RATE_PAUSE_NS_MIN).min(deadline_ns - now_ns);
-        self.blocked = Some(BlockedPublish { deadline_ns, retry: false, over_rate: true });
+        self.blocked = Some(BlockedPublish { began_ns, deadline_ns, retry: false, over_rate: true });
         self.timer.set_ms(pause_ns.div_ceil(1_000_000) as u32);
         Err(RetryFrom { from: batch[0].offset })
     }
@@ -405,20 +408,21 @@ impl Session {
         &mut self,
         batch: &PublishedBatch<'_>,
         steady_ns: Option<u64>,
-        full: &PublishError,
+        full: PublishError,
     ) -> Result<(), RetryFrom> {
         let now_ns = steady_ns.unwrap_or_else(dunlin::steady_ns);
         let BatchRecord { offset: from, published: PublishOperation { subject, .. } } = batch[0];
-        let deadline_ns = match &self.blocked {
-            Some(blocked) => blocked.deadline_ns,
-            None => now_ns.saturating_add(self.wait_max_ns(subject)),
+        let (began_ns, deadline_ns) = match &self.blocked {
+            Some(blocked) => (blocked.began_ns, blocked.deadline_ns),
+            None => (now_ns, now_ns.saturating_add(self.wait_max_ns(subject))),
         };
         if now_ns >= deadline_ns {
             self.end_blocked();
+            let full = full.with_waited(Duration::from_nanos(now_ns - began_ns));
             self.refuse_publish(subject, &full.to_string(), batch.len());
             return Ok(());
         }
-        self.blocked = Some(BlockedPublish { deadline_ns, retry: false, over_rate: false });
+        self.blocked = Some(BlockedPublish { began_ns, deadline_ns, retry: false, over_rate: false });
         let left_ms = (deadline_ns - now_ns).div_ceil(1_000_000).min(self.shared.limits.nats.ping_ms.into());
         self.timer.set_ms(left_ms as u32);
         Err(RetryFrom { from })
