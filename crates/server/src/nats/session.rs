@@ -63,7 +63,7 @@ use access::LoginState;
 use closing::Closing;
 pub(crate) use connect::{refusal, write_info};
 use ending::PendingPongs;
-use forwarded::{ForwardedBatches, OWNER_RESPONDED};
+use forwarded::{ForwardedBatches, OWNER_RESPONDED, RepeatedOperations};
 use inboxes::ConnectionInboxes;
 use members::QueueMember;
 use own::OwnRecords;
@@ -133,6 +133,7 @@ pub(crate) struct Session {
     outbound: OutboundBuffer,
     targets: PublishTargets,
     forwarded: ForwardedBatches,
+    repeats: RepeatedOperations,
     inboxes: ConnectionInboxes,
     own: OwnRecords,
     pongs: PendingPongs,
@@ -235,6 +236,7 @@ impl Session {
             outbound: OutboundBuffer::default(),
             targets: PublishTargets::default(),
             forwarded: ForwardedBatches::default(),
+            repeats: RepeatedOperations::default(),
             inboxes: ConnectionInboxes::default(),
             own: OwnRecords::default(),
             pongs: PendingPongs::default(),
@@ -377,6 +379,7 @@ impl Session {
             || self.subscriber_queries.is_waiting()
             || self.awaited_topics.is_some()
             || self.waits_for_opening.is_some()
+            || self.repeats.waits_for_outcomes()
     }
 
     fn is_closing(&self) -> bool {

@@ -638,7 +638,6 @@ fn duplicate_spawn_that_waits_for_a_third_process_is_removed() {
     }
     drop(third);
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([TWICE]));
-    assert!(members[1].ids().contains(&TWICE), "the spawn that was found to be unique first remains");
 }
 
 /// The region without an owner may already have an entity with the same id.

@@ -269,7 +269,10 @@ impl LogContents {
         // Most logs can have no other owner. For these logs, the check and its reading of the clock are skipped.
         if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
         {
-            return Err(if self.closed { PublishError::Closed } else { PublishError::Elsewhere });
+            // A mirror may be closed before its node has removed the topic. The upstream refuses the records then, once
+            // a publisher that repeats them no longer finds this topic.
+            let is_closed = self.closed && (append.as_owner || !self.is_mirror());
+            return Err(if is_closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
         if let Some(mark) = append.mark
             && let DuplicateVerdict::Duplicate { last } = self.rare().producers.check(mark, count)?

@@ -1,5 +1,6 @@
 //! Reads the operations of a NATS client.
 
+use super::encode::put_decimal;
 use super::line::{Line, number};
 use super::{NatsDecoderLimits, Violation};
 use crate::DecodeOutcome;
@@ -45,6 +46,28 @@ pub struct PublishOperation<'a> {
     pub headers: &'a [u8],
     /// The record's payload.
     pub payload: &'a [u8],
+}
+
+impl PublishOperation<'_> {
+    /// Appends the operation to `out`, as a client sends it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self.headers.is_empty() { &b"PUB "[..] } else { b"HPUB " });
+        out.extend_from_slice(self.subject);
+        out.push(b' ');
+        if let Some(reply) = self.reply {
+            out.extend_from_slice(reply);
+            out.push(b' ');
+        }
+        if !self.headers.is_empty() {
+            put_decimal(out, self.headers.len() as u64);
+            out.push(b' ');
+        }
+        put_decimal(out, (self.headers.len() + self.payload.len()) as u64);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(self.headers);
+        out.extend_from_slice(self.payload);
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 /// Reads the first operation. Returns the operation and its length, or the number of bytes that are needed.
@@ -235,6 +258,21 @@ mod tests {
             (NatsOperation::Ping, NatsOperation::Pong)
         );
         assert_eq!(decode_one("CONNECT  {\"a\": 1}\r\n"), NatsOperation::Connect(b"{\"a\": 1}"));
+    }
+
+    #[test]
+    fn encoded_publish_operations_are_read_as_the_same_operations() {
+        for text in [
+            "PUB a.b 5\r\nhello\r\n",
+            "PUB a r.1 0\r\n\r\n",
+            "HPUB a 4 6\r\nheadhi\r\n",
+            "HPUB a r 4 4\r\nhead\r\n",
+        ] {
+            let NatsOperation::Publish(published) = decode_one(text) else { panic!("{text:?}") };
+            let mut encoded = Vec::new();
+            published.encode(&mut encoded);
+            assert_eq!(String::from_utf8(encoded).unwrap(), text);
+        }
     }
 
     #[test]

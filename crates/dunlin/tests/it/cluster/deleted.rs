@@ -1,7 +1,7 @@
 //! Tests of topics that are deleted while a node is unreachable or has not learned of the deletion yet.
 
 use dunlin::ShareOptions;
-use dunlin::topic::{RecordMeta, SubscribeError};
+use dunlin::topic::{AckLevel, AckProgress, Draft, Payload, RecordMeta, SubscribeError};
 
 use super::*;
 
@@ -100,6 +100,31 @@ fn node_that_missed_a_deletion_serves_the_recreated_topic() {
     publish(&cluster.node(2), "t", "through it");
     let mut subscriber = cluster.node(2).subscribe("t", &from(Start::Earliest)).unwrap();
     assert_eq!(next_events(&mut subscriber, 2), ["anew", "through it"]);
+}
+
+/// The subscribers of a node may learn of a deletion before the node does.
+#[test]
+fn record_between_deletion_notice_and_removal_has_an_outcome() {
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t");
+    let (node, topic) = (cluster.node(2), cluster.node(2).topic("t").unwrap());
+    let mut subscriber = node.subscribe("t", &from(Start::Latest)).unwrap();
+    publish(&cluster.node(1), "t", "before");
+    assert_eq!(next_events(&mut subscriber, 1), ["before"]);
+    cluster.hub.held_changes.lock().unwrap().insert(2, Vec::new());
+    cluster.node(1).delete_topic("t").unwrap();
+    assert!(next_events(&mut subscriber, 1)[0].starts_with("Deleted"));
+    let draft = Draft { meta: RecordMeta::default(), payload: Payload::Copied(b"late") };
+    let receipt = topic.append_drafts(now_ns(), 0, false, [draft].iter()).unwrap();
+    deliver_held_changes(&cluster, 2);
+    let waiter = Waiter::new();
+    let mut outcome = AckProgress::Waiting;
+    until("the outcome arrives", || {
+        outcome = topic.logs()[0].poll_ack(receipt.position, AckLevel::ByOwner, &waiter, 0);
+        !matches!(outcome, AckProgress::Waiting)
+    });
+    assert!(matches!(outcome, AckProgress::Failed(PublishError::Closed)), "{outcome:?}");
+    assert!(node.topic("t").is_none(), "a publisher that repeats its record finds no topic");
 }
 
 /// The topic was deleted, and created again with more partitions. The owner knows that, but the member's node does not.

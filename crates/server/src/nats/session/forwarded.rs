@@ -1,17 +1,22 @@
 //! Keeps track of batches that were forwarded to topics' owners at other nodes, until the owners respond. The client
 //! receives a refusal when the owner's response arrives, which may be after the `PONG` of a later `PING`.
 //!
+//! If the topic was deleted while a batch was on its way, the session publishes the batch again, once, to the next topic
+//! of its subject. For this, the session keeps a copy of each batch. A later record of a deleted topic waits until the
+//! outcomes of all earlier batches are known and the refused ones are published again.
+//!
 //! Limit: the node divides `forwarded_bytes_max` among the owners, and limits the bytes of each reliable or durable
-//! topic. When such a part is used up, no more batches are forwarded to this owner or topic.
+//! topic. When such a part is used up, no more batches are forwarded to this owner or topic. The copies are charged to the memory of the client's connections. A batch without memory for
+//! a copy is not published again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use dunlin::topic::{AckLevel, AckProgress, Log, PublishError, Receipt, Waiter};
+use dunlin::topic::{AckLevel, AckProgress, Log, MemoryCharge, PublishError, Receipt, Waiter};
 
 use super::Session;
 use super::inboxes::is_inbox;
-use super::publish::PARTITION;
+use super::publish::{BatchRecord, PARTITION, PublishedBatch, RetryFrom};
 
 /// Token with which the session's waiter is notified that an owner has responded.
 pub(super) const OWNER_RESPONDED: u32 = u32::MAX - 7;
@@ -28,6 +33,46 @@ struct ForwardedBatch {
     log: Arc<Log>,
     records: usize,
     receipt: Receipt,
+    copy: Option<OperationsCopy>,
+}
+
+/// The operations that published a batch, as the client sent them.
+#[derive(Debug)]
+struct OperationsCopy {
+    bytes: Vec<u8>,
+    _charge: MemoryCharge,
+}
+
+/// Operations that the session handles again, because the topics of their records were deleted.
+#[derive(Debug, Default)]
+pub(super) struct RepeatedOperations {
+    /// Operations that are not in `unread` yet.
+    pending: Vec<u8>,
+    /// Number of bytes at the beginning of `unread` that contain repeated operations.
+    in_unread: usize,
+    /// Whether a record of a deleted topic waits for the outcomes of earlier batches.
+    waits_for_outcomes: bool,
+}
+
+impl RepeatedOperations {
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub(super) fn waits_for_outcomes(&self) -> bool {
+        self.waits_for_outcomes
+    }
+
+    /// Whether the operation at this offset in the read buffer is handled again.
+    #[inline]
+    pub(super) fn contains(&self, offset: usize) -> bool {
+        offset < self.in_unread
+    }
+
+    /// Called when the first `bytes` bytes of the read buffer were handled.
+    pub(super) fn on_handled(&mut self, bytes: usize) {
+        self.in_unread = self.in_unread.saturating_sub(bytes);
+    }
 }
 
 impl ForwardedBatches {
@@ -52,19 +97,30 @@ impl ForwardedBatches {
 
 impl Session {
     /// Remembers a batch that was forwarded to its topic's owner.
-    pub(super) fn track_forwarded(&mut self, subject: &[u8], receipt: &Receipt, records: usize) {
+    pub(super) fn track_forwarded(&mut self, batch: &PublishedBatch<'_>, receipt: &Receipt) {
+        let (subject, records) = (batch[0].subject(), batch.len());
         let targets_max = self.shared.limits.nats.targets_max;
         let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
+        let is_repeated = self.repeats.contains(batch[0].offset());
+        let copy =
+            if is_repeated || is_inbox(&log.name().topic) { None } else { self.copy_operations(batch) };
         let subject = String::from_utf8_lossy(subject).into();
         let config = log.config();
         let may_wait = config.reliable.is_some() || config.durable.is_some();
         let key = (self.own.begin_forwarding(&log) || may_wait).then(|| log.number());
         let queue = self.forwarded.0.entry(key).or_default();
-        queue.push_back(ForwardedBatch { subject, log, records, receipt: *receipt });
+        queue.push_back(ForwardedBatch { subject, log, records, receipt: *receipt, copy });
         if queue.len() == 1 {
             self.handle_owner_responses();
         }
+    }
+
+    fn copy_operations(&self, batch: &PublishedBatch<'_>) -> Option<OperationsCopy> {
+        let mut bytes = Vec::with_capacity(batch.iter().map(BatchRecord::operation_bytes_max).sum());
+        batch.iter().for_each(|record| record.encode_operation(&mut bytes));
+        let charge = MemoryCharge::of(self.node.connection_budget(), bytes.capacity()).ok()?;
+        Some(OperationsCopy { bytes, _charge: charge })
     }
 
     /// Handles the owners' responses, and reports refusals to the client. While earlier refusals wait to be sent, does
@@ -74,16 +130,48 @@ impl Session {
             && let Some((batch, outcome)) = self.forwarded.take_answered(&self.waiter)
         {
             let mut last = None;
-            match outcome {
-                AckProgress::ByOwner(receipt) => {
+            // A record that waits for outcomes is handled again.
+            self.has_unhandled |= std::mem::take(&mut self.repeats.waits_for_outcomes);
+            match (outcome, &batch.copy) {
+                (AckProgress::ByOwner(receipt), _) => {
                     last = Some(receipt.position);
                     self.add_own(&batch.log, receipt.position, batch.records);
                 }
-                AckProgress::Failed(error) => self.report_owner_refusal(&batch, &error),
-                AckProgress::Waiting | AckProgress::Reached => {}
+                (AckProgress::Failed(PublishError::Closed), Some(copy)) => {
+                    self.repeats.pending.extend_from_slice(&copy.bytes);
+                }
+                (AckProgress::Failed(error), _) => self.report_owner_refusal(&batch, &error),
+                (AckProgress::Waiting | AckProgress::Reached, _) => {}
             }
             self.channel_queue.extend(self.own.end_forwarding(&batch.log, last));
         }
+    }
+
+    /// Handles the operations again whose batches were refused, before the operations that were not handled yet.
+    pub(super) fn repeat_operations(&mut self, memory: &mut PublishedBatch<'static>) {
+        let pending = std::mem::take(&mut self.repeats.pending);
+        let mut unread = std::mem::take(&mut self.unread);
+        // A session that closes has dropped its unread bytes.
+        let at = self.repeats.in_unread.min(unread.len());
+        self.repeats.in_unread = at + pending.len();
+        drop(unread.splice(at..at, pending));
+        self.handle_all(&unread, memory);
+    }
+
+    /// Lets a record of a deleted topic wait until the outcomes of all earlier batches of the topic are known, and the
+    /// refused batches are published again.
+    pub(super) fn await_earlier_outcomes(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
+        let targets_max = self.shared.limits.nats.targets_max;
+        let found = self.targets.find(&self.node, first.subject(), 0, targets_max);
+        let Ok(log) = found.map(|target| Arc::clone(&target.topic.logs()[PARTITION])) else { return Ok(()) };
+        self.handle_owner_responses();
+        if self.forwarded.0.values().flatten().any(|batch| Arc::ptr_eq(&batch.log, &log)) {
+            self.repeats.waits_for_outcomes = true;
+        } else if !self.repeats.has_pending() {
+            return Ok(());
+        }
+        self.end_blocked();
+        Err(RetryFrom { from: first.offset() })
     }
 
     fn report_owner_refusal(&mut self, batch: &ForwardedBatch, error: &PublishError) {

@@ -43,7 +43,29 @@ pub(super) struct BatchRecord<'b> {
     published: PublishOperation<'b>,
 }
 
+/// Maximum number of bytes of an operation besides the record's subject, reply subject, headers and payload.
+const OPERATION_EXTRA_BYTES: usize = 64;
+
 impl BatchRecord<'_> {
+    pub(super) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    pub(super) fn subject(&self) -> &[u8] {
+        self.published.subject
+    }
+
+    /// An upper bound of the bytes that [`encode_operation`](BatchRecord::encode_operation) appends.
+    pub(super) fn operation_bytes_max(&self) -> usize {
+        let PublishOperation { subject, reply, .. } = self.published;
+        subject.len() + reply.map_or(0, <[u8]>::len) + self.bytes() + OPERATION_EXTRA_BYTES
+    }
+
+    /// Appends the operation with which the client published the record.
+    pub(super) fn encode_operation(&self, out: &mut Vec<u8>) {
+        self.published.encode(out);
+    }
+
     fn bytes(&self) -> usize {
         self.published.payload.len() + self.published.headers.len()
     }
@@ -113,6 +135,7 @@ impl Session {
         if let Some(first) = batch.first()
             && (is_alone
                 || first.published.subject != published.subject
+                || self.repeats.contains(first.offset) != self.repeats.contains(offset)
                 || batch.len() >= self.batch_limits.records
                 || offset + published.payload.len() - first.offset > self.batch_limits.bytes)
         {
@@ -152,7 +175,7 @@ impl Session {
             },
         };
         if outcome.is_ok() {
-            if self.connect.verbose {
+            if self.connect.verbose && !self.repeats.contains(batch[0].offset) {
                 batch.iter().for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
             batch.clear();
@@ -193,7 +216,9 @@ impl Session {
         if let Some(reply) = first.published.reply {
             self.open_reply_inbox(reply, first.offset)?;
         }
+        // A repeated record already counts towards the rate.
         if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate)
+            && !self.repeats.contains(first.offset)
             && self.admit(batch)? == RateOutcome::Refused
         {
             return Ok(());
@@ -205,7 +230,7 @@ impl Session {
     fn append_each(&mut self, batch: &PublishedBatch<'_>) -> Result<(), RetryFrom> {
         for (nth, record) in batch.iter().enumerate() {
             let appended = self.append_admitted(&vec![*record], &[]);
-            if appended.is_err() && self.connect.verbose {
+            if appended.is_err() && self.connect.verbose && !self.repeats.contains(record.offset) {
                 // The records before this one were appended and are not read again, so their `+OK` is sent now.
                 (0..nth).for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
@@ -228,12 +253,13 @@ impl Session {
         let mut appended = self.try_append(batch, headers, steady_ns);
         if let Err(AppendRefusal::Refused(PublishError::Closed)) = appended {
             // The topic was deleted. Another search may find a new topic for the subject, or create one.
+            self.await_earlier_outcomes(first)?;
             self.targets.remove(subject);
             self.find_target(first)?;
             appended = self.try_append(batch, headers, steady_ns);
         }
         match appended {
-            Ok(receipt) => self.appended(subject, &receipt, batch.len()),
+            Ok(receipt) => self.appended(batch, &receipt),
             Err(AppendRefusal::Refused(full)) if full.is_retryable() => {
                 return self.wait_for_room(batch, steady_ns, full);
             }
@@ -275,7 +301,7 @@ impl Session {
     }
 
     /// If a publish waits, ends the wait, and sets the timer for the next `PING` instead.
-    fn end_blocked(&mut self) {
+    pub(super) fn end_blocked(&mut self) {
         if self.blocked.take().is_some() {
             self.start_ping_timer();
         }
@@ -380,18 +406,18 @@ impl Session {
 
     /// Handles records that were appended. If the client does not want to receive its own records, remembers their
     /// positions.
-    fn appended(&mut self, subject: &[u8], receipt: &Receipt, count: usize) {
+    fn appended(&mut self, batch: &PublishedBatch<'_>, receipt: &Receipt) {
         // A forwarded record has no position yet. It is remembered when the owner has responded.
         if receipt.acknowledged == AckLevel::ByOwner {
-            return self.track_forwarded(subject, receipt, count);
+            return self.track_forwarded(batch, receipt);
         }
         if self.connect.echo || self.own.is_empty() {
             return;
         }
         let targets_max = self.shared.limits.nats.targets_max;
-        let Ok(target) = self.targets.find(&self.node, subject, 0, targets_max) else { return };
+        let Ok(target) = self.targets.find(&self.node, batch[0].subject(), 0, targets_max) else { return };
         let log = Arc::clone(&target.topic.logs()[PARTITION]);
-        self.add_own(&log, receipt.position, count);
+        self.add_own(&log, receipt.position, batch.len());
     }
 
     /// Remembers `count` records that the client itself published, the last of them at `last`, if it reads their log

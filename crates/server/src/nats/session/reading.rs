@@ -60,6 +60,13 @@ impl Session {
             self.handle_all(&unread, &mut scratch.nats.batch);
             return Ok(if self.is_login_pending() { RoundProgress::None } else { RoundProgress::Some });
         }
+        if self.repeats.has_pending() {
+            self.repeat_operations(&mut scratch.nats.batch);
+            return Ok(RoundProgress::Some);
+        }
+        if self.repeats.waits_for_outcomes() {
+            return Ok(RoundProgress::None);
+        }
         if let Some(opened) = self.waits_for_opening {
             if self.opened == opened && !self.opening.is_empty() {
                 return Ok(RoundProgress::None);
@@ -200,9 +207,10 @@ impl Session {
     }
 
     /// Handles as many complete operations as fit in one round, and keeps the remaining bytes.
-    fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
+    pub(super) fn handle_all(&mut self, bytes: &[u8], memory: &mut PublishedBatch<'static>) {
         let mut batch = cleared(std::mem::take(memory));
         let (at, operations) = self.handle_each(bytes, &mut batch);
+        self.repeats.on_handled(at);
         *memory = cleared(batch);
         self.read_bytes = (at / operations.max(1) * OPERATIONS_PER_READ).clamp(READ_BYTES_MIN, READ_BYTES);
         self.is_large_read = self.has_unhandled || operations > OPERATIONS_PER_READ / 2;

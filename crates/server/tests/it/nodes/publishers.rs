@@ -503,3 +503,42 @@ fn request_during_a_deletion_creates_the_topic_again() {
         cluster.node(1).delete_topic("md").unwrap();
     }
 }
+
+/// When node 1 forwards the records, it does not know yet that the topic was deleted.
+#[test]
+fn nats_records_during_a_deletion_create_the_topic_in_order() {
+    let owner_wait_max = Duration::from_secs(600);
+    let cluster = TestCluster::with(2, OwnershipLimits { owner_wait_max, ..OwnershipLimits::default() });
+    cluster.create_topic_at(2, "md", TopicConfig::default());
+    let mut nats = cluster.nats(1);
+    nats.publish("md", "before");
+    until("the owner has the first record", || {
+        cluster.node(2).topic("md").unwrap().logs()[0].last().seq == 1
+    });
+    cluster.hold_back_changes(1);
+    cluster.node(2).delete_topic("md").unwrap();
+    let (sender, forwarded) = mpsc::channel();
+    let forwarding: Forwarding = Arc::new(move |_| sender.send(()).unwrap_or_default());
+    *cluster.forwarding.lock().unwrap() = Some(forwarding);
+    let texts = ["1", "2", "3", "4"];
+    for text in &texts[..3] {
+        nats.publish("md", text);
+        nats.ping();
+    }
+    forwarded.recv_timeout(PATIENCE).expect("a record is forwarded");
+    *cluster.forwarding.lock().unwrap() = None;
+    cluster.release_changes(1);
+    nats.publish("md", texts[3]);
+    let has_all = |id: &u64| {
+        let topic = cluster.node(*id).topic("md");
+        topic.is_some_and(|topic| !topic.logs()[0].is_mirror() && topic.logs()[0].last().seq == 4)
+    };
+    until("the new topic has all records", || [1, 2].iter().any(has_all));
+    let mut reader = cluster.client(2).subscribe("md", start_at(Start::Earliest)).unwrap();
+    for text in texts {
+        let event = reader.next_timeout(PATIENCE).unwrap();
+        let is_it = matches!(&event, Some(Event::Record(record)) if record.payload() == text.as_bytes());
+        assert!(is_it, "{text}: {event:?}");
+    }
+    nats.ping();
+}
