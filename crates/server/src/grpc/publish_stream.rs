@@ -12,7 +12,7 @@ use dunlin::wire::ErrorCode;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::append::{IncomingRecord, PublishTarget, append, wait_until_stored};
+use super::append::{IncomingRecord, PublishTarget, append, publish_to_next, wait_until_stored};
 use super::connection::{GrpcConnection, StreamRegistration};
 use super::proto::dunlin as v1;
 use super::status::{refusal, status, with_protocol_code};
@@ -25,6 +25,8 @@ use v1::publish_stream_response::Refused as RefusedRecord;
 
 /// Maximum number of messages that one response acknowledges.
 const MESSAGES_MAX: usize = 64;
+/// When forwarded records have this many bytes of payload, no more messages are acknowledged with them.
+const FORWARDED_BYTES_MAX: usize = 1 << 20;
 
 struct PublishStreamState {
     connection: Arc<GrpcConnection>,
@@ -60,6 +62,8 @@ struct BatchOutcome {
     confirmed: Option<(Arc<Topic>, Receipt)>,
     /// Records that must be stored before the response is sent.
     unstored: Vec<UnstoredRecords>,
+    /// The payloads of the forwarded records in `unstored`, bytes.
+    forwarded_bytes: usize,
     refused: Vec<RefusedRecord>,
     /// How long the response is delayed because the user exceeds its publish rate.
     pause: Option<Duration>,
@@ -72,6 +76,17 @@ struct UnstoredRecords {
     receipt: Receipt,
     /// The numbers of the records in the stream.
     indexes: Vec<u64>,
+    /// The record, if it was forwarded to the log's owner. If the topic is deleted meanwhile, the record goes to the
+    /// next topic.
+    forwarded: Option<ForwardedRecord>,
+}
+
+/// A record that was forwarded to the owner of its topic.
+struct ForwardedRecord {
+    subject: String,
+    record: v1::Draft,
+    mark: Option<ProducerMark>,
+    after: Option<Position>,
 }
 
 pub(super) fn responses(
@@ -120,7 +135,7 @@ impl PublishStreamState {
         let mut message = first;
         for taken in 1.. {
             self.handle(message, &mut outcome).await;
-            if taken == MESSAGES_MAX {
+            if taken == MESSAGES_MAX || outcome.forwarded_bytes >= FORWARDED_BYTES_MAX {
                 break;
             }
             match std::future::poll_fn(|cx| Poll::Ready(self.poll_message(cx))).await {
@@ -136,20 +151,7 @@ impl PublishStreamState {
         if let Some(pause) = outcome.pause {
             tokio::time::sleep(pause).await;
         }
-        for UnstoredRecords { topic, receipt: sent, indexes } in &outcome.unstored {
-            let is_last = outcome.last.as_ref().is_some_and(|(_, last)| last == sent);
-            match wait_until_stored(topic, sent).await {
-                Ok(receipt) if is_last => outcome.last = Some((Arc::clone(topic), receipt)),
-                Ok(receipt) => outcome.confirmed = Some((Arc::clone(topic), receipt)),
-                Err(refused) => {
-                    // The response lists each of these records as refused, and the stream continues.
-                    outcome.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
-                    if is_last {
-                        outcome.last = None;
-                    }
-                }
-            }
-        }
+        outcome.settle(&self.connection).await;
         outcome.refused.sort_by_key(|refused| refused.index);
         let last = outcome.last.or(outcome.confirmed).map(|(topic, receipt)| {
             let receipt = with_epoch_change(receipt, self.after);
@@ -184,7 +186,7 @@ impl PublishStreamState {
             self.mark = self.connection.mark(producer).map(Some);
         }
         for record in &message.records {
-            let appended = match &self.target {
+            let mut appended = match &self.target {
                 Some(Ok(target)) => {
                     match (self.mark.clone(), self.connection.admit_publish(record.payload.len())) {
                         (Ok(mark), Ok(())) => {
@@ -203,10 +205,30 @@ impl PublishStreamState {
                     "the stream has no subject yet; set subject in the first message",
                 )),
             };
+            let (mark, after) = (self.mark.as_ref().ok().copied().flatten(), self.after);
+            if appended.as_ref().is_err_and(|refused| refused.code == ErrorCode::Closed) {
+                // The topic was deleted. If its owner has refused earlier records, they come first in the next topic.
+                outcome.settle(&self.connection).await;
+                let found =
+                    PublishTarget::find(&self.connection, &self.subject, &record.payload, after).await;
+                appended = match &found {
+                    Ok(target) => {
+                        append(target, IncomingRecord { record, mark, expect_last: None, after }).await
+                    }
+                    Err(refused) => Err(refused.clone()),
+                };
+                self.target = Some(found);
+            }
             match (appended, &self.target) {
                 (Ok(receipt), Some(Ok(target))) => {
                     self.connection.record_publish(&target.topic);
-                    outcome.appended(&target.topic, receipt, self.count);
+                    let forwarded = (receipt.acknowledged == AckLevel::ByOwner).then(|| ForwardedRecord {
+                        subject: self.subject.clone(),
+                        record: record.clone(),
+                        mark,
+                        after,
+                    });
+                    outcome.appended(&target.topic, receipt, self.count, forwarded);
                 }
                 (Ok(_), _) => {}
                 (Err(refused), _) => {
@@ -250,8 +272,54 @@ fn refused_record(index: u64, refused: &Refused) -> RefusedRecord {
     RefusedRecord { index, refusal: Some(refusal(refused)) }
 }
 
+impl ForwardedRecord {
+    async fn publish_to_next(
+        &self,
+        connection: &Arc<GrpcConnection>,
+    ) -> Result<(Arc<Topic>, Receipt), Refused> {
+        let ForwardedRecord { subject, record, mark, after } = self;
+        let incoming = IncomingRecord { record, mark: *mark, expect_last: None, after: *after };
+        let (topic, receipt) = publish_to_next(connection, subject, incoming).await?;
+        let topic: &Arc<Topic> = &topic;
+        Ok((Arc::clone(topic), receipt))
+    }
+}
+
 impl BatchOutcome {
-    fn appended(&mut self, topic: &Arc<Topic>, receipt: Receipt, index: u64) {
+    /// Waits until the records are stored. Publishes a forwarded record whose topic was deleted to the next topic.
+    async fn settle(&mut self, connection: &Arc<GrpcConnection>) {
+        self.forwarded_bytes = 0;
+        for unstored in std::mem::take(&mut self.unstored) {
+            let UnstoredRecords { topic, receipt: sent, indexes, forwarded } = unstored;
+            let is_last = self.last.as_ref().is_some_and(|(_, last)| *last == sent);
+            let mut stored = wait_until_stored(&topic, &sent).await.map(|receipt| (topic, receipt));
+            if let Some(forwarded) = forwarded
+                && stored.as_ref().is_err_and(|refused| refused.code == ErrorCode::Closed)
+            {
+                stored = forwarded.publish_to_next(connection).await;
+            }
+            match stored {
+                Ok(stored) if is_last => self.last = Some(stored),
+                Ok(stored) => self.confirmed = Some(stored),
+                Err(refused) => {
+                    // The response lists each of these records as refused, and the stream continues.
+                    self.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
+                    if is_last {
+                        self.last = None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn appended(
+        &mut self,
+        topic: &Arc<Topic>,
+        receipt: Receipt,
+        index: u64,
+        forwarded: Option<ForwardedRecord>,
+    ) {
+        self.forwarded_bytes += forwarded.as_ref().map_or(0, |forwarded| forwarded.record.payload.len());
         if receipt.acknowledged != AckLevel::Memory {
             let is_same_log = |unstored: &&mut UnstoredRecords| {
                 let last = &unstored.receipt;
@@ -267,7 +335,7 @@ impl BatchOutcome {
                 }
                 None => {
                     let topic = Arc::clone(topic);
-                    self.unstored.push(UnstoredRecords { topic, receipt, indexes: vec![index] });
+                    self.unstored.push(UnstoredRecords { topic, receipt, indexes: vec![index], forwarded });
                 }
             }
         }

@@ -542,3 +542,49 @@ fn nats_records_during_a_deletion_create_the_topic_in_order() {
     }
     nats.ping();
 }
+
+/// When node 1 forwards the record "1", it does not know yet that the topic was deleted.
+#[test]
+fn publish_stream_during_a_deletion_creates_the_topic_in_order() {
+    let owner_wait_max = Duration::from_secs(600);
+    let cluster = TestCluster::with(2, OwnershipLimits { owner_wait_max, ..OwnershipLimits::default() });
+    cluster.create_topic_at(2, "md", TopicConfig::default());
+    let message = |subject: &str, text: &'static str| v1::PublishStreamRequest {
+        subject: subject.to_owned(),
+        records: vec![v1::Draft { payload: text.into(), ..Default::default() }],
+        ..Default::default()
+    };
+    grpc::run(async {
+        let address = format!("http://{}", cluster.address(1, Protocol::Grpc));
+        let channel = tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+        let mut client = grpc::GrpcClient::new(channel);
+        let (messages, received) = tokio::sync::mpsc::channel(8);
+        messages.send(message("md", "before")).await.unwrap();
+        let stream = tokio_stream::wrappers::ReceiverStream::new(received);
+        let mut answers = client.publish_stream(stream).await.unwrap().into_inner();
+        assert_eq!(answers.message().await.unwrap().unwrap().through, 1);
+        cluster.hold_back_changes(1);
+        cluster.node(2).delete_topic("md").unwrap();
+        let (sender, mut forwarded) = tokio::sync::mpsc::unbounded_channel();
+        let forwarding: Forwarding = Arc::new(move |_| sender.send(()).unwrap_or_default());
+        *cluster.forwarding.lock().unwrap() = Some(forwarding);
+        messages.send(message("", "1")).await.unwrap();
+        forwarded.recv().await.expect("the record is forwarded");
+        *cluster.forwarding.lock().unwrap() = None;
+        cluster.release_changes(1);
+        messages.send(message("", "2")).await.unwrap();
+        drop(messages);
+        let mut through = 1;
+        while let Some(response) = answers.message().await.unwrap() {
+            assert!(response.refused.is_empty(), "{:?}", response.refused);
+            through = response.through;
+        }
+        assert_eq!(through, 3);
+    });
+    let mut reader = cluster.client(2).subscribe("md", start_at(Start::Earliest)).unwrap();
+    for text in ["1", "2"] {
+        let event = reader.next_timeout(PATIENCE).unwrap();
+        let is_it = matches!(&event, Some(Event::Record(record)) if record.payload() == text.as_bytes());
+        assert!(is_it, "{text}: {event:?}");
+    }
+}
