@@ -215,7 +215,9 @@ fn epoch_changes(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
 
 #[test]
 fn topic_moved_under_load_loses_no_record() {
-    let cluster = ClusterUnderTest::of(3);
+    // Each lease is so long that no owner loses its lease on a slow machine.
+    let options = vec!["cluster.lease_ttl=1m".to_owned()];
+    let cluster = ClusterUnderTest::with(&[options.clone(), options.clone(), options]);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);
     move_topic(&cluster, &clients, "t", 0);

@@ -6,6 +6,7 @@
 //! appended. Batches that are on their way at the same time form a flight. An owner that refuses one batch of a flight
 //! also refuses all later batches of this flight.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use dunlin_control::TopicKind;
@@ -15,6 +16,9 @@ use super::{RefusedBatch, Route};
 use crate::clock::steady_ns;
 use crate::ownership::forwarded::{ForwardTarget, InFlightBatch, Sender, begin_flight};
 use crate::ownership::{Ownership, housekeeper, lock};
+
+/// Why this node does not append a batch to the log of its own topic.
+const NO_LEASE: &str = "this node owns the topic, but its lease has expired";
 
 impl Route {
     /// Forwards a batch after all earlier ones. Returns the ticket with which the publisher reads the batch's outcome.
@@ -31,8 +35,11 @@ impl Route {
         if has_ended {
             return Err(PublishError::Closed);
         }
-        if owner == ownership.id && !ownership.has_lease() {
-            return Err(self.owner_away_error("this node owns the topic, but its lease has expired"));
+        let lacks_lease = owner == ownership.id && !ownership.has_lease();
+        // A batch of a volatile topic waits for this node's next lease, or for another owner.
+        let may_wait = self.kind == TopicKind::Volatile && !ownership.is_leaving.load(Ordering::Acquire);
+        if lacks_lease && !may_wait {
+            return Err(self.owner_away_error(NO_LEASE));
         }
         if self.kind != TopicKind::Volatile && !ownership.is_alive(owner) {
             return Err(self.owner_away_error("the owner is not a member of the cluster at present"));
@@ -41,7 +48,7 @@ impl Route {
         let (route, tickets): (Weak<Route>, _) = (Weak::clone(&self.this), &ownership.tickets);
         let forwarded =
             InFlightBatch::new(ticket, route, tickets, &self.name, &self.pattern, &batch, steady_ns());
-        self.enqueue(forwarded, None);
+        self.enqueue(forwarded, lacks_lease.then_some(NO_LEASE));
         let has_more = if owner == ownership.id {
             // Append the batch here: this node's log may already accept further batches, and later records of the
             // publisher must not come before this batch.

@@ -94,6 +94,21 @@ fn deposed_owner_accepts_no_record_until_it_rejoins() {
 }
 
 #[test]
+fn publisher_waits_until_its_node_has_another_lease() {
+    let limits = OwnershipLimits { owner_wait_max: PATIENCE, ..OwnershipLimits::default() };
+    let cluster = TestCluster::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
+    cluster.create_topic_at(1, "t");
+    let before = publish(&cluster.node(1), "t", "before");
+    cluster.cut(1);
+    until("the owner's lease has expired", || !cluster.ownership(1).has_lease());
+    let mut publisher = cluster.node(1).publisher("t").unwrap();
+    publisher.send("after").unwrap();
+    cluster.reconnect(1);
+    let after = publisher.flush().unwrap().unwrap().position;
+    assert_eq!(after, Position { seq: before.seq + 1, ..before });
+}
+
+#[test]
 fn topic_without_a_publisher_moves_when_its_owner_is_lost() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "t");
