@@ -6,6 +6,7 @@
 //! A state has at most [`FeedLimits::keys_max`] keys and [`FeedLimits::last_bytes_max`] bytes. The state remembers as
 //! many removals as it has keys, within [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
 
+mod check;
 mod entry;
 mod frozen;
 
@@ -23,6 +24,7 @@ use crate::snapshot::{self, SnapshotError, StateKind};
 
 pub use entry::{VALUE_HEAD_BYTES, ValueEntry};
 
+use check::AppendCheck;
 use frozen::FrozenValues;
 
 /// The number of bytes before each key in a snapshot.
@@ -33,15 +35,6 @@ struct StoredValue {
     key: Arc<[u8]>,
     value: Arc<[u8]>,
     changed_seq: u64,
-}
-
-/// The size that the entries of an append add to a state.
-#[derive(Debug, Default)]
-struct AppendSize {
-    /// Whether an entry removes all keys that the state has before the append.
-    is_cleared: bool,
-    keys: usize,
-    bytes: i64,
 }
 
 /// A state that maps each key to its last value.
@@ -131,38 +124,6 @@ impl LastValue {
         self.content_bytes -= key.len() + value.len();
     }
 
-    /// Adds to `added` what the entry may add to the state, and checks the limits. A key that is set twice counts
-    /// twice. An entry that needs no room is never refused.
-    fn check_entry(&self, entry: &ValueEntry<'_>, added: &mut AppendSize) -> Result<(), EntryError> {
-        let FeedLimits { keys_max, last_bytes_max: bytes_max, .. } = self.limits;
-        let is_cleared = added.is_cleared;
-        let kept = |key: &[u8]| if is_cleared { None } else { self.get(key).map(<[u8]>::len) };
-        match *entry {
-            ValueEntry::Set { key, value } => {
-                let before = kept(key);
-                added.keys += usize::from(before.is_none());
-                let key_bytes = before.map_or(KEY_HEAD_BYTES + key.len(), |_| 0);
-                added.bytes += (key_bytes + value.len()) as i64 - before.unwrap_or(0) as i64;
-            }
-            ValueEntry::Remove { key } => {
-                let before = kept(key).map_or(0, |value_bytes| KEY_HEAD_BYTES + key.len() + value_bytes);
-                added.bytes -= before as i64;
-                return Ok(());
-            }
-            ValueEntry::Clear => {
-                let bytes = snapshot::HEAD_BYTES as i64 - self.snapshot_bytes() as i64;
-                *added = AppendSize { is_cleared: true, keys: 0, bytes };
-                return Ok(());
-            }
-        }
-        let kept_keys = if added.is_cleared { 0 } else { self.values.len() };
-        if kept_keys + added.keys > keys_max as usize {
-            return Err(EntryError::TooManyKeys { keys_max });
-        }
-        let fits = self.snapshot_bytes() as i64 + added.bytes <= i64::from(bytes_max) || added.bytes <= 0;
-        if fits { Ok(()) } else { Err(EntryError::ValuesTooLarge { bytes_max }) }
-    }
-
     fn read(&mut self, seq: u64, bytes: &[u8]) -> Result<(), SnapshotError> {
         let (keys, _, mut rest) = snapshot::read_head(bytes, StateKind::Last)?;
         let too_short = || SnapshotError::Length { bytes: bytes.len(), wanted: bytes.len() + 1 };
@@ -176,8 +137,7 @@ impl LastValue {
                 return Err(SnapshotError::Order { entry });
             }
             let set = ValueEntry::Set { key, value };
-            self.check_entry(&set, &mut AppendSize::default())
-                .map_err(|error| SnapshotError::Entry { entry, error })?;
+            AppendCheck::new(self).check(&set).map_err(|error| SnapshotError::Entry { entry, error })?;
             self.apply_entry(seq, &set);
             (last, rest) = (Some(key), after);
         }
@@ -198,14 +158,12 @@ fn entries<'a>(frame: &Frame<'a>) -> impl Iterator<Item = Result<ValueEntry<'a>,
 
 impl Reducer for LastValue {
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError> {
-        let mut added = AppendSize::default();
+        let mut append = AppendCheck::new(self);
         for (record, frame) in frames.enumerate() {
             let mut index = 0;
             for entry in entries(&frame) {
                 index += 1;
-                entry
-                    .and_then(|entry| self.check_entry(&entry, &mut added))
-                    .map_err(|error| error.at(record + 1, index))?;
+                entry.and_then(|entry| append.check(&entry)).map_err(|error| error.at(record + 1, index))?;
             }
             if index == 0 {
                 return Err(EntryError::Empty.at(record + 1, 1));

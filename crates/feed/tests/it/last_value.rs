@@ -31,6 +31,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
+/// Generates a step of one entry.
+fn one_entry() -> impl Strategy<Value = Step> {
+    let key = prop::collection::vec(0_u8..3, 0..2);
+    let value = prop::collection::vec(any::<u8>(), 0..30);
+    prop_oneof![9 => (key, value).prop_map(|(key, value)| Step::Keyed(key, value)), 1 => Just(Step::Clear)]
+}
+
 fn record(step: &Step) -> RecordFrame {
     let mut payload = Vec::new();
     match step {
@@ -77,6 +84,22 @@ proptest! {
     fn values_from_a_snapshot_and_changes_equal_the_full_replay(steps in steps()) {
         let records: Vec<_> = steps.iter().map(record).collect();
         check_every_way_to_catch_up(|| Box::new(LastValue::default()), &records);
+    }
+
+    /// Compares one append of several entries with an append of each entry alone, in a small state.
+    #[test]
+    fn batch_of_values_is_accepted_if_each_entry_is_accepted_alone(
+        steps in prop::collection::vec(one_entry(), 1..12),
+        last in one_entry(),
+    ) {
+        let limits = FeedLimits { keys_max: 3, last_bytes_max: 70, ..FeedLimits::default() };
+        let (mut one_by_one, batch) = (LastValue::with_limits(limits), LastValue::with_limits(limits));
+        let mut is_accepted = |step: &Step| append(&mut one_by_one, 1, &record(step)).is_ok();
+        let mut steps: Vec<_> = steps.into_iter().filter(&mut is_accepted).collect();
+        let is_last_accepted = is_accepted(&last);
+        steps.push(last);
+        let records: Vec<_> = steps.iter().map(record).collect();
+        prop_assert_eq!(check(&batch, &records).is_ok(), is_last_accepted);
     }
 
     #[test]
@@ -144,4 +167,27 @@ fn values_beyond_the_byte_limit_are_refused() {
     append(&mut values, 4, &RecordFrame::keyed(b"a", b"")).unwrap();
     append(&mut values, 5, &RecordFrame::keyed(b"b", &[0; 40])).unwrap();
     assert_eq!(values.len(), 1);
+}
+
+#[test]
+fn key_changed_twice_in_a_batch_frees_its_bytes_once() {
+    let limits = FeedLimits { last_bytes_max: 100, ..FeedLimits::default() };
+    let mut values = LastValue::with_limits(limits);
+    append(&mut values, 1, &RecordFrame::keyed(b"a", &[0; 60])).unwrap();
+    // Without a value the key is removed.
+    let changes: [&[u8]; 2] = [b"", b"1"];
+    for (first, second) in changes.into_iter().flat_map(|first| changes.map(|second| (first, second))) {
+        let other = RecordFrame::keyed(b"b", &[0; 92]);
+        let records = [RecordFrame::keyed(b"a", first), RecordFrame::keyed(b"a", second), other];
+        let refused = check(&values, &records).unwrap_err();
+        assert!(refused.to_string().contains("more than 100 bytes"), "{first:?} {second:?}: {refused}");
+    }
+}
+
+#[test]
+fn batch_may_replace_a_key_of_a_full_state() {
+    let limits = FeedLimits { keys_max: 1, ..FeedLimits::default() };
+    let mut values = LastValue::with_limits(limits);
+    append(&mut values, 1, &RecordFrame::keyed(b"a", b"1")).unwrap();
+    check(&values, &[RecordFrame::keyed(b"a", b""), RecordFrame::keyed(b"b", b"1")]).unwrap();
 }
