@@ -11,7 +11,7 @@ use dunlin::raft::{RaftMember, RequestLane, ResponseFuture, Transport};
 use dunlin::scheduler::{NewTask, TaskCommand};
 use dunlin::topic::{Event, Position, Start, Subscribe, SubscribeError, SubscribeOptions};
 use dunlin::{Config, Node, TASKS, Tasks, TasksLimits, block_on};
-use dunlin_wait::{Deadline, PATIENCE, POLL, until};
+use dunlin_wait::{PATIENCE, find, until};
 
 /// The running nodes. Each node reaches all others.
 type Network = Arc<RwLock<BTreeMap<u64, Weak<Tasks>>>>;
@@ -37,24 +37,20 @@ impl Transport for TestTransport {
 fn start(network: &Network, id: u64, disk: &Arc<dyn Disk>) -> Node {
     let mut limits = TasksLimits::default();
     limits.raft.answer_ms_max = 2_000;
-    let deadline = Deadline::new();
-    loop {
+    find("the node's log is free", || {
         let node = Node::start(Config::default()).unwrap();
         let transport = |_| TestTransport(Arc::clone(network));
         match Tasks::start_member(&node, id, disk, Path::new("/tasks"), transport, limits) {
             Ok(tasks) => {
                 network.write().unwrap().insert(id, Arc::downgrade(&tasks));
                 assert!(node.set_tasks(tasks));
-                return node;
+                Some(node)
             }
             // The node may still be handling a request from before its stop. Its log stays locked until then.
-            Err(error) if error.to_string().contains("is being written") => {
-                deadline.check("the node's log is free");
-            }
+            Err(error) if error.to_string().contains("is being written") => None,
             Err(error) => panic!("{error}"),
         }
-        std::thread::sleep(POLL);
-    }
+    })
 }
 
 fn last(node: &Node) -> Position {
@@ -97,12 +93,8 @@ fn task_events_start_after_a_restarted_node_applies_its_log() {
         assert!(has_no_leader, "{refused:?}");
     }
     let _other = start(&network, 2, &disks[1]);
-    let mut opened = None;
-    until("the subscription opens", || {
-        opened = subscribe(Start::Earliest).ok();
-        opened.is_some()
-    });
-    match opened.unwrap().next_timeout(PATIENCE).unwrap() {
+    let mut opened = find("the subscription opens", || subscribe(Start::Earliest).ok());
+    match opened.next_timeout(PATIENCE).unwrap() {
         Some(Event::Record(record)) => {
             assert_eq!(record.position, Position { epoch: before.epoch, seq: 1 });
         }

@@ -13,7 +13,7 @@ use dunlin::state::{ControlCommand, ControlReply, KeyEvent, KeyEvents};
 use dunlin::topic::{self, Notice, Start, Subscribe, SubscribeOptions, Subscriber};
 use dunlin::{Config, Control, ControlError, ControlLimits, KV, Node, block_on};
 pub use dunlin_wait::until;
-use dunlin_wait::{Deadline, POLL};
+use dunlin_wait::{Deadline, find};
 
 /// Limits with longer waiting times than the defaults, because several tests share two processor cores.
 pub fn limits() -> ControlLimits {
@@ -154,21 +154,17 @@ impl TestCluster {
 
     /// Starts the node `id` on the disk that it had before, or on an empty one.
     pub fn start(&mut self, id: u64) {
-        let disk = Arc::clone(self.disks.entry(id).or_default());
-        let (deadline, dir) = (Deadline::new(), Path::new("/control"));
-        let (node, control) = loop {
+        let (disk, dir) = (Arc::clone(self.disks.entry(id).or_default()), Path::new("/control"));
+        let (node, control) = find("the node's log is free", || {
             let transport = TestTransport { from: id, network: Arc::clone(&self.network) };
             let node = Node::start(Config::default()).unwrap();
             match Control::start_member(&node, id, disk.clone(), dir, transport, self.limits) {
-                Ok(control) => break (node, control),
+                Ok(control) => Some((node, control)),
                 // The node may still be handling a request from before its stop. Its log stays locked until then.
-                Err(error) if error.to_string().contains("is being written") => {
-                    deadline.check("the node's log is free")
-                }
+                Err(error) if error.to_string().contains("is being written") => None,
                 Err(error) => panic!("{error}"),
             }
-            std::thread::sleep(POLL);
-        };
+        });
         self.network.write().unwrap().nodes.insert(id, Arc::downgrade(&control));
         assert!(node.set_control(control));
         self.nodes.insert(id, node);
@@ -225,17 +221,13 @@ impl TestCluster {
     }
 
     pub fn leader_among(&self, ids: &[u64]) -> u64 {
-        let deadline = Deadline::new();
-        loop {
+        find(format_args!("a leader among {ids:?}"), || {
             let seen: BTreeSet<_> = ids.iter().map(|id| self.control(*id).status().unwrap().leader).collect();
-            if let [Some(leader)] = Vec::from_iter(seen)[..]
-                && ids.contains(&leader)
-            {
-                return leader;
+            match Vec::from_iter(seen)[..] {
+                [Some(leader)] if ids.contains(&leader) => Some(leader),
+                _ => None,
             }
-            deadline.check(format_args!("a leader among {ids:?}"));
-            std::thread::sleep(POLL);
-        }
+        })
     }
 
     pub fn followers(&self) -> Vec<u64> {
@@ -246,15 +238,13 @@ impl TestCluster {
     /// Executes a command at the leader of the nodes `ids`. Tries again while there is no leader or the outcome is
     /// unknown.
     pub fn execute_among(&self, ids: &[u64], command: &ControlCommand<'_>) -> ControlReply {
-        let deadline = Deadline::new();
-        loop {
+        find("the command is executed", || {
             let leader = self.leader_among(ids);
             match block_on(self.control(leader).execute(command)) {
-                Ok(reply) => return reply,
-                Err(ControlError::Unknown | ControlError::NoLeader { .. }) => {}
+                Ok(reply) => Some(reply),
+                Err(ControlError::Unknown | ControlError::NoLeader { .. }) => None,
                 Err(other) => panic!("{other}"),
             }
-            deadline.check("it is done");
-        }
+        })
     }
 }
