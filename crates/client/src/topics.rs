@@ -35,8 +35,10 @@ pub enum CallError {
     /// There is no connection, so the request was not sent.
     #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
-    /// The response was lost: the request may have been carried out.
-    #[error("the request may have been carried out: {0}; check its effect before a retry")]
+    /// The response was lost: the node may have carried out the request, or may do so later.
+    #[error(
+        "the request may have been carried out, or may be later: {0}; repeat it if a repetition does no harm"
+    )]
     Unknown(String),
 }
 

@@ -18,7 +18,9 @@ pub enum RaftGroupError {
         leader: Option<RaftMember>,
     },
     /// The outcome is unknown: the leader changed. The command may still be applied.
-    #[error("the command may have been executed: the leader changed; read the state before a retry")]
+    #[error(
+        "the command may have been executed, or may be later: the leader changed; repeat only conditional commands"
+    )]
     Unknown,
     /// Fewer than a majority of the nodes respond.
     #[error("no majority of the nodes responds: {0}")]

@@ -191,7 +191,7 @@ codes! {
     105 KeyTooLarge "KEY_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the limit's name, which is in bytes or operations" "Use a shorter key or value, or fewer operations at a time.";
     106 NoRoom "NO_ROOM" Later 507 ResourceExhausted "bytes the state would have, bytes allowed; text: the limit, and what to do" "Delete keys, or raise the limit. Deletions still work.";
     107 NoLeader "NO_LEADER" Later 503 Unavailable "milliseconds spent on attempts; text: the obstacle" "Nothing was changed. Try again once a majority of the nodes is up and connected.";
-    108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "The command may have been executed. Read the current state before sending it again.";
+    108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "The node may have executed the command, or may do so later. Repeat only a conditional write, or a task with an idempotency key.";
     109 Compacted "COMPACTED" No 410 OutOfRange "the oldest revision held, the revision asked for" "Read the keys, then watch from the revision that the response names.";
     110 NoControl "NO_CONTROL" Later 503 Unavailable "text: the reason" "This node does not take part in its cluster. Read its log, and use another node.";
     120 BadTask "BAD_TASK" No 400 InvalidArgument "text: the fault" "Correct the task, quota, schedule or worker.";

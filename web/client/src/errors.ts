@@ -61,7 +61,7 @@ const ROWS: readonly (readonly [number, string, Retry, string])[] = [
   [105, "KEY_TOO_LARGE", "no", "Use a shorter key or value, or fewer operations at a time."],
   [106, "NO_ROOM", "later", "Delete keys, or raise the limit. Deletions still work."],
   [107, "NO_LEADER", "later", "Nothing was changed. Try again once a majority of the nodes is up and connected."],
-  [108, "COMMAND_UNKNOWN", "no", "The command may have been executed. Read the current state before sending it again."],
+  [108, "COMMAND_UNKNOWN", "no", "The node may have executed the command, or may do so later. Repeat only a conditional write, or a task with an idempotency key."],
   [109, "COMPACTED", "no", "Read the keys, then watch from the revision that the response names."],
   [110, "NO_CONTROL", "later", "This node does not take part in its cluster. Read its log, and use another node."],
   [120, "BAD_TASK", "no", "Correct the task, quota, schedule or worker."],

@@ -46,13 +46,13 @@ class DisconnectedError(Error, ConnectionError):
 
 
 class UnknownOutcomeError(Error):
-    """The response was lost: the request may have been carried out.
+    """The response was lost: the node may have carried out the request, or may do so later.
 
     A `Publisher` keeps its records and sends them again under the same numbers; `flush` returns the result.
     """
 
     retry = "later"
-    advice = "Flush the publisher; otherwise check whether the request was carried out."
+    advice = "Flush the publisher. Repeat other requests if a repetition does no harm."
 
 
 class RequestTimeoutError(Error, TimeoutError):
@@ -458,7 +458,10 @@ class NoLeaderError(RefusedError):
 
 
 class CommandUnknownError(RefusedError, UnknownOutcomeError):
-    """The command may have been executed. Read the current state before sending it again."""
+    """The node may have executed the command, or may do so later.
+
+    Repeat only a conditional write, or a task with an idempotency key.
+    """
 
     code = "COMMAND_UNKNOWN"
 

@@ -282,7 +282,7 @@ class Tasks:
     """Submits, reads and changes tasks.
 
     Threads may share the object. A command is sent only once. If its response is lost, the call raises
-    `CommandUnknownError`.
+    `CommandUnknownError`: only a task with an `idempotency_key` can be submitted again safely.
     """
 
     def __init__(self, connection: Connection) -> None:

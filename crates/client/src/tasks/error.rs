@@ -17,8 +17,11 @@ pub enum TasksError {
     /// There is no connection, so the request was not sent.
     #[error("not connected to a node, and the request was not sent: {0}")]
     Disconnected(String),
-    /// The response was lost: the request may have been carried out.
-    #[error("the request may have been carried out: {0}; list the tasks before a retry")]
+    /// The response was lost: the node may have carried out the request, or may do so later. Only a task with an
+    /// idempotency key can be submitted again safely.
+    #[error(
+        "the request may have been carried out, or may be later: {0}; submit again only with an idempotency key"
+    )]
     Unknown(String),
     /// The worker has ended.
     #[error("the worker has ended: {0}")]

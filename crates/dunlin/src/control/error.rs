@@ -23,7 +23,8 @@ pub enum ControlError {
     },
     /// The outcome is unknown: the leader changed, or a response was lost. The command may still be applied.
     #[error(
-        "the command may have been executed: the leader changed, or a response was lost; read the state before a retry"
+        "the command may have been executed, or may be later: the leader changed, or a response was lost; repeat only \
+         conditional commands"
     )]
     Unknown,
     /// The limit on the number of waiting commands is reached.
