@@ -188,13 +188,13 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// Parses the text of a refusal for which the client has no error variant. The text begins with the name of the error
-/// code.
-fn from_text(text: &str) -> Failure {
+/// Parses the text of a refusal for which the client has no error variant. If the text does not begin with the name of
+/// an error code, the code is `otherwise`.
+pub fn from_text(text: &str, otherwise: ErrorCode) -> Failure {
     let (name, rest) = text.split_once(": ").unwrap_or((text, ""));
     match CODES.iter().find(|row| row.name == name) {
         Some(row) => Failure::Refused(row.code, rest.to_owned()),
-        None => Failure::Refused(ErrorCode::Internal, text.to_owned()),
+        None => Failure::Refused(otherwise, text.to_owned()),
     }
 }
 
@@ -258,7 +258,7 @@ impl From<PublishError> for Failure {
             PublishError::Forbidden(_) => ErrorCode::Forbidden,
             PublishError::Unknown(reason) => return Failure::Unknown(reason.clone()),
             PublishError::Refused(text) if matches!(error, PublishError::Refused(_)) => {
-                return from_text(text);
+                return from_text(text, ErrorCode::Internal);
             }
             _ => ErrorCode::Internal,
         };
@@ -280,7 +280,7 @@ impl From<SubscribeError> for Failure {
             SubscribeError::Forbidden(_) => ErrorCode::Forbidden,
             SubscribeError::OwnerAway(_) => ErrorCode::OwnerAway,
             SubscribeError::Connection(reason) => return Failure::Disconnected(reason.clone()),
-            SubscribeError::Refused(text) => return from_text(text),
+            SubscribeError::Refused(text) => return from_text(text, ErrorCode::Internal),
             _ => ErrorCode::Internal,
         };
         Failure::Refused(code, error.to_string())

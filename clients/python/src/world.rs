@@ -12,7 +12,7 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::connection::Connection;
 use crate::events::timeout;
-use crate::failure::Failure;
+use crate::failure::{Failure, from_text};
 use crate::handle::SharedHandle;
 use dunlin_wire::ErrorCode;
 
@@ -315,7 +315,7 @@ impl From<ViewError> for Failure {
         let text = error.to_string();
         match error {
             ViewError::WorldOwners(error) => error.into(),
-            ViewError::Refused(_) => Failure::Refused(ErrorCode::Forbidden, text),
+            ViewError::Refused(why) => from_text(&why, ErrorCode::Forbidden),
             ViewError::Invalid(_) => Failure::Python(PyValueError::new_err(text)),
             _ => Failure::Refused(ErrorCode::Internal, text),
         }
@@ -328,9 +328,8 @@ impl From<CommandError> for Failure {
         match error {
             CommandError::WorldOwners(error) => error.into(),
             CommandError::Unknown(_) => Failure::Python(PyLookupError::new_err(text)),
-            CommandError::Refused(_) | CommandError::Invalid(_) => {
-                Failure::Refused(ErrorCode::Forbidden, text)
-            }
+            CommandError::Refused(why) => from_text(&why, ErrorCode::Forbidden),
+            CommandError::Invalid(_) => Failure::Python(PyValueError::new_err(text)),
             CommandError::Busy(..) => Failure::TimedOut(text),
             CommandError::NoOwner { .. } | CommandError::NoPlace { .. } | CommandError::Disconnected(_) => {
                 Failure::Disconnected(text)

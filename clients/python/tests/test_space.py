@@ -82,13 +82,25 @@ def test_spawned_entity_is_visible_until_despawned(world_url: str) -> None:
         assert world.spawn(7, position=(1.0, 2.0, 3.0), kind=78).region == 1
         with world.near(7, within=2 * EDGE, kind=78) as viewer:
             until(lambda: (viewer.next(0.1) and None) or set(viewer.visible) == {7})
-        with pytest.raises(dunlin.RefusedError, match="entity 7 is in region 1 already"):
-            world.spawn(7, position=(1.0, 2.0, 3.0))
         with pytest.raises(ValueError, match="3 finite numbers"):
             world.spawn(8, position=(1.0, 2.0))
         assert world.despawn(7).region == 1
         with pytest.raises(LookupError, match="no region of the world has entity 7"):
             world.despawn(7)
+
+
+def test_invalid_changes_of_a_world_are_value_errors(world_url: str) -> None:
+    with dunlin.connect(world_url) as client:
+        until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
+        world = client.world("birds")
+        world.spawn(9, position=(1.0, 2.0, 3.0))
+        with pytest.raises(ValueError, match="entity 9 is in region 1 already"):
+            world.spawn(9, position=(1.0, 2.0, 3.0))
+        with pytest.raises(ValueError, match="outside of the world"):
+            world.spawn(10, position=(1e12, 2.0, 3.0))
+        with pytest.raises(ValueError, match="outside of the world"):
+            world.command(9, position=(1e12, 2.0, 3.0))
+        world.despawn(9)
 
 
 def test_unknown_entities_and_worlds_are_lookup_errors(world_url: str) -> None:

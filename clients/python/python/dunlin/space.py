@@ -158,7 +158,7 @@ class World:
         """Changes the given values of an entity in any region. When the call returns, the change is done.
 
         If a process is killed, changes in its last tick are lost. Repeating a command is safe. Raises LookupError for
-        an entity that does not exist.
+        an entity that does not exist, and ValueError for a position outside the world.
         """
         if position is None and velocity is None and kind is None:
             raise ValueError("nothing to change: give position, velocity or kind")
@@ -182,7 +182,7 @@ class World:
     ) -> CommandResult:
         """Adds an entity without components at a position. The entity exists when this returns.
 
-        Raises `RefusedError` if another entity of the world has this id.
+        Raises `ValueError` if the position is outside the world, or another entity of the world has this id.
         """
         done = self._raw.spawn(
             _entity(entity),

@@ -56,7 +56,7 @@ pub enum CommandError {
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// The user may not send this request.
+    /// The node refused the request, for example because the user may not send it.
     #[error("the node refused the request: {0}")]
     Refused(String),
     /// A process refused the request because the request is invalid.
