@@ -176,7 +176,7 @@ choice! {
             index: u32, /// Index of the first task.
             before: u32 } = 33,
         /// A time is too far from now.
-        #[error("time {at_ms} is more than ten years from now ({now_ms}): use milliseconds since 1970")]
+        #[error("the time {at_ms} is more than ten years {} now ({now_ms}, in milliseconds since 1970): check its unit, and give a point in time, not a duration", if at_ms < now_ms { "before" } else { "after" })]
         TimeFar { /// The time.
             at_ms: u64, /// The cluster's time.
             now_ms: u64 } = 34,

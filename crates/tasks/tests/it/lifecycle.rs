@@ -472,8 +472,11 @@ fn task_time_in_seconds_or_microseconds_is_refused() {
     let mut scene = Scene::new();
     let now_ms = 1_795_000_000_000;
     scene.must_apply(TaskCommand::Clock { unix_ms: now_ms });
-    for at_ms in [now_ms / 1_000, now_ms * 1_000, 1] {
-        let refused = Err(TaskRefusal::TimeFar { at_ms, now_ms });
+    for (at_ms, side) in [(now_ms / 1_000, "before"), (now_ms * 1_000, "after"), (1, "before")] {
+        let far = TaskRefusal::TimeFar { at_ms, now_ms };
+        let expected = format!("the time {at_ms} is more than ten years {side} now ({now_ms}, ");
+        assert!(far.to_string().starts_with(&expected), "{far}");
+        let refused = Err(far);
         for task in [NewTask { not_before_ms: at_ms, ..work() }, NewTask { deadline_ms: at_ms, ..work() }] {
             assert_eq!(scene.apply(TaskCommand::Submit { tenant: b"a", tasks: vec![task] }), refused);
         }
