@@ -74,7 +74,7 @@ layout! {
         pub kind: Arc<[u8]>,
         /// Payload of the task.
         pub payload: Arc<[u8]>,
-        /// Number of the attempt, from 1.
+        /// Number of the attempt, from 1. An attempt whose worker died is not counted.
         pub attempt: u32,
         /// Timeout of the attempt, ms.
         pub timeout_ms: u32,

@@ -132,6 +132,7 @@ class TaskInfo:
     stage: Stage
     priority: int
     attempts: int
+    """The number of attempts since the submission or restart, without those whose worker died."""
     lost: int
     """The number of workers that died while they ran the task."""
     worker: str | None
@@ -250,7 +251,7 @@ class TenantInfo(NamedTuple):
     running: int
     completed: int
     failed: int
-    """The number of failed attempts."""
+    """The number of failed attempts, without those whose worker died."""
     dead: int
     cpu: float
     """CPU seconds."""

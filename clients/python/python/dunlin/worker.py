@@ -76,7 +76,7 @@ class Task:
     tenant: str
     payload: bytes
     attempt: int
-    """The number of the attempt, from 1."""
+    """The number of the attempt, from 1. An attempt whose worker died is not counted."""
     timeout: float
     """The longest duration of this attempt in seconds, unless `extend` extends it."""
     _attachment: RawAttachment | None = field(default=None, repr=False, compare=False)

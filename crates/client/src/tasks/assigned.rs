@@ -51,7 +51,7 @@ impl AssignedTask {
         &self.start.payload
     }
 
-    /// The number of the attempt, from 1.
+    /// The number of the attempt, from 1. An attempt whose worker died is not counted.
     pub fn attempt(&self) -> u32 {
         self.start.attempt
     }

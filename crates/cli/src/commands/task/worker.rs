@@ -31,7 +31,8 @@ Examples:
 
 The command's standard output is the task's result, at most 1 MiB. If the command fails, the task is retried as its
 retry policy allows; exit code 100 fails it without a retry. The environment has DUNLIN_TASK, DUNLIN_TASK_TOKEN,
-DUNLIN_TASK_ATTEMPT, DUNLIN_TASK_KIND and DUNLIN_TASK_TENANT.
+DUNLIN_TASK_ATTEMPT, DUNLIN_TASK_KIND and DUNLIN_TASK_TENANT. DUNLIN_TASK_ATTEMPT is the number of the attempt, from 1,
+without attempts whose worker died.
 
 If a task is cancelled or reaches its timeout, its command receives SIGTERM, and SIGKILL after 2 s. When the command has
 ended, the worker kills the other processes of its group, after at most 1 s for open output.

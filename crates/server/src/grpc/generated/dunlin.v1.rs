@@ -3861,7 +3861,7 @@ pub struct TaskInfo {
     pub stage: i32,
     #[prost(uint32, tag = "7")]
     pub priority: u32,
-    /// Number of attempts that have started.
+    /// Number of attempts since the task was submitted or restarted, without those whose worker died.
     #[prost(uint32, tag = "8")]
     pub attempts: u32,
     /// Number of workers that died while they ran the task.

@@ -34,7 +34,7 @@ export function Why({ id }: { id: string }) {
         <dt>Tenant</dt><dd>{task.tenant}, queue {task.queue}, kind {task.kind}, priority {task.priority}</dd>
         <dt>Submitted</dt><dd>{moment(task.submitted_ms)} ({ago(task.submitted_ms)})</dd>
         {task.started_ms != null && <><dt>Started</dt><dd>{moment(task.started_ms)}{task.worker && <> by worker <span class="mono">{task.worker}</span></>}</dd></>}
-        <dt>Attempts</dt><dd>{exact(task.attempts)}{task.lost > 0 ? `, ${exact(task.lost)} lost with their workers` : ""}</dd>
+        <dt>Attempts</dt><dd>{exact(task.attempts)}{task.lost > 0 ? `, ${exact(task.lost)} more lost with their workers` : ""}</dd>
         {task.deadline_ms != null && <><dt>Deadline</dt><dd>{moment(task.deadline_ms)}</dd></>}
         {task.progress && <><dt>Progress</dt><dd>{percent(task.progress.permille / 1000)} {task.progress.note}</dd></>}
         {task.after?.length > 0 && <><dt>After</dt><dd>{task.after.map((other) => <a key={other} class="mono" href={link("work", other)}>{other} </a>)}</dd></>}
