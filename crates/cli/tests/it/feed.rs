@@ -349,6 +349,12 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     let verified = verify(&out, false).done();
     assert!(verified.starts_with("ok, but not closed: "), "{verified}");
     assert!(verified.contains(" of 1 topic, 0 gaps"), "{verified}");
+    let strict = verify(&out, true);
+    assert!(
+        strict.code == Some(2) && strict.err.contains("was not closed, is still being written"),
+        "{strict:?}"
+    );
+    assert!(!strict.err.contains("is damaged"), "{strict:?}");
     let node = Node::start();
     let replayed = node.run(&["feed", "replay", out.to_str().unwrap(), "--speed", "max"]);
     assert!(replayed.err.contains("may be missing: the recording is not closed"), "{replayed:?}");

@@ -52,6 +52,8 @@ struct VerifyReport {
     points_equal: u64,
     /// The problems that were found, one text for each.
     problems: Vec<String>,
+    /// The number of `problems` that say only that the recording was not closed.
+    end_problems: usize,
     /// Number of logs that were not closed. Records may be missing from them.
     unclosed: usize,
     /// The identity of the log's first file.
@@ -77,7 +79,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
             let shown = dir.display();
             found.problems.push(format!("its directory {shown} has another name: it was copied or renamed"));
         }
-        if !strict && found.is_recorded && !is_closed {
+        if found.is_recorded && !is_closed {
             // A recorder that fails, for example on a full disk, closes each log, but does not write the list of
             // topics.
             found.unclosed = 1;
@@ -97,6 +99,9 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     if *strict && !is_one_log && !topics.is_empty() {
         let problems = list::find_problems(directory, &topics);
         print_problems(&directory.display().to_string(), &problems, &progress, console)?;
+        if !is_closed {
+            all.end_problems += problems.len();
+        }
         all.problems.extend(problems);
     }
     drop(progress);
@@ -104,10 +109,14 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
         writeln!(out, "{}", summary_line(&all, logs.len(), console))?;
     }
     out.flush()?;
+    let shown = directory.display();
     match all.problems.len() {
         0 => Ok(()),
-        1 => bail!("{} is damaged: 1 problem", directory.display()),
-        wrong => bail!("{} is damaged: {wrong} problems", directory.display()),
+        count if count == all.end_problems => bail!(
+            "{shown} was not closed, is still being written, or was cut short: its last records may be missing"
+        ),
+        1 => bail!("{shown} is damaged: 1 problem"),
+        count => bail!("{shown} is damaged: {count} problems"),
     }
 }
 
@@ -132,6 +141,7 @@ impl VerifyReport {
         self.points += other.points;
         self.points_equal += other.points_equal;
         self.problems.extend(other.problems);
+        self.end_problems += other.end_problems;
         self.unclosed += other.unclosed;
     }
 }
@@ -181,12 +191,14 @@ fn check_log(dir: &Path, strict: bool, progress: &TransferProgress, found: &mut 
     progress.set_message(&found.topic);
     found.problems.extend(report.wrong.iter().map(ToString::to_string));
     found.problems.extend(report.holes.iter().map(ToString::to_string));
-    if !strict {
-        found.unclosed = usize::from(!report.unended.is_empty());
-    } else {
+    found.unclosed = usize::from(!report.unended.is_empty());
+    if strict {
         found.problems.extend(report.unended.iter().map(|problem| format!("not closed: {problem}")));
+        found.end_problems = report.unended.len();
         if report.records == 0 {
             found.problems.push("it has no record".to_owned());
+            // Nothing was written yet.
+            found.end_problems += found.unclosed;
         }
     }
     let reader = Reader::open(Arc::new(RealDisk), dir).context("cannot read the log")?;
