@@ -36,7 +36,8 @@ pub use error::{RunnerRefusal, SpaceError};
 pub use handle::{RunnerListener, Space};
 pub use hello::{VERSION, WorldIdentity};
 pub use owners::{
-    RegionOwnership, RegionOwnershipConfig, RegionPopulator, TTL_MIN, WorldEvent, process_number,
+    RegionOwnership, RegionOwnershipConfig, RegionPopulator, TTL_MIN, WorldEvent, check_world_permissions,
+    process_number,
 };
 pub use pace::{TickPace, monotonic_ns};
 pub use process::{WorldConfig, WorldProcess};

@@ -179,11 +179,13 @@ struct UsersFile {
 }
 
 impl UsersFile {
-    /// Creates the users `runner`, which may run world `w`, and `watcher`, which may only watch this world.
+    /// Creates the users `runner`, which may run world `w`, `keeper`, which may not read the world's secret, and
+    /// `watcher`, which may only watch this world.
     fn new() -> UsersFile {
         let users = UsersFile { dir: tempfile::tempdir().expect("a folder") };
         let map = ["--publish", "space.w.map.>", "--create", "space.w.map", "--create", "space.w.map.>"];
         users.add("runner", &[&["--keys", "space/w/*", "--keys", "space-secret/w"][..], &map].concat());
+        users.add("keeper", &["--keys", "space/w/*"]);
         let subjects = ["--subscribe", "space.w.region.*", "--publish", "space.w.process.*.watch"];
         users.add("watcher", &[&["--read-keys", "space/w/*"][..], &subjects].concat());
         users
@@ -241,6 +243,22 @@ fn user_who_may_only_watch_a_world_cannot_change_it() {
     let delete = ["topics", "delete", "space.w.region.1", "--url", &url];
     assert_refused(run(&delete), "UNAUTHENTICATED");
     assert_refused(run(&[&delete[..], &["--token-file", &watcher]].concat()), "no permission");
+}
+
+/// The user may write the world's keys, but not read its secret. `run` must write no keys.
+#[test]
+fn world_process_without_permission_for_the_secret_ends() {
+    let users = UsersFile::new();
+    let (file, keeper) = (users.file(), users.path("keeper"));
+    let node = Node::start_with(&["--auth-users-file", &file]);
+    let login = ["--url", &node.url, "--token-file", &keeper];
+    for command in ["join", "run"] {
+        let words = [&["space", command, "w"][..], &login, &["--auth-users-file", &file]].concat();
+        let outcome = run(&words);
+        assert!(outcome.code == Some(1) && outcome.err.contains("space-secret/w"), "{outcome:?}");
+    }
+    let keys = run(&[&["kv", "range", "space/w/"][..], &login].concat()).done();
+    assert!(!keys.contains("space/w/world"), "{keys}");
 }
 
 /// A process whose own node holds the world's keys must also log in at this node.

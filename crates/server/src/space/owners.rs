@@ -57,5 +57,5 @@ mod plan;
 mod registration;
 mod thread;
 
-pub use registration::process_number;
+pub use registration::{check_world_permissions, process_number};
 pub use thread::{RegionOwnership, RegionOwnershipConfig, RegionPopulator, TTL_MIN, WorldEvent};

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use dunlin::space::Host;
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_client::{Client, ClientOptions, Kv};
-use dunlin_server::space::{RunnerListener, WorldConfig, WorldEvent, WorldProcess};
+use dunlin_server::space::{RunnerListener, WorldConfig, WorldEvent, WorldProcess, check_world_permissions};
 use dunlin_server::{Protocol, Server, ServerConfig};
 use serde_json::json;
 
@@ -100,7 +100,7 @@ pub struct SpaceProcess {
 pub fn join(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let process =
         SpaceProcess::start(global, SocketAddr::from(([127, 0, 0, 1], 0)), &arguments.process, false)?;
-    let listener = process.listen()?;
+    let listener = process.listen(&arguments.name)?;
     let spec = WorldSpec::read(&process.kv(), &arguments.name)?;
     process.run(listener, spec.load()?, console)
 }
@@ -159,9 +159,10 @@ impl SpaceProcess {
         self.client.kv()
     }
 
-    /// Binds the address of `--between`. `dunlin space run` calls this before it writes the keys of the world, so that
-    /// it writes no keys if the address is in use.
-    pub fn listen(&self) -> Result<RunnerListener> {
+    /// Checks the user's permissions for the keys of the world, and binds the address of `--between`. `dunlin space run`
+    /// calls this before it writes the keys, so that it writes none if the process cannot run.
+    pub fn listen(&self, world: &str) -> Result<RunnerListener> {
+        check_world_permissions(&self.kv(), world)?;
         Ok(RunnerListener::bind(self.options.between, false)?)
     }
 

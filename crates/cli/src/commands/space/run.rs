@@ -102,7 +102,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         eprintln!("{} {warning}", console.errors.warning("warning:"));
     }
     let process = SpaceProcess::start(global, listen, &arguments.process, global.url.is_none())?;
-    let (listener, kv) = (process.listen()?, process.kv());
+    let (listener, kv) = (process.listen(&spec.name)?, process.kv());
     let description = loaded.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use dunlin::space::Behaviour;
 use dunlin::state::KeyOperation;
-use dunlin_client::Transaction;
+use dunlin_client::{ErrorCode, Kv, KvError, Transaction};
 
 use super::keys::{CurveStretches, ProcessRecord, WorldSnapshot, key, prefix, secret_key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
@@ -24,6 +24,23 @@ pub fn process_number() -> Result<u64, SpaceError> {
     let bytes = random()?;
     let number = bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     Ok(1 + number % (NUMBERS - 1))
+}
+
+/// Checks that the user of `kv` may read and write the keys of a world and its secret, as a process of the world does.
+/// Changes nothing. Without this check, a process without these permissions waits until they are granted.
+pub fn check_world_permissions(kv: &Kv, world: &str) -> Result<(), KvError> {
+    let (process, secret) = (key(world, "process", 0), secret_key(world));
+    // No key has this revision, so nothing is written.
+    let write_nothing = Transaction::new()
+        .if_modified_at(&process, u64::MAX)
+        .if_modified_at(&secret, u64::MAX)
+        .put(&process, b"1")
+        .put(&secret, b"1");
+    match kv.transact(&write_nothing) {
+        Err(error) if error.code() == Some(ErrorCode::Forbidden) => Err(error),
+        // A process repeats requests that fail for other reasons.
+        _ => Ok(()),
+    }
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
