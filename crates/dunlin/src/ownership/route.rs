@@ -325,7 +325,7 @@ impl Route {
         let name = &self.name;
         PublishError::OwnerAway(match self.kind {
             TopicKind::Volatile => {
-                format!("topic {name:?}: its owner, node {owner}, cannot be reached: {why}")
+                format!("topic {name:?}: its owner, node {owner}, is away: {why}")
             }
             _ => format!("topic {name:?} waits for its owner, node {owner}, to return: {why}"),
         })

@@ -95,7 +95,7 @@ fn starting_node_reports_its_progress_and_then_admits_clients() {
     let mut nats = NatsPeer::at(address(&addresses, Protocol::Nats));
     assert!(nats.line().starts_with("INFO {"));
     let refused = nats.line();
-    assert!(refused.starts_with("-ERR 'OPENING it looks for its cluster"), "{refused}");
+    assert!(refused.starts_with("-ERR 'OPENING: it looks for its cluster"), "{refused}");
     run(async {
         let endpoint = format!("http://{}", address(&addresses, Protocol::Grpc));
         let channel = Endpoint::from_shared(endpoint).unwrap().connect().await.unwrap();

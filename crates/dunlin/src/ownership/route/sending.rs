@@ -17,8 +17,8 @@ use crate::clock::steady_ns;
 use crate::ownership::forwarded::{ForwardTarget, InFlightBatch, Sender, begin_flight};
 use crate::ownership::{Ownership, housekeeper, lock};
 
-/// Why this node does not append a batch to the log of its own topic.
-const NO_LEASE: &str = "this node owns the topic, but its lease has expired";
+/// Why the owner, which is this node, does not append a batch to its log.
+const NO_LEASE: &str = "its lease has expired";
 
 impl Route {
     /// Forwards a batch after all earlier ones. Returns the ticket with which the publisher reads the batch's outcome.

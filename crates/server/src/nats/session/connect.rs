@@ -115,6 +115,6 @@ pub(super) fn error_text(refused: &Refused) -> String {
         ErrorCode::Limit => CONNECTIONS_EXCEEDED.to_owned(),
         // The text is the one that nats-server sends.
         ErrorCode::TlsRequired => "Secure Connection - TLS Required".to_owned(),
-        code => format!("{code} {}", refused.text),
+        _ => refused.as_wire().to_string(),
     }
 }

@@ -179,7 +179,32 @@ impl Session {
         // If a reply is refused because its requester is gone, the client receives no error. The topic's name shows
         // whether the record was a reply, because an inbox's topic has the inbox's name, whatever the subject is.
         if !is_inbox(&batch.log.name().topic) || !matches!(error, PublishError::NoTopic(_)) {
-            self.refuse_publish(batch.subject.as_bytes(), &error.to_string(), batch.records);
+            self.refuse_publish(batch.subject.as_bytes(), &refusal_text(error), batch.records);
         }
+    }
+}
+
+/// The reason of a refusal. The error's own text promises a safe retry by the same producer, but NATS records have no
+/// producer.
+fn refusal_text(error: &PublishError) -> String {
+    match error {
+        PublishError::Unknown(why) => {
+            format!("the record may have been appended: {why}; a retry may append it twice")
+        }
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_with_unknown_outcome_promises_no_safe_retry() {
+        let text = refusal_text(&PublishError::Unknown("the connection was lost".to_owned()));
+        let expected =
+            "the record may have been appended: the connection was lost; a retry may append it twice";
+        assert_eq!(text, expected);
+        assert_eq!(refusal_text(&PublishError::Closed), PublishError::Closed.to_string());
     }
 }
