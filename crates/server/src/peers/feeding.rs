@@ -74,6 +74,10 @@ impl MirrorFeedLink {
         self.is_behind = false;
         if !self.is_started {
             match self.subscriber.start_positions() {
+                // The owner has not created the topic yet, although this node already knows the topic.
+                Some(after) if after.is_empty() => {
+                    return Err("the topic's owner does not know the topic yet".to_owned());
+                }
                 Some(after) => {
                     self.feed.on_accepted(&after);
                     self.is_started = true;
