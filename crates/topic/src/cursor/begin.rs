@@ -68,6 +68,8 @@ impl Cursor {
         mut start: Start,
         follows: bool,
     ) -> Result<(), SubscribeError> {
+        // With other consumption, the caller lists the subscriber. A private mirror changes the consumption.
+        let must_list = self.consumption == ConsumeMode::Reads && !options.name.is_empty();
         let may_change_owner = self.log.upstream.get().is_some();
         match options.local_only {
             true if may_change_owner => self.log.check_can_feed(start)?,
@@ -87,7 +89,7 @@ impl Cursor {
         if begin.appended_from_ns > 0 {
             self.select.get_or_insert_default().appended_from_ns = begin.appended_from_ns;
         }
-        if self.consumption == ConsumeMode::Reads && !options.name.is_empty() {
+        if must_list {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.progress = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
