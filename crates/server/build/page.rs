@@ -14,7 +14,7 @@ use flate2::write::GzEncoder;
 
 const DIST: &str = "../../web/dashboard/dist";
 
-/// Writes `page.rs` into `out`.
+/// Writes `page.rs` into the directory `out`.
 pub fn write(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=build/page.rs");
     println!("cargo:rerun-if-changed={DIST}");
@@ -51,8 +51,8 @@ fn gather(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
-            // A directory's modification time does not change with files in its subdirectories, so Cargo must watch
-            // each directory.
+            // A directory's modification time does not change when a file in a subdirectory changes, so Cargo must
+            // watch each directory.
             println!("cargo:rerun-if-changed={}", path.display());
             gather(&path, files)?;
         } else {

@@ -1,8 +1,8 @@
 //! Counts a listener's failures to accept connections, limits how often the log reports them, and decides whether the
 //! node is ready.
 //!
-//! After a failure, a listener tries again 20 times a second. The log therefore gets at most one line from each
-//! listener in [`REPORT_INTERVAL_NS`].
+//! After a failure, a listener tries again 20 times a second. To keep the log short, each listener writes at most one
+//! line in each [`REPORT_INTERVAL_NS`].
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Shortest time between two lines that one listener writes to the log, ns.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
-/// The node is not ready for this time after a failure, ns. If a listener continues to fail, it reports the next
+/// After a failure, the node counts as not ready for this time, ns. A listener that continues to fail has its next
 /// failure within this time.
 const RECENT_NS: u64 = 1_000_000_000;
 
@@ -55,7 +55,7 @@ impl AcceptStatus {
         let recent = last.filter(|(at_ns, _)| now_ns.saturating_sub(*at_ns) < RECENT_NS);
         let error = match recent {
             Some((_, error)) => error,
-            // Creating an event descriptor fails if no file descriptor is free. The new descriptor is closed at once.
+            // Creates an event descriptor and closes it at once, to find out whether a file descriptor is free.
             None => eventfd(0, EventfdFlags::CLOEXEC).err()?.to_string(),
         };
         Some(format!("the node cannot accept connections: {error}"))

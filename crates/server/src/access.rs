@@ -1,8 +1,9 @@
 //! Authentication and quotas: the users file, logins, and the limits of users and tenants.
 //!
-//! Each session receives a handle of the node for its user ([`Node::with_user`](dunlin::Node::with_user)). This handle
-//! checks the user's [`Permissions`](dunlin::Permissions). A listener itself checks no credentials: it passes the
-//! client's credentials to this module, and reports the result to the client.
+//! Each session receives a handle of the node with the permissions of the session's user
+//! ([`Node::with_user`](dunlin::Node::with_user)). This handle checks these [`Permissions`](dunlin::Permissions). A
+//! listener itself checks no credentials: it passes the client's credentials to this module, and reports the result to
+//! the client.
 //!
 //! `users` reads the file, `secret` hashes tokens and passwords, `nkey` verifies NATS keys. `credentials` reads a
 //! client's credentials from its messages, `throttle` delays repeated failed logins, `checker` verifies passwords on
@@ -220,9 +221,8 @@ impl Access {
         self.tenancies().iter().flat_map(|tenancy| tenancy.idle_topics(now_ns, max)).collect()
     }
 
-    /// Deletes topics that no client at any node has used for the time `topic_idle` of their tenant. Call this about
-    /// once a second. `uses` has the topics that are unused at this node, each with the time of its last use at other
-    /// nodes.
+    /// Deletes topics that no client at any node has used for as long as their tenant's `topic_idle`. Call this about
+    /// once a second. `uses` maps each topic that is unused at this node to the time of its last use at other nodes.
     pub(crate) fn tick(&self, uses: &HashMap<String, u64>) {
         let now_ns = now_ns();
         self.tenancies().iter().for_each(|tenancy| tenancy.expire(now_ns, uses));
@@ -247,7 +247,8 @@ impl Access {
         tenants
     }
 
-    /// The nonce that a NATS client signs on this session; `None` if no user in the users file has an nkey.
+    /// Returns the nonce that the NATS client of this session must sign; `None` if no user in the users file has an
+    /// nkey.
     pub(crate) fn nonce(&self, session: u64) -> Option<String> {
         self.users().has_nkeys().then(|| self.nonces.nonce(session))
     }

@@ -1,8 +1,8 @@
 //! Appends records for those listeners that handle each request in its own async task. While a task waits for room in
 //! the topic or for the disk, its thread runs other tasks.
 //!
-//! [`try_append`] never waits, so its frames may be in a buffer that belongs to the thread.
-//! [`append_when_there_is_room`] may wait.
+//! [`try_append`] never waits, so its frames may be in a buffer that the thread's tasks share.
+//! [`append_when_there_is_room`] may wait, so its frames need a buffer of their own.
 
 use std::sync::Arc;
 use std::task::Poll;

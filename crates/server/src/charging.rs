@@ -11,15 +11,16 @@ use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge, SubscribeErro
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
-/// A result of at most this many bytes is not charged, and neither are the requests of a session that await responses,
-/// if together they have at most this many bytes. Renewals of leases therefore succeed even when the memory budget is
-/// used up.
+/// A result of at most this many bytes is not charged. A session's requests that await their responses are not charged
+/// while they have at most this many bytes together. Renewals of leases therefore succeed even when the memory budget
+/// is used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The login share is the node's memory budget divided by this number. Connections before their login and request heads
 /// take their memory from the login share.
 const LOGIN_SHARE: u64 = 16;
-/// The unread bytes of a connection are not charged while there are at most this many. Most clients never have more.
+/// The bytes that a connection has received, but not processed yet, are not charged while there are at most this many.
+/// Most clients never have more.
 pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
 /// Memory that is charged for each subscription, and again for each log that the subscription reads, bytes. It covers
 /// the cursor, the waiter and statistics. The client's texts are charged in addition.
@@ -30,8 +31,8 @@ pub(crate) fn login_budget(node: &Node) -> Arc<MemoryBudget> {
     node.budget().child(node.budget().limit() / LOGIN_SHARE)
 }
 
-/// Charges the memory of `subscribers` subscriptions or logs, and of `texts` bytes of text. The budget is that of
-/// `node`, which has the client's permissions.
+/// Charges the memory of `subscribers` subscriptions or logs, and of `texts` bytes of text. They are charged to the
+/// connection budget of `node`, which has the client's permissions.
 pub(crate) fn charge_subscriptions(
     node: &Node,
     subscribers: usize,

@@ -155,8 +155,8 @@ impl Cluster {
         let member =
             ClusterMember::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         member.set_handles(handle.clone(), bulk.clone());
-        // Accepts connections before this start is registered, because the other nodes then check whether this address
-        // responds.
+        // Accepts connections before this start is registered, because other nodes check during the registration
+        // whether this address responds.
         let accepting = Arc::clone(&member);
         handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {

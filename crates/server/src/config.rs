@@ -19,8 +19,8 @@ pub struct ServerConfig {
     pub nats: Vec<SocketAddr>,
     /// TCP addresses at which the node serves HTTP.
     pub http: Vec<SocketAddr>,
-    /// Origins such as `https://example.com`. Their web pages may send HTTP requests to this node from a browser. Pages
-    /// of the node's own origin always may.
+    /// Origins, such as `https://example.com`, from which web pages may send HTTP requests to this node. Pages of the
+    /// node's own origin always may.
     pub http_origins: Vec<String>,
     /// Path of the file that the node serves at `/report`.
     pub http_report: Option<PathBuf>,
@@ -75,7 +75,7 @@ pub struct ServerLimits {
     /// Maximum number of TLS handshakes at the same time; further handshakes wait. Each handshake takes about 30 KiB.
     /// At most half of the handshakes may be with clients of one address.
     pub handshakes_max: usize,
-    /// Longest time for which a session sends nothing to its client, ms. A heartbeat is then sent.
+    /// Longest time for which a session sends nothing to its client, ms. After this time, it sends a heartbeat.
     pub heartbeat_ms: u32,
     /// Largest message with records, bytes.
     pub run_bytes_max: u32,
@@ -83,8 +83,8 @@ pub struct ServerLimits {
     pub control_bytes_max: u32,
     /// Maximum total size of a session's PUBLISH messages that have no response yet, bytes.
     pub in_flight_bytes_max: u32,
-    /// The first thread serves all sessions up to this number. Further sessions go to the other threads too. Sessions
-    /// of the same thread can wake each other without a system call.
+    /// While there are at most this many sessions, the first thread serves them all. Further sessions are spread over
+    /// all threads. Sessions of the same thread can wake each other without a system call.
     pub sessions_before_spreading: usize,
     /// How long a stopping server lets its sessions send their pending output, ms.
     pub stop_ms_max: u32,
@@ -129,7 +129,7 @@ pub struct NatsLimits {
     /// Maximum number of subjects for which a session caches the topic to publish to.
     pub targets_max: usize,
     /// If a client disables echo, its session remembers which records the client itself has published, in order to skip
-    /// them. This is the maximum number of ranges of such records that it remembers for each log.
+    /// them. This is the maximum number of ranges of such records that a session remembers for each log.
     pub own_ranges_max: usize,
 }
 
@@ -159,7 +159,7 @@ pub struct HttpLimits {
     pub body_ms_max: u32,
     /// A client that reads nothing and does not respond to TCP keep-alive probes is disconnected after this time, ms.
     pub stalled_ms_max: u32,
-    /// Longest time for which an event stream sends nothing, ms. A heartbeat is then sent.
+    /// Longest time for which an event stream sends nothing, ms. After this time, it sends a heartbeat.
     pub heartbeat_ms: u32,
     /// Approximate number of bytes that an event stream writes at once. A larger record is still written at once.
     pub event_bytes: u32,

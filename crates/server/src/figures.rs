@@ -119,8 +119,8 @@ impl OwnerFigures {
         self.logs.iter().map(|(_, info)| info.bytes).sum()
     }
 
-    /// The number of the owner's records that the subscriber has not read; `None` if its epoch is not the owner's. The
-    /// subscriber's node does not know records that it has not received from the owner yet.
+    /// The number of the owner's records that the subscriber has not read; `None` if the subscriber reads another epoch
+    /// than the owner's. The subscriber's node does not know records that it has not received from the owner yet.
     fn lag_of(&self, subscriber: &SubscriberInfo) -> Option<u64> {
         let SubscriberInfo { partition, position, .. } = subscriber;
         let is_read = |(of, info): &&(u16, LogInfo)| of == partition && info.epoch == position.epoch;

@@ -52,8 +52,8 @@ impl Account {
         &self.tenant
     }
 
-    /// Converts a producer id that the user's client chose to the id that topics store. Different users get different
-    /// ids, so that equal ids of two users mean two producers.
+    /// Converts a producer id that the user's client chose to the id that topics store. If two users choose the same
+    /// id, the results differ, so that topics keep the two producers apart.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
         let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -96,14 +96,14 @@ impl Account {
         }
     }
 
-    /// Whether the user or the tenant has a limit of its publish rate.
+    /// Whether the user or the tenant has a limited publish rate.
     #[inline]
     pub(crate) fn is_metered(&self) -> bool {
         self.quota.is_metered() || self.tenant.quota.is_metered()
     }
 
-    /// Number of records and bytes that a client may publish in one step: the amount for a tenth of a second. With
-    /// small steps, a client above its rate waits often but briefly.
+    /// The numbers of records and of bytes that a client may publish at once: a tenth of the rates per second. With
+    /// such small steps, a client above its rate waits often but briefly.
     pub(crate) fn step(&self) -> (u64, u64) {
         if !self.is_metered() {
             return (u64::MAX, u64::MAX);

@@ -1,10 +1,10 @@
 //! Verifies passwords on threads of its own, because a verification takes tens of milliseconds and 19 MiB.
 //!
-//! The threads serve the client addresses in turn, one job for each. Many jobs of one address therefore delay each
-//! other address by only one verification.
+//! The threads serve the client addresses in turn, one job for each. Many jobs of one address therefore delay the job
+//! of another address by only one verification.
 //!
-//! When the queue is full, a new job displaces the newest job of the address with the most queued jobs. The new job is
-//! refused instead if that address has at most one more job than the address of the new job.
+//! When the queue is full, a new job normally takes the place of the newest job of the address with the most queued
+//! jobs. If that address has at most one job more than the new job's address, the new job is refused instead.
 //!
 //! Limits: `access.logins_at_once` threads, which start with the first job; `access.logins_waiting_max` queued jobs.
 //! IPv6 addresses with the same first 64 bits count as one address.
@@ -142,7 +142,8 @@ impl<T> FairQueue<T> {
         job
     }
 
-    /// Removes one job of an address. If it was the address's last job, also removes the address from the order.
+    /// Removes one job of an address: `pop` takes it from the address's jobs. If it was the address's last job, also
+    /// removes the address from the order.
     fn take(&mut self, from: ClientIp, pop: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.by_address.get_mut(&from)?;
         let job = pop(jobs);

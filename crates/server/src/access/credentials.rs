@@ -69,7 +69,7 @@ impl Credentials {
         }
     }
 
-    /// Returns `self`, or, if the client sent no credentials in messages, the names of its certificate.
+    /// Returns `self`. If the client sent no credentials in messages, returns the names in its certificate instead.
     pub(crate) fn or_certificate(self, certificate: Option<&ClientCertificate>) -> Credentials {
         match (self, certificate) {
             (Credentials::None, Some(ClientCertificate { subject, names })) => {

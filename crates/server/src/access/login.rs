@@ -107,7 +107,7 @@ impl Access {
                 let digest = secret::digest(&token);
                 let known = self.users().user_by_token(&digest).map(str::to_owned);
                 // A token has 256 random bits, so it cannot be guessed. A valid token is therefore accepted even while
-                // logins from its address are delayed after failures.
+                // failures delay other logins from the same address.
                 done(match known {
                     Some(name) => self.complete_login(&name, Proof::Token(digest), &tenant, from),
                     None => Err(self.refuse(from, "unknown token")),
@@ -152,8 +152,8 @@ impl Access {
         })
     }
 
-    /// Refuses a login whose credentials name no user. Counts a failure of the address, except while earlier failures
-    /// delay its logins.
+    /// Refuses a login whose credentials name no user. Counts this as a failure of the address, except while earlier
+    /// failures delay logins from this address.
     fn refuse(&self, from: ClientIp, why: &str) -> Refused {
         self.throttle_refusal(from, "").unwrap_or_else(|| self.record_failure(from, "", why))
     }
@@ -180,7 +180,7 @@ impl Access {
                 return done(Err(Refused::limit("access.logins_waiting_max", waiting_max)));
             }
             // Failures may have been recorded while this job was queued. The login is then refused without a check, and
-            // this refusal counts as no failure.
+            // the refusal is not counted as another failure.
             if let Some(refused) = access.throttle_refusal(from, &user) {
                 return done(Err(refused));
             }
@@ -261,15 +261,15 @@ impl Login {
         let access_lost = async {
             loop {
                 self.check_validity()?;
-                // The sender is dropped only when the server ends.
+                // The sender of these notifications is dropped only when the server ends.
                 if changes.changed().await.is_err() {
                     return std::future::pending().await;
                 }
             }
         };
         tokio::select! {
-            // Polls the login first: if the login has ended, the client receives this reason, not an error that follows
-            // from it.
+            // Polls for the end of the login first: if the login has ended, the client must receive the reason for
+            // that, and not an error of `work` that results from it.
             biased;
             ended = access_lost => ended,
             done = work => done,

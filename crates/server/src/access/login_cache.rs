@@ -1,5 +1,5 @@
-//! Caches a login for the requests of one connection, when each request carries credentials. Requests with the same
-//! header share one login while the users file still contains the login's credential. A shared login counts as one
+//! Caches the login of a connection whose requests carry credentials in their header `authorization`. Requests with the
+//! same header share one login while the users file still contains the login's credential. A shared login counts as one
 //! connection.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Limits a rate with a token bucket, whose capacity is the amount for one second.
 //!
-//! An amount larger than the capacity passes when the bucket is full. The level is then negative, and later amounts
-//! wait until it is high enough again.
+//! An amount larger than the capacity passes when the bucket is full. Afterwards, the bucket's level is negative, and
+//! later amounts wait until the level is high enough again.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl RateMeter {
         self.level = (self.level + elapsed_s * capacity).min(capacity);
         self.updated_ns = self.updated_ns.max(now_ns);
         let missing = (amount as f64).min(capacity) - self.level;
-        // Rounding may leave a tiny difference.
+        // If so little is missing, the difference is only a rounding error.
         if missing <= 1e-6 {
             return Ok(());
         }

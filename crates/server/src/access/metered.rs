@@ -1,4 +1,5 @@
-//! Defines, for all protocols, which commands use up a user's publish rate and how many records each counts as.
+//! Defines, for all protocols, which commands use up a user's publish rate and the number of records that each of them
+//! counts as.
 
 use dunlin::scheduler::{NewTask, TaskCommand};
 use dunlin::state::ControlCommand;

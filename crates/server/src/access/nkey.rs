@@ -66,7 +66,8 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// A public key. The key and the signature of `nonce` below were made with the nkeys library.
+    /// A public key. This key and the signature below were made with the nkeys library; the signed nonce is the text
+    /// `nonce`.
     const KEY: &str = "UDI6ND5BHG7FC7FCVXTZ33VOQLKMBW535YD3ECYGOVVD7HPS7V6YLNRM";
     const SIGNATURE: &str =
         "ni33mbHsuWwOepm35ueG5j8IZbwrxz6v83oUKPeEVxXch2pNRTffzCFTFnLezEbwaR81HYOeXy5ThmR8clADBw";

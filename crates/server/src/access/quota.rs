@@ -131,8 +131,8 @@ impl AccessQuota {
 }
 
 impl Meters {
-    /// Number of records and of bytes that pass in a tenth of a second, at least 1 each. Without a limit, the number is
-    /// [`u64::MAX`].
+    /// The numbers of records and of bytes that may pass in a tenth of a second, each at least 1. A number without a
+    /// limit is [`u64::MAX`].
     pub(super) fn step(&self) -> (u64, u64) {
         let tenth =
             |meter: &Option<RateMeter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);

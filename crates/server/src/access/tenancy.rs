@@ -24,7 +24,7 @@ pub(crate) struct Tenancy {
     /// The memory budget of the topics that the tenant's users create.
     budget: Arc<MemoryBudget>,
     /// The memory budget of the tenant's connections. In normal operation, the records of topics use up the topics'
-    /// budget. With a budget of their own, clients can still subscribe and publish.
+    /// budget. Because the connections have a budget of their own, clients can still subscribe and publish.
     connection_budget: Arc<MemoryBudget>,
     pub(super) quota: AccessQuota,
     limits: Mutex<TenantLimits>,
@@ -40,10 +40,10 @@ struct CreatedTopic {
     created_ns: u64,
     /// Number of requests to create this topic that are in progress.
     requests: u32,
-    /// The last known time of use at other nodes, ns.
+    /// The time of the topic's last known use at other nodes, ns.
     used_ns: u64,
-    /// The topic that counts towards the limit; `None` until the topic is created. The reference keeps a later topic
-    /// with the same name apart from this one.
+    /// The topic that counts towards the limit; `None` until the topic is created. The reference distinguishes this
+    /// topic from a later topic with the same name.
     topic: Option<Weak<Topic>>,
 }
 

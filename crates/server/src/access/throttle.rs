@@ -1,10 +1,10 @@
 //! Delays logins after repeated failures, so that passwords cannot be guessed.
 //!
 //! Failures are counted for each pair of address and user, and for each address. After the fifth failure of a pair, or
-//! the twentieth of an address, further logins are refused without a check, even with the right password. The first
-//! delay is 1 second, and each further failure doubles it.
+//! the twentieth of an address, further logins are refused for a while, without a check and even with the right
+//! password. This delay is 1 second at first, and each further failure doubles it, up to 64 seconds.
 //!
-//! A successful login clears the failures of the pair, but not those of the address. If a user has logged in from an
+//! A successful login clears the failures of its pair, but not those of its address. If a user has logged in from an
 //! address with a password before, only the pair's failures delay that user there. Other users behind the same proxy
 //! therefore cannot lock this user out. A valid token is never delayed.
 //!

@@ -18,8 +18,8 @@ use super::secret::{self, SecretError, TokenDigest};
 use crate::whole_file::read_file;
 use raw::{RawFile, RawTenant, RawUser};
 
-/// The tenant of users for whom the users file names none. By default, permissions of its users may contain any
-/// subject.
+/// The tenant of each user for whom the users file names no tenant. By default, the permissions of this tenant's users
+/// may contain any subject.
 pub const TENANT_DEFAULT: &str = "default";
 const NAME_BYTES_MAX: usize = 64;
 /// Largest accepted value of `topic_idle`: a hundred years.
@@ -145,14 +145,14 @@ impl UserDirectory {
         lines.flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// Returns the name of the user with a token of this digest; `None` if no user has such a token.
+    /// Returns the name of the user who has a token with this digest; `None` if no user has such a token.
     pub(crate) fn user_by_token(&self, digest: &TokenDigest) -> Option<&str> {
         let (stored, name) = self.by_token.get_key_value(digest)?;
         secret::digests_equal(stored, digest).then_some(name.as_str())
     }
 
-    /// Finds a user who accepts one of these certificate names. Returns the user's name and the matching certificate
-    /// name; `None` if no name matches.
+    /// Finds the user who may log in with one of these certificate names. Returns the user's name and the matching
+    /// certificate name; `None` if no name matches.
     pub(crate) fn user_by_certificate<'c>(&self, names: &'c [String]) -> Option<(&str, &'c str)> {
         names.iter().find_map(|text| Some((self.by_certificate.get(text)?.as_str(), text.as_str())))
     }

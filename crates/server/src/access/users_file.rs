@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::reload::Reload;
 use crate::shared::SharedServer;
 
-/// The users file of a server, as a file that is read again after changes.
+/// The users file of a server, which reads the file again after the file has changed.
 #[derive(Debug)]
 pub(crate) struct UsersFile {
     path: PathBuf,

@@ -8,7 +8,7 @@ use dunlin::{Permissions, Refused, User as _};
 
 use super::Login;
 
-/// Checks the login of a long-lived stream. The stream itself checks its permissions.
+/// Checks the login of a long-lived stream. Permissions are not checked here, but by the stream's own code.
 #[derive(Debug)]
 pub(crate) struct Admission {
     login: Arc<Login>,
@@ -43,8 +43,8 @@ pub(crate) struct SubscriptionAccess {
 }
 
 impl SubscriptionAccess {
-    /// Reads the user's present permissions. Call this before the subscription uses permissions: a change between the
-    /// two calls would otherwise be missed.
+    /// Reads the user's present permissions. Call this before the subscription itself uses the permissions; otherwise,
+    /// a change between that use and this call would be missed.
     pub(crate) fn of(login: &Arc<Login>) -> SubscriptionAccess {
         let permissions = login.account().permissions();
         SubscriptionAccess { admission: Admission::of(login), permissions, is_member: false }

@@ -26,7 +26,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Longest time for which a request waits until a change has happened.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a leader waits until a node takes over the lead, when this leader stops or its disk is full.
+/// How long a leader waits until another node takes over the lead. A leader gives up the lead when it stops or when its
+/// disk is full.
 pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a node waits for another node's reply to a status request.
@@ -48,7 +49,7 @@ pub(super) enum AdminRequest {
     Backup,
     /// Sends all tasks of a shard in parts. The reply follows after the last part.
     BackupShard { shard: u8 },
-    /// Returns the counters that the node has of topics: of their logs, publishers and subscribers.
+    /// Returns the node's counters of topics, for example of their logs, publishers and subscribers.
     Figures(FiguresRequest),
 }
 
@@ -164,8 +165,8 @@ async fn handle_request(member: &Arc<ClusterMember>, request: AdminRequest) -> A
     reply.unwrap_or_else(|reply| reply)
 }
 
-/// Collects the counters that this node has of topics. The collection visits every topic, so it runs on a thread that
-/// serves no connections.
+/// Collects this node's counters of topics. The collection visits every topic, so it runs on a thread that serves no
+/// connections.
 async fn figures(member: &ClusterMember, request: FiguresRequest) -> AdminReply {
     let Some(source) = member.figures() else { return starting() };
     match tokio::task::spawn_blocking(move || source(&request)).await {
@@ -242,8 +243,8 @@ async fn create_token(
     let send =
         async |command: &ControlCommand<'_>| control.execute(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
-    // Waits until this node is in the table. A node that was restored from a backup first deletes the backup's join
-    // tokens; it would also delete a token that was created before that.
+    // Waits until this node is in the table. Before that, a node that was restored from a backup deletes all join
+    // tokens of the backup, and would delete a new token with them.
     let deadline = Instant::now() + CHANGE_TIMEOUT;
     while !member.is_announced() {
         if Instant::now() > deadline {

@@ -72,8 +72,8 @@ impl CertificateAuthority {
         Ok(NodeCertificate { cert_pem: cert.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Returns the fingerprint of the authority's certificate. By the fingerprint, a joining node recognizes the
-    /// cluster.
+    /// Returns the fingerprint of the authority's certificate. A joining node recognizes the cluster by this
+    /// fingerprint.
     pub(super) fn fingerprint(&self) -> Result<[u8; 32], ClusterError> {
         let cert = CertificateDer::from_pem_slice(self.cert_pem.as_bytes());
         Ok(fingerprint(&cert.map_err(|error| ClusterError::Files(format!("ca.pem: {error}")))?))

@@ -5,7 +5,8 @@
 //!  "DUNLINB\n" | version u32 | header length u32 | header (JSON) | keys | number of shards u32 | tasks of each shard
 //!              | CRC-64/NVME u64 of all earlier bytes
 //!
-//!  The keys, and the tasks of a shard, are blocks: each is a length u32 and its bytes. A length of 0 ends them.
+//!  The keys, and the tasks of each shard, are lists of blocks. A block is a length u32 and that many bytes.
+//!  A length of 0 ends a list.
 //!  Version 1 has no tasks. Version 2 has the tasks of one shard, and no number of shards.
 //! ```
 //! Integers are little-endian. A truncated or modified file is refused as a whole.

@@ -137,7 +137,7 @@ impl ClusterClient {
         }
     }
 
-    /// Reads all keys and passes them to `write` in parts. Returns the revision of the last change in them.
+    /// Reads all keys and passes them to `write` in parts. Returns the revision of the last change to the keys.
     pub fn back_up(&self, write: impl FnMut(&[u8]) -> io::Result<()>) -> Result<u64, ClusterError> {
         self.download_parts(&AdminRequest::Backup, write)
     }

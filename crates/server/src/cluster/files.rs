@@ -27,8 +27,8 @@ use super::{hex, random};
 
 /// Format version of `identity.json`. Files with a higher version are refused.
 const FORMAT: u32 = 1;
-/// Maximum number of starts that `identity.json` lists, including the present one. The list must contain the start that
-/// the cluster's table has.
+/// Maximum number of starts that `identity.json` lists, including the present one. The list must still contain the
+/// start that is registered in the cluster's table.
 const LINEAGE_MAX: usize = 256;
 const SECRET: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
@@ -211,7 +211,7 @@ impl ClusterDirectory {
         let identity: NodeIdentity =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_sealed && !identity.has_all_entries(&text) {
-            // The file has no checksum, but unknown entries. Either an old release without checksums wrote it, or its
+            // The file has unknown entries and no checksum. Either an old release without checksums wrote it, or its
             // entry `checksum` has a damaged name.
             return Err(damaged("the file is damaged: its checksum is missing".to_owned()));
         }

@@ -209,7 +209,7 @@ async fn request_join(
     super::parse(frames.next().await?, ClusterFrameKind::Response).map(Ok)
 }
 
-/// Whether this node knows the request's token as a valid one.
+/// Whether the request's token is valid, as far as this node knows.
 pub(super) fn is_token_valid(member: &ClusterMember, join: &JoinRequest) -> bool {
     let Some((control, digest)) = member.control().zip(join.token_digest()) else { return false };
     control.with(|state| records::token(state, &digest).is_some()).unwrap_or(false)
@@ -298,8 +298,8 @@ async fn admit(member: &Arc<ClusterMember>, join: &JoinRequest) -> Result<u64, J
     match control.execute(&ControlCommand::System { compare, then, otherwise: Vec::new() }).await {
         Ok(ControlReply::Transaction { succeeded: true, .. }) => Ok(node),
         Ok(_) => Err(JoinReply::Later { why: "another node joined at the same time".to_owned() }),
-        // The failed transaction may still have been executed, with the token used up. The next attempt to join then
-        // fails for this reason.
+        // The transaction may have been executed in spite of the error, so that the token is used up. The next attempt
+        // to join then fails.
         Err(error) => Err(later(error)),
     }
 }

@@ -4,8 +4,8 @@
 //! The connection is made for the first request, and made again after a failure. Requests are sent in order, without
 //! waiting for earlier responses.
 //!
-//! Invariants: each request receives a response or an error within `ask_ms_max` milliseconds. A request that was never
-//! sent fails with `NotConnected`. If a request may have been sent, it fails with another error.
+//! Invariants: each request receives a response or an error within `ask_ms_max` milliseconds. The error is
+//! `NotConnected` if the request was certainly not sent, and another error if it may have been sent.
 //!
 //! Limits: at most `ask_queue_max` requests wait to be sent; further requests fail at once. While the node is
 //! unreachable, all requests fail at once.
@@ -33,7 +33,7 @@ const RETRY_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::
 const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// Like [`PING_INTERVAL`], but for a connection that forwards requests to a leader.
 const LEADER_PING_INTERVAL: Duration = Duration::from_millis(100);
-/// Forwarded requests fail if the node sent nothing for this time and is no longer the leader.
+/// Requests that were forwarded to a node fail if that node sent nothing for this time and is no longer the leader.
 const DEPOSED_SILENCE: Duration = Duration::from_millis(300);
 /// Requests are collected into one write until it has about this size, bytes.
 const WRITE_BYTES: usize = 256 << 10;
@@ -167,7 +167,7 @@ async fn send_requests(
     let mut ping_at = Instant::now() + ping;
     loop {
         while let Some(request) = next.take() {
-            // A request that was cancelled while it waited is not sent, such as a late heartbeat.
+            // A request that was cancelled while it waited, such as a late heartbeat, is not sent.
             if !request.response.is_closed() {
                 id += 1;
                 member.links.requests.fetch_add(1, Ordering::Relaxed);

@@ -28,7 +28,7 @@ use crate::Protocol;
 use crate::figures::{ANSWER_WITHIN, FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
-/// A node counts as having the complete agreed state for this time after a successful check.
+/// After a successful check, this node counts as having the complete agreed state for this time.
 const STATE_AGE_MAX: Duration = Duration::from_secs(2);
 /// Without a majority, another node counts as down after this time without a message from it. With a majority, the
 /// other node's lease decides instead.
@@ -38,7 +38,8 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A function that serves another node's connection with Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// A function that collects the counters that this node has of topics, for another node. The function may take a while.
+/// A function that collects this node's counters of topics, which another node has requested. The function may take a
+/// while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
 /// The state of a node as a member of its cluster. Cluster connections, listeners and topic ownership share this state.
@@ -67,7 +68,7 @@ pub(crate) struct ClusterMember {
     announced: AtomicBool,
     /// Why the cluster refuses this node permanently; unset while the cluster accepts it.
     expelled: OnceLock<String>,
-    /// Time of the last check by which this node had the complete agreed state; `None` if no check has succeeded.
+    /// Time of the last check that found the complete agreed state at this node; `None` if no check has succeeded.
     current: Mutex<Option<Instant>>,
     warned: Mutex<BTreeMap<u64, Instant>>,
 }
@@ -158,7 +159,7 @@ impl ClusterMember {
         let _ = self.listener.set(on_connection);
     }
 
-    /// Sets the function that collects the counters that this node has of topics, for other nodes.
+    /// Sets the function that collects this node's counters of topics when another node requests them.
     pub(crate) fn set_figures_source(
         &self,
         source: impl Fn(&FiguresRequest) -> FiguresResponse + Send + Sync + 'static,
@@ -468,7 +469,7 @@ impl ClusterMember {
         status.leader.filter(is_responsive)
     }
 
-    /// The leader that Raft reports for the keys (`None`) or for a shard of tasks.
+    /// The leader that Raft reports for this shard of tasks; with `None`, for the keys.
     pub(super) fn leader_of(&self, shard: Option<u8>) -> Option<u64> {
         let lead = match shard {
             None => self.control()?.lead().ok()?,
@@ -482,8 +483,8 @@ impl ClusterMember {
     }
 
     /// Whether `node` is alive. If this node has the complete state, the lease of `node` decides. Otherwise, this node
-    /// may lack a majority, and leases do not end then. In this case, `node` is alive if it has sent a message
-    /// recently.
+    /// may lack a majority, and leases do not end without a majority. In this case, `node` is alive if it has sent a
+    /// message recently.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
         match self.is_fresh(SILENCE_MAX) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),

@@ -22,7 +22,7 @@ pub(crate) struct TopicOwner {
 }
 
 impl ClusterMember {
-    /// Returns the owner of a topic; `None` while this node does not know it.
+    /// Returns the owner of a topic; `None` while this node does not know the owner.
     pub(crate) fn owner_of(&self, topic: &Topic) -> Option<TopicOwner> {
         let ownership = self.ownership()?;
         let (node, epoch) = ownership.owner_of(topic);

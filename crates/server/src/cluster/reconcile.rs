@@ -167,8 +167,8 @@ async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), 
     let removed = known.as_ref().and_then(|record| record.removed.clone());
     if let Some(why) = removed {
         if member.is_in_a_group(identity.node) {
-            // This node was removed, but the Raft groups still need its vote to complete the removal. Afterwards, other
-            // nodes refuse the request below permanently, and this node ends.
+            // This node was removed, but the Raft groups still need its vote to complete the removal. When they need it
+            // no longer, other nodes refuse the request below permanently, and this node ends.
             registration::request_registration(member).await;
             return Ok(());
         }

@@ -49,7 +49,7 @@ pub(super) struct TokenRecord {
     pub(super) reusable: bool,
 }
 
-/// Returns the names of all keys in the table above.
+/// Returns the names of all existing keys of the kinds in the module's table.
 pub(super) fn keys(state: &ControlState) -> Vec<Vec<u8>> {
     pairs(state, ALL).into_iter().map(|pair| pair.key.to_vec()).collect()
 }

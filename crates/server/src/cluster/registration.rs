@@ -220,8 +220,8 @@ pub(super) async fn handle_request(
 
 /// Checks whether the start may be registered. Returns `None` if it may, otherwise the reply.
 ///
-/// After `None`, the leader writes the start to the table, and any other node names the leader. Only the leader replies
-/// `Stale`, because another node's copy of the table may be old.
+/// After `None`, the leader writes the start to the table, and any other node refers the starting node to the leader.
+/// Only the leader replies `Stale`, because another node's copy of the table may be old.
 async fn check(
     member: &ClusterMember,
     node: u64,

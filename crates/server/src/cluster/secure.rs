@@ -56,8 +56,8 @@ impl ClusterTls {
             .with_client_auth_cert(chain.clone(), key()?)?;
         client_config.alpn_protocols = vec![PROTOCOL.to_vec()];
         client_config.time_provider = tls::clock();
-        // The chain also contains the authority's certificate, because a joining node compares its fingerprint with the
-        // one in the join token.
+        // The chain also contains the authority's certificate, because a joining node compares that certificate's
+        // fingerprint with the one in the join token.
         chain.extend(certificates(authority.cert_pem.as_bytes()).map_err(files("ca.pem"))?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
             .allow_unauthenticated()

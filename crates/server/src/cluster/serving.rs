@@ -3,7 +3,8 @@
 //! Limits:
 //! - `connections_max` connections of nodes, and `unverified_max` connections of peers without a certificate;
 //! - `handshake_ms_max` until a peer has identified itself;
-//! - `answers_max` requests of one connection at a time. The next request is read only after a response.
+//! - `answers_max` requests of one connection at a time. At this limit, the next request is read only after a response
+//!   was sent.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -76,14 +77,15 @@ pub(super) async fn accept(member: Arc<ClusterMember>, listener: TcpListener) {
 
 /// The connections whose peers have not shown a certificate of the cluster yet, oldest first.
 ///
-/// The value has a sender for each connection. Dropping the sender closes the connection. If its receiver was dropped,
-/// the connection is verified or has ended.
+/// The value has a sender for each connection. Dropping the sender closes the connection. If the sender's receiver was
+/// dropped, the connection is verified or has ended.
 #[derive(Default)]
 struct UnverifiedConnections(VecDeque<oneshot::Sender<()>>);
 
 impl UnverifiedConnections {
-    /// Adds a connection. If there are too many, closes the oldest one, so that peers without a certificate cannot keep
-    /// nodes from connecting. The returned receiver completes when the new connection must close.
+    /// Adds a connection. If there are already `max` connections, closes the oldest one, so that peers without a
+    /// certificate cannot keep nodes from connecting. The returned receiver completes when the new connection must
+    /// close.
     fn add(&mut self, max: usize) -> oneshot::Receiver<()> {
         self.0.retain(|connection| !connection.is_closed());
         while self.0.len() >= max.max(1) {

@@ -95,7 +95,7 @@ impl ClusterTopics {
     }
 
     /// Lets this node own topics as soon as the cluster responds. The node first announces the durable topics on its
-    /// disk. Then other topics may be assigned to it too.
+    /// disk. Then other topics may be assigned to the node too.
     pub(super) fn take_share(&self) {
         let (follower, weak_ownership) = (Arc::clone(&self.shared), Arc::downgrade(&self.ownership));
         if let Err(error) = spawn("dunlin-topics-begin", move || follower.take_share(&weak_ownership)) {
@@ -178,7 +178,8 @@ impl OwnershipFollower {
             self.collect_deletions(changes, *revision.as_ref().unwrap_or(&0), &mut deleted);
             let Some(ownership) = ownership.upgrade() else { return false };
             // A collected change may be later than `revision`, and is not received a second time. The state of this
-            // node includes all collected changes, because it is updated before subscribers receive a change.
+            // node includes all collected changes, because a change is applied to the state before subscribers receive
+            // it.
             match (revision, self.control.with(ControlState::clone)) {
                 (Ok(_), Ok(state)) => {
                     ownership.apply_state(&state);
@@ -362,8 +363,8 @@ mod tests {
         let revision = || control.with(ControlState::revision).unwrap();
         block_on(control.execute(&ControlCommand::Put { key: b"k", value: b"", lease: 0 })).unwrap();
         assert_eq!(revision(), 1);
-        // The topic `changes` replaces the real topic of changes. When the first record is read, its filter calls
-        // `enlist`, so that a change happens after the revision was read.
+        // In this test, the topic `changes` takes the place of `$kv`. When the first record is read, the filter below
+        // calls `enlist`, so that a change happens after the revision was read.
         let mut publisher = cluster.publisher("changes").unwrap();
         for _ in 0..2 {
             publisher.publish("").unwrap();

@@ -81,7 +81,7 @@ pub(super) struct IncomingRecord<'a> {
 }
 
 /// Finds the record's topic, appends the record, and waits until it is stored. A topic may be deleted after it was
-/// found, at this node or at its owner. The record then goes to the next topic.
+/// found, at this node or at its owner. The record then goes to the topic that owns the subject afterwards.
 pub(super) async fn publish(
     connection: &Arc<GrpcConnection>,
     subject: &str,
@@ -99,7 +99,7 @@ pub(super) async fn publish(
 }
 
 /// Publishes a record whose topic was deleted after it was found, to the topic that a later call would find or create.
-/// The record counts towards the publisher's rate already.
+/// The record was already counted towards the publisher's rate.
 pub(super) async fn publish_to_next(
     connection: &Arc<GrpcConnection>,
     subject: &str,

@@ -1,10 +1,12 @@
 //! Serves one HTTP/2 connection, from the client's preface to the end of the connection.
 //!
-//! Limits: `sessions_max` connections, above which a new connection's calls are refused and the connection is closed;
-//! `handshake_ms_max` until the client has sent its preface; `grpc.idle_ms_max` without a call, after which the
-//! connection is closed; `grpc.streams_max` concurrent calls, of which at most [`OPEN_CALLS_MAX`] need no login; the
-//! number of bytes that are read at a time ([`LimitedReads`]); `grpc.keep_alive_ms` between two keep-alive pings, and
-//! as long for the response to a ping.
+//! Limits:
+//! - `sessions_max` connections. The calls of a further connection are refused, and the connection is closed.
+//! - `handshake_ms_max` until the client has sent its preface.
+//! - `grpc.idle_ms_max` without a call, after which the connection is closed.
+//! - `grpc.streams_max` concurrent calls, of which at most [`OPEN_CALLS_MAX`] may be calls without a login.
+//! - `grpc.keep_alive_ms` between two keep-alive pings, and as long for the response to a ping.
+//! - The number of bytes that are read at a time ([`LimitedReads`]).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -383,8 +385,8 @@ struct ConnectionDriver {
     allowance: ReadAllowance,
     waiter: Arc<Waiter>,
     timer: Pin<Box<Sleep>>,
-    /// The number of calls when the timer was last set. If there are more calls when the timer ends, the connection is
-    /// in use.
+    /// The number of calls that the connection had received when the timer was last set. If it has received more when
+    /// the timer ends, the connection is in use.
     calls_before: u64,
     closing: bool,
     _guard: Option<SessionGuard>,

@@ -153,7 +153,7 @@ impl CallRouter {
         };
         let shape = request_shape(service, call);
         let has_many_messages = has_many_messages(service, call);
-        // Such a command may wait long for the cluster, so its message stays charged while it waits.
+        // A command for keys or tasks may wait long for the cluster, so its message stays charged while it waits.
         let keeps_charge = matches!(service, KV | TASKS) && !has_many_messages;
         let charge = MessageCharge::default();
         let shared = &self.connection.shared;
@@ -287,7 +287,7 @@ impl hyper::service::Service<Request<Incoming>> for CallRouter {
     }
 }
 
-/// Whether the call needs no login: calls of health and reflection, which reveal no data.
+/// Whether the call needs no login: calls of the health and reflection services, which reveal no data.
 fn is_open(path: &str) -> bool {
     path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
 }

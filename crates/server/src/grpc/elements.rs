@@ -120,8 +120,8 @@ pub(super) struct ElementCounter {
     /// The bits of an incomplete varint that were read so far; `bits_len` is their number.
     bits: u64,
     bits_len: u32,
-    /// Number of bytes of the current field that are still to be read. These bytes are not parsed, but skipped, or
-    /// counted as numbers.
+    /// Number of bytes of the current field that are still to be read. These bytes are skipped, or the numbers in them
+    /// are counted.
     skipped_bytes: usize,
     /// Whether the current field is a list of numbers, which are counted.
     has_numbers: bool,

@@ -1,8 +1,8 @@
 //! Membership of a subscriber in a group: a call in which the member sends requests and receives records.
 //!
-//! Records are taken from the group only when the member's connection has room. In share groups, at most
-//! `share_in_flight_max` records are sent that the member has not confirmed. In work groups, the member receives as
-//! many records as it has requested.
+//! Records are taken from the group only when the member's connection has room. In share groups, the member receives at
+//! most `share_in_flight_max` records before it confirms some of them. In work groups, the member receives as many
+//! records as it has requested.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
