@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - A request never blocks its thread: long work waits asynchronously, or runs on another thread.
-//! - If a client does not read its stream of events, one chunk of it stays in memory, but no segment of a log.
+//! - If a client does not read its stream of events, one chunk of the stream stays in memory, but no segment of a log.
 //! - The memory that a request's head and body take is charged to the memory budget until it is freed (`head_reads`,
 //!   `body`).
 //!

@@ -191,7 +191,7 @@ impl ChecksumWriter<BufWriter<File>> {
     }
 }
 
-/// Reads a backup file. A part of it is the keys, or the tasks of one shard.
+/// Reads a backup file. The keys are one part of the file, and the tasks of each shard are another part.
 struct BackupReader {
     input: BufReader<File>,
     digest: crc_fast::Digest,

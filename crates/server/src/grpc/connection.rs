@@ -193,7 +193,7 @@ impl GrpcConnection {
         Ok(ProducerMark { producer, producer_epoch, producer_seq })
     }
 
-    /// Waits until `work` is done. Fails if the caller loses access before.
+    /// Waits until `work` is done. Fails if the caller loses access earlier.
     pub(super) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,

@@ -27,12 +27,12 @@ use crate::shared::SharedServer;
 use dunlin::topic::{MemoryBudget, MemoryCharge};
 
 /// An incomplete message is charged to the memory budget once this many of its bytes have arrived. Fewer bytes are not
-/// charged: about 4 MiB for a connection with 1,024 calls.
+/// charged, so a connection with 1,024 calls may hold about 4 MiB that are not charged.
 const CHARGED_BYTES_MIN: usize = 4 << 10;
 /// The decoded elements of a message are charged to the memory budget if they take at least this many bytes.
 const CHARGED_ELEMENT_BYTES_MIN: usize = 16 << 10;
-/// The elements of a message are counted if the message has at least this many bytes. A smaller message has at most 31
-/// messages and texts, or about 60 numbers.
+/// The elements of a message are counted if the message has at least this many bytes. A smaller message contains at
+/// most 31 nested messages and texts, or about 60 numbers.
 const COUNTED_BYTES_MIN: usize = 64;
 /// Maximum size of a message in a call that needs no login, bytes. Such messages contain only the name of a service or
 /// of a protobuf type.

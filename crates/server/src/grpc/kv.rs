@@ -1,7 +1,8 @@
 //! The calls of `dunlin.v1.Kv`: the cluster's keys and values, leases and locks.
 //!
 //! Invariants:
-//! - A command is proposed to the cluster once. If its outcome is unknown, the client is told that it is unknown.
+//! - A command is proposed to the cluster once. If the command's outcome is unknown, the client receives an error that
+//!   says so.
 //! - A stream, or a call that waits for a lock, ends when the server stops or the user loses access.
 
 mod call_lifetime;

@@ -25,7 +25,7 @@ use v1::publish_stream_response::Refused as RefusedRecord;
 
 /// Maximum number of messages that one response acknowledges.
 const MESSAGES_MAX: usize = 64;
-/// When forwarded records have this many bytes of payload, no more messages are acknowledged with them.
+/// A response acknowledges no further messages once its forwarded records have this many bytes of payload.
 const FORWARDED_BYTES_MAX: usize = 1 << 20;
 
 struct PublishStreamState {
@@ -57,8 +57,8 @@ struct PublishStreamState {
 #[derive(Default)]
 struct BatchOutcome {
     last: Option<(Arc<Topic>, Receipt)>,
-    /// The newest record that is known to be stored, with its topic. The response names it if the last record was not
-    /// stored.
+    /// The newest record that is known to be stored, with its topic. The response names this record if the last record
+    /// was not stored.
     confirmed: Option<(Arc<Topic>, Receipt)>,
     /// Records that must be stored before the response is sent.
     unstored: Vec<UnstoredRecords>,
@@ -77,7 +77,7 @@ struct UnstoredRecords {
     /// The numbers of the records in the stream.
     indexes: Vec<u64>,
     /// The record, if it was forwarded to the log's owner. If the topic is deleted meanwhile, the record goes to the
-    /// next topic.
+    /// topic that owns the subject afterwards.
     forwarded: Option<ForwardedRecord>,
 }
 
@@ -207,7 +207,8 @@ impl PublishStreamState {
             };
             let (mark, after) = (self.mark.as_ref().ok().copied().flatten(), self.after);
             if appended.as_ref().is_err_and(|refused| refused.code == ErrorCode::Closed) {
-                // The topic was deleted. If its owner has refused earlier records, they come first in the next topic.
+                // The topic was deleted. If the topic's owner has refused earlier records, these are published to the
+                // subject's next topic before this record.
                 outcome.settle(&self.connection).await;
                 let found =
                     PublishTarget::find(&self.connection, &self.subject, &record.payload, after).await;
@@ -286,7 +287,8 @@ impl ForwardedRecord {
 }
 
 impl BatchOutcome {
-    /// Waits until the records are stored. Publishes a forwarded record whose topic was deleted to the next topic.
+    /// Waits until the records are stored. If the topic of a forwarded record was deleted, publishes the record to the
+    /// topic that owns the subject now.
     async fn settle(&mut self, connection: &Arc<GrpcConnection>) {
         self.forwarded_bytes = 0;
         for unstored in std::mem::take(&mut self.unstored) {
@@ -323,7 +325,8 @@ impl BatchOutcome {
         if receipt.acknowledged != AckLevel::Memory {
             let is_same_log = |unstored: &&mut UnstoredRecords| {
                 let last = &unstored.receipt;
-                // A record that is forwarded to its owner has its own outcome, and is not combined with other records.
+                // A record that is forwarded to the topic's owner has its own outcome, and is not combined with other
+                // records.
                 receipt.acknowledged != AckLevel::ByOwner
                     && Arc::ptr_eq(&unstored.topic, topic)
                     && (last.partition, last.acknowledged) == (receipt.partition, receipt.acknowledged)

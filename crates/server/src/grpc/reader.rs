@@ -45,7 +45,7 @@ const STATE_PART_BYTES: usize = 32 << 10;
 const READS_PER_POLL: usize = 64;
 /// Approximate maximum number of records that are read from a log at a time.
 const RECORDS_PER_READ: u64 = 1_024;
-/// Interval at which a subscriber receives its position in logs of which it skipped records.
+/// While a subscriber skips records of a log, it receives its position in this log at this interval.
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
 /// The positions at which a resumed subscription continues, by topic and partition.
@@ -158,7 +158,7 @@ impl SubscriptionReader {
         }
     }
 
-    /// The position at which reading a log begins that existed when the subscription began.
+    /// The position at which the subscription begins to read `log`, which is older than the subscription.
     fn start_of(&mut self, log: &Log) -> Start {
         let name = log.name();
         match &mut self.resumed {
@@ -349,7 +349,7 @@ impl SubscriptionReader {
         Ok(())
     }
 
-    /// Sends the client's positions in logs of which it skipped records, at most once in each [`ADVANCE_AFTER`].
+    /// Sends the client's positions in those logs where it skipped records, at most once in each [`ADVANCE_AFTER`].
     fn advance_skipped(
         &mut self,
         cx: &mut Context<'_>,

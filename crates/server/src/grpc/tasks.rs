@@ -1,7 +1,7 @@
 //! The calls of `dunlin.v1.Tasks`: submitting, describing, cancelling and retrying tasks.
 //!
-//! Invariant: a command is proposed to the cluster once. If its outcome is unknown, the client is told that it is
-//! unknown.
+//! Invariant: a command is proposed to the cluster once. If the command's outcome is unknown, the client receives an
+//! error that says so.
 //!
 //! Workers use Dunlin's own protocol instead.
 

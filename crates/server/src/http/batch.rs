@@ -291,8 +291,8 @@ impl EncodedBatch {
         encode(meta, payload, &mut part.frames)?;
         part.count += 1;
         self.count += 1;
-        // Frames take more bytes than short lines. The append would also refuse too many bytes, but only after all
-        // lines were encoded.
+        // A short line takes fewer bytes than its frame, so the frames may exceed the limit although the lines do not.
+        // The append would also refuse too many bytes, but only after all lines were encoded.
         let bytes = part.frames.len();
         if part.count > 1 && bytes > BATCH_BYTES_MAX {
             let too_large = FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX };

@@ -77,7 +77,7 @@ impl Context {
         self.user.as_ref().map(|user| &user.login)
     }
 
-    /// Waits until `work` is done. Fails if the user loses access before.
+    /// Waits until `work` is done. Fails if the user loses access earlier.
     pub(super) async fn run_while_valid<T>(
         &self,
         work: impl Future<Output = Result<T, Refused>>,

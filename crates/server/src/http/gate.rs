@@ -107,7 +107,8 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     }
 }
 
-/// Whether an attacker cannot make this host name point to this machine: an IP address, or a name under `localhost`.
+/// Whether the host is an IP address, `localhost` or a name under `localhost`. An attacker cannot make any other
+/// address point to this machine under such a name.
 fn is_own_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()

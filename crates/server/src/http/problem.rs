@@ -57,8 +57,9 @@ impl Problem {
         self.status
     }
 
-    /// The value of the header `retry-after`, seconds. `None` if a client should not repeat the request by itself. The
-    /// reason may be that it would be refused again, may have had an effect, or waits for another client.
+    /// The value of the header `retry-after`, seconds. `None` if a client should not repeat the request by itself. For
+    /// example, the request would be refused again, may already have had an effect, or can succeed only after another
+    /// client has acted.
     fn retry_after_s(&self) -> Option<u64> {
         let is_temporary = matches!(
             self.status,
@@ -93,7 +94,7 @@ impl Problem {
         }
         if let Some(row) = code.row() {
             put("retry", row.retry.to_string().into());
-            // In HTTP, people often write requests by hand, so the advice explains how to change the request.
+            // People often write HTTP requests by hand, so the advice explains how to change the request.
             let advice = match (*code, self.status) {
                 (ErrorCode::Protocol, _) => INVALID_REQUEST_ADVICE,
                 (ErrorCode::BadKey, StatusCode::NOT_FOUND) => MISSING_KEY_ADVICE,

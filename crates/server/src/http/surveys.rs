@@ -1,9 +1,9 @@
 //! Surveys: figures of a node's busiest topics and slowest subscriptions at one time. A survey is made on a thread of
 //! its own and shared by concurrent requests.
 //!
-//! Limits: the server makes one survey at a time, and uses it for [`VALID_FOR`]. A survey holds `http.topics_shown`
-//! topics and `http.subscriptions_shown` subscriptions. A user whose tenant may not use all subjects gets a survey of
-//! this tenant, which is not shared.
+//! Limits: the server makes one survey at a time, and uses each survey for [`VALID_FOR`]. A survey holds
+//! `http.topics_shown` topics and `http.subscriptions_shown` subscriptions. A user whose tenant may not use all
+//! subjects gets a survey of this tenant, which is not shared.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use crate::shared::SharedServer;
 
 const VALID_FOR: Duration = Duration::from_millis(100);
 
-/// The newest survey of a node. While a survey is made, it holds the lock, even if the request that started it has
-/// ended.
+/// The newest survey of a node. The lock is held while a survey is made, even if the request that started the survey
+/// has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Surveys(Arc<Mutex<LastSurvey>>);
 

@@ -149,7 +149,8 @@ pub(super) async fn cancel(
 /// Runs a query on the tasks; `None` if no task was ever submitted.
 async fn run_query(context: &Context, query: &TaskQuery<'_>) -> Result<Option<TaskQueryResult>, Problem> {
     let tasks = context.node().tasks_if_begun().await.map_err(|error| refused(&error))?;
-    // Permissions are checked after the node has applied the latest tasks, because they depend on the tasks' tenants.
+    // Permissions are checked after the node has applied the latest tasks, because the permissions depend on the tasks'
+    // tenants.
     context.node().may_query_tasks(query)?;
     let Some(tasks) = tasks else { return Ok(None) };
     tasks.answer(query).map(Some).map_err(|error| refused(&error))

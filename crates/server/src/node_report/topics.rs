@@ -77,7 +77,7 @@ fn with_rates<'s>(
     rated
 }
 
-/// Builds one topic's entry in the report. A value is null if a node that knows it did not respond.
+/// Builds one topic's entry in the report. A value is null if a node that has the value did not respond.
 fn topic_json(
     shared: &SharedServer,
     rates: Option<Rates>,

@@ -49,7 +49,7 @@ impl CallLifetime {
     }
 }
 
-/// Waits until `work` is done. Fails if the call must end before.
+/// Waits until `work` is done. Fails if the call must end earlier.
 pub(super) async fn until_call_ends<T>(
     connection: &GrpcConnection,
     work: impl Future<Output = Result<T, Refused>>,

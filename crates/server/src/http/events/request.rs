@@ -57,7 +57,7 @@ impl EventsRequest {
             on_gap: query.get("on_gap"),
             conflate: query.switch("conflate")?,
             name: query.get("name").filter(|name| !name.is_empty()).unwrap_or(peer),
-            // A client that has not received an id sends an empty one, which counts as none.
+            // A client that has received no id yet may send an empty one, which is ignored.
             resume: last.or(query.get("last_event_id")).filter(|text| !text.is_empty()),
             format,
             protocol: Protocol::Http,

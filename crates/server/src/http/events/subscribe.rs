@@ -1,4 +1,4 @@
-//! Starts the subscriber of an event stream. It continues at the client's positions if the client states any.
+//! Starts the subscriber of an event stream. If the client states positions, the subscriber continues there.
 
 use dunlin::topic::{
     ConsumeMode, Filter, Log, MemoryCharge, NewLogs, Pattern, Position, Start, SubscribeError,
@@ -130,8 +130,8 @@ impl StartPositions {
         }
     }
 
-    /// Number of logs for which the client stated positions, but which no longer exist. To be called when all logs have
-    /// their start.
+    /// Number of logs for which the client stated positions, but which no longer exist. Call this after the start of
+    /// each log was determined.
     fn unused(&self) -> usize {
         self.0.as_ref().map_or(0, |positions| positions.len())
     }

@@ -1,7 +1,7 @@
 //! `POST /v1/kv` executes a transaction.
 //!
-//! Limit: each list of a transaction has at most [`OPERATIONS_MAX`] elements, because a decoded operation takes more
-//! memory than its JSON may have bytes.
+//! Limit: each list of a transaction has at most [`OPERATIONS_MAX`] elements, because a decoded operation may take more
+//! memory than its JSON.
 
 use axum::Extension;
 use axum::body::Body;

@@ -75,8 +75,8 @@ async fn subscribe(
     Ok(context.node().subscribe(KV, &options)?)
 }
 
-/// The start of a watch: after the header `last-event-id`, or else at the query parameter `from`. Without both, the
-/// watch starts with the next change.
+/// The start of a watch: after the position in the header `last-event-id`, or else at the revision in the query
+/// parameter `from`. Without both, the watch starts with the next change.
 fn parse_start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Result<Start, Problem> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).filter(|id| !id.is_empty());
     if let Some(last) = last {

@@ -56,7 +56,8 @@ fn escaped(text: &str) -> String {
     printable(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Replaces characters that an operator's terminal would interpret, and the zero byte, at which Prometheus ends.
+/// Replaces characters that an operator's terminal would interpret, and the zero byte, at which Prometheus stops
+/// reading.
 pub(super) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -99,7 +99,7 @@ fn is_key(key: &str) -> bool {
     STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == KEY_BYTES)
 }
 
-/// The first of the sub-protocols offered by the client that the node supports; `None` if it supports none of them.
+/// The first sub-protocol in the client's list that the node supports; `None` if the node supports none of them.
 fn offered_sub_protocol(headers: &HeaderMap) -> Option<SubProtocol> {
     items(headers, &header::SEC_WEBSOCKET_PROTOCOL).find_map(|item| {
         SubProtocol::NAMES.into_iter().find(|(_, name)| *name == item).map(|(sub_protocol, _)| sub_protocol)

@@ -10,8 +10,8 @@
 //! Limits: a message has at most `ws.hello_bytes_max` bytes before the login and `ws.message_bytes_max` bytes after it.
 //! A message of more than [`UNCHARGED_UNREAD_BYTES_MAX`] bytes is charged to the login share or to the client's tenant
 //! until it is handled. A message may be incomplete for `ws.message_ms_max`. A client may have `ws.subscriptions_max`
-//! subscriptions. A chunk is complete when it has `http.event_bytes` bytes; a much larger chunk, as a large record
-//! causes, is charged.
+//! subscriptions. A chunk is complete when it has `http.event_bytes` bytes; a much larger chunk, which may result from
+//! a large record, is charged.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -235,7 +235,7 @@ impl JsonSocket {
         if self.heartbeat.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(SocketEvent::Heartbeat));
         }
-        // Subscriptions are served in turn: first those whose ids are higher than that of the one served last.
+        // Subscriptions are served in turn: first those with a higher id than the subscription that was served last.
         let last_served = self.last_served;
         let (before, behind): (Vec<_>, Vec<_>) =
             self.subscriptions.iter_mut().partition(|(id, _)| **id <= last_served);
@@ -406,8 +406,8 @@ impl JsonSocket {
         }
     }
 
-    /// Begins to start a subscription. Another node may have to find the start position, so the client's other
-    /// subscriptions continue meanwhile.
+    /// Begins a subscription. Another node may have to find the start position, so the client's other subscriptions
+    /// continue meanwhile.
     async fn subscribe(&mut self, message: Subscribe) -> Result<(), ConnectionEnd> {
         let limits = self.context.limits();
         let subscriptions_max = limits.ws.subscriptions_max as usize;

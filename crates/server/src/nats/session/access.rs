@@ -114,7 +114,8 @@ impl Session {
         numbers.into_iter().for_each(|number| self.recheck_or_end(number));
     }
 
-    /// Applies the user's current permissions to the subscription. If they do not allow it, ends it and sends an error.
+    /// Applies the user's current permissions to the subscription. If they no longer allow the subscription, ends it
+    /// and sends an error.
     pub(super) fn recheck_or_end(&mut self, number: u32) {
         if self.recheck_subscription(number).is_err()
             && let Some(subscription) = self.subscriptions.get(&number)

@@ -60,7 +60,7 @@ impl Session {
         }
         if self.shared.is_stopping() {
             self.session_trace.node_is_stopping();
-            // This INFO message tells the client that the node stops. If INFO was not sent yet, the first one says so.
+            // This INFO message tells the client that the node stops. If no INFO was sent yet, the first INFO says so.
             self.write_info_again();
         }
         self.phase = Phase::Closing(Closing::default());

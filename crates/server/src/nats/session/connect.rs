@@ -12,7 +12,7 @@ use crate::shared::SharedServer;
 use crate::stream::Stream;
 
 /// The nats-server version in INFO. Client libraries choose features by this version, and the node supports all
-/// features that it has for clients.
+/// features that this version has for clients.
 const NATS_SERVER_VERSION: &str = "2.10.0";
 pub(super) const PROTOCOL: u32 = 1;
 /// The cluster name in INFO, if the node is in a cluster.

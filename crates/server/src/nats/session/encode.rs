@@ -203,7 +203,8 @@ pub(super) struct EncodeOptions<'a> {
     /// Whether the client supports headers.
     pub(super) headers: bool,
     pub(super) own: &'a OwnRecords,
-    /// The reply subjects of requests that the client has received, to which encoding adds.
+    /// The reply subjects of the requests that the client has received. Encoding a request adds its reply subject to
+    /// this set.
     pub(super) replies: &'a ReplySubjectSet,
 }
 
@@ -271,7 +272,8 @@ fn put_position(block: &mut Vec<u8>, sequenced: RecordPosition<'_>, message: &Na
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());
     let name = log.name();
-    // The subject shows the topic's name if it has no other part, so the header is needed only if it has.
+    // A subject that is only the topic's name shows this name itself. The header is needed only if the subject has a
+    // further part.
     if !message.subject[1].is_empty() {
         put_header(block, "Dunlin-Topic", name.topic.as_bytes());
     }

@@ -31,7 +31,7 @@ pub(super) struct PendingPongs {
     info_is_due: bool,
 }
 
-/// A `PONG` that is sent when the channels and queue group members in it have passed the given positions.
+/// A `PONG` that is sent when the channels and queue group members listed here have passed the given positions.
 #[derive(Debug)]
 struct PendingPong {
     channels: Vec<(u32, Position)>,

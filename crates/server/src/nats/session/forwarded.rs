@@ -1,9 +1,9 @@
 //! Keeps track of batches that were forwarded to topics' owners at other nodes, until the owners respond. The client
 //! receives a refusal when the owner's response arrives, which may be after the `PONG` of a later `PING`.
 //!
-//! If the topic was deleted while a batch was on its way, the session publishes the batch again, once, to the next topic
-//! of its subject. For this, the session keeps a copy of each batch. A later record of a deleted topic waits until the
-//! outcomes of all earlier batches are known and the refused ones are published again.
+//! If the topic was deleted while a batch was on its way, the session publishes the batch again, once, to the topic
+//! that owns the batch's subject afterwards. For this, the session keeps a copy of each batch. A later record of a
+//! deleted topic waits until the outcomes of all earlier batches are known and the refused ones are published again.
 //!
 //! Limit: the node divides `forwarded_bytes_max` among the owners, and limits the bytes of each reliable or durable
 //! topic. When such a part is used up, no more batches are forwarded to this owner or topic. The copies are charged to the memory of the client's connections. A batch without memory for
@@ -21,9 +21,10 @@ use super::publish::{BatchRecord, PARTITION, PublishedBatch, RetryFrom};
 /// Token with which the session's waiter is notified that an owner has responded.
 pub(super) const OWNER_RESPONDED: u32 = u32::MAX - 7;
 
-/// Forwarded batches in the order of publishing. A response is handled only after the responses to all earlier batches
-/// of the queue. A log of a reliable or durable topic, whose owner may let publishers wait for room, has a queue of its
-/// own. So has a log of which a channel skips the connection's own records. The key of such a queue is the log's number.
+/// Forwarded batches in queues, each in the order of publishing. A response is handled only after the responses to all
+/// earlier batches of its queue. A log has a queue of its own, whose key is the log's number, in two cases: its topic
+/// is reliable or durable, so that the owner may let publishers wait for room; or one of the channels that read the log
+/// skips the connection's own records. All other logs share the queue with the key `None`.
 #[derive(Debug, Default)]
 pub(super) struct ForwardedBatches(BTreeMap<Option<u64>, VecDeque<ForwardedBatch>>);
 
@@ -147,7 +148,8 @@ impl Session {
         }
     }
 
-    /// Handles the operations again whose batches were refused, before the operations that were not handled yet.
+    /// Handles once more the operations whose batches were refused. They come before the operations that were not
+    /// handled yet.
     pub(super) fn repeat_operations(&mut self, memory: &mut PublishedBatch<'static>) {
         let pending = std::mem::take(&mut self.repeats.pending);
         let mut unread = std::mem::take(&mut self.unread);

@@ -38,7 +38,7 @@ pub(super) struct QueueMember {
     share: ShareMember,
     /// Selects the records that match the subscription's pattern; `None` if all records of the topic match.
     filter: Option<Filter>,
-    /// Number of records that the log dropped before any member received them, when it was last checked.
+    /// Number of records that the log had dropped, at the last check, before any member received them.
     dropped_records: u64,
     /// For each log of the topic, the sequence number of the last record that the member took.
     taken: Vec<u64>,
@@ -82,8 +82,8 @@ impl QueueMember {
     }
 }
 
-/// The name of the group in a topic of which the members receive only some subjects. The name contains the pattern, so
-/// members with different patterns are in different groups.
+/// The name of a group whose members receive only some of the topic's subjects. The name contains the members' pattern,
+/// so members with different patterns are in different groups.
 pub(super) fn partial_group_of(queue: &str, pattern: &Pattern) -> String {
     format!("{queue}.of.{}", pattern.as_str().replace('*', "+").replace('>', "#"))
 }

@@ -92,8 +92,8 @@ impl OwnRecords {
         std::mem::take(&mut log_records.held)
     }
 
-    /// The last position at which each record is known to be the connection's own or not. `None` if this is known of
-    /// all records.
+    /// The position up to which it is known of every record whether it is the connection's own. `None` if this is known
+    /// of all records.
     pub(super) fn known_through(&self, log: &Log) -> Option<Position> {
         let log_records = self.0.get(&log.number()).filter(|log_records| log_records.forwarded > 0)?;
         Some(log_records.known_through)

@@ -96,8 +96,8 @@ pub(super) struct BlockedPublish {
 /// batches.
 const RATE_PAUSE_NS_MIN: u64 = 5_000_000;
 
-/// The error of a batch that must wait; none of its records was appended. Later, the session handles all operations
-/// again that begin at or after the offset `from` in the read buffer.
+/// The error of a batch that must wait; none of its records was appended. Later, the session handles again all
+/// operations that begin at or after the offset `from` in the read buffer.
 #[derive(Debug)]
 pub(super) struct RetryFrom {
     pub(super) from: usize,
@@ -543,7 +543,7 @@ enum RateOutcome {
 enum AppendRefusal {
     TargetError(TargetError),
     Refused(PublishError),
-    /// A record of the batch is refused or may be, so the records must be appended one by one.
+    /// A record of the batch is refused or may be refused, so the records must be appended one by one.
     OneByOne,
 }
 

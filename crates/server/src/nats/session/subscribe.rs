@@ -248,7 +248,7 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that cannot read all its subjects, or may not, and sends the reason. If the node reaches no
+    /// Ends a subscription that cannot or may not read all its subjects, and sends the reason. If the node reaches no
     /// majority, the client is disconnected instead: client libraries subscribe again after they have reconnected, but
     /// not after a refusal.
     fn end_refused(&mut self, subscription: u32, why: SubscribeError) {

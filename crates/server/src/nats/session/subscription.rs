@@ -116,7 +116,7 @@ impl Channel {
         }
     }
 
-    /// The last position at which each record is known to be the connection's own or not; `None` if the channel
+    /// The position up to which it is known of every record whether it is the connection's own; `None` if the channel
     /// delivers records without this knowledge.
     pub(super) fn own_known_through(&self, own: &OwnRecords) -> Option<Position> {
         if !self.skips_own || self.cursor.is_registered() {

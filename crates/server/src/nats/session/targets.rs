@@ -1,4 +1,4 @@
-//! A cache of the topics of the subjects to which the connection publishes.
+//! Caches the topic of each subject to which the connection publishes.
 //!
 //! If a topic was created for a record and no record of the topic is accepted, the topic is removed again.
 //!
@@ -27,7 +27,8 @@ pub(super) struct PublishTargets {
     reply: Option<(Box<str>, PublisherRegistration)>,
 }
 
-/// A search for the topic of a record that must wait. It then also creates the topics of later records.
+/// A search for the topic of a record, which waits until the search ends. When the topic is found, the search also
+/// creates the topics of later records.
 pub(super) struct TargetSearch {
     subject: Box<str>,
     owner: TopicFuture<OwningTopic>,
@@ -57,7 +58,8 @@ pub(super) struct PublishTarget<'a> {
 pub(super) enum TargetError {
     /// The subject is not valid.
     InvalidSubject,
-    /// The subject can have no receiver: its inbox is closed, or the node does not support what it is reserved for.
+    /// The subject can have no receiver: its inbox is closed, or the node does not support what the subject is reserved
+    /// for.
     NoReceiver,
     Refused(TopicError),
 }

@@ -76,8 +76,8 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // The `PING` is sent even to a client that is behind, after the message that was sent in part. Otherwise a
-        // client that reads all the time would seem to miss a `PONG`.
+        // The `PING` is sent even to a client that has not read all records yet; it follows the message that was sent
+        // in part. Otherwise, a client that reads all the time would get no `PING`, and would seem not to respond.
         self.outbound.control.extend_from_slice(PING);
     }
 
