@@ -1,4 +1,5 @@
-//! Build script: writes a Rust file with a table of the dashboard's files, which the server includes in its binary.
+//! Build script: writes a Rust file with a table of the dashboard's files. The server includes this table in its
+//! binary.
 
 #[path = "build/page.rs"]
 mod page;

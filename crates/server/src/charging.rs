@@ -16,17 +16,17 @@ use dunlin::{Node, Refused};
 /// is used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// The login share is the node's memory budget divided by this number. Connections before their login and request heads
-/// take their memory from the login share.
+/// The login share is the node's memory budget divided by this number. Request heads, and connections before their
+/// login, take their memory from the login share.
 const LOGIN_SHARE: u64 = 16;
 /// The bytes that a connection has received, but not processed yet, are not charged while there are at most this many.
 /// Most clients never have more.
 pub(crate) const UNCHARGED_UNREAD_BYTES_MAX: usize = 8 << 10;
 /// Memory that is charged for each subscription, and again for each log that the subscription reads, bytes. It covers
-/// the cursor, the waiter and statistics. The client's texts are charged in addition.
+/// the cursor, the waiter and statistics. Texts from the client, such as names and patterns, are charged in addition.
 const SUBSCRIPTION_BYTES: usize = 1 << 10;
 
-/// Creates the login share: the memory budget for connections before their login and for request heads.
+/// Creates the login share: the memory budget for request heads, and for connections before their login.
 pub(crate) fn login_budget(node: &Node) -> Arc<MemoryBudget> {
     node.budget().child(node.budget().limit() / LOGIN_SHARE)
 }

@@ -6,7 +6,7 @@
 //! figures are reported as unknown, never as 0.
 //!
 //! Limits: a response has the requested topics and at most [`FiguresRequest::topics_max`] plus
-//! [`FiguresRequest::subscribers_max`] others. It lists at most [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
+//! [`FiguresRequest::subscribers_max`] other topics. It lists at most [`SUBSCRIBERS_SHOWN`] subscribers of each topic.
 
 mod form;
 
@@ -120,7 +120,8 @@ impl OwnerFigures {
     }
 
     /// The number of the owner's records that the subscriber has not read; `None` if the subscriber reads another epoch
-    /// than the owner's. The subscriber's node does not know records that it has not received from the owner yet.
+    /// than the owner's. The lag that the subscriber's own node knows may be lower, because that node may not have
+    /// received all of the owner's records yet.
     fn lag_of(&self, subscriber: &SubscriberInfo) -> Option<u64> {
         let SubscriberInfo { partition, position, .. } = subscriber;
         let is_read = |(of, info): &&(u16, LogInfo)| of == partition && info.epoch == position.epoch;

@@ -16,8 +16,8 @@ use super::throttle::ClientIp;
 use super::users::UsersError;
 use super::{Access, AccessLimits, Account, Credentials, lock};
 
-/// For an unknown user, the password is verified against this hash. Both cases thus take the same time, and the time
-/// does not reveal which users exist.
+/// If the user is unknown, the password is verified against this hash. A login thus takes the same time for known and
+/// unknown users, and does not reveal which users exist.
 const PLACEHOLDER_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmU$c+rPpcnM5OUSMkz0hZfLkbFyAtEDPoU5KTHVK8Px1J4";
 
@@ -27,7 +27,7 @@ pub(crate) struct Login {
     access: Arc<Access>,
     account: Arc<Account>,
     proof: Proof,
-    /// The generation of the users file at the login's last check.
+    /// The generation (version number) of the users file at the login's last check.
     generation: u64,
 }
 
@@ -246,7 +246,7 @@ impl Login {
         &self.access
     }
 
-    /// The generation of the users file at the last check. While this generation is still current,
+    /// The generation (version number) of the users file at the last check. While this generation is still current,
     /// [`Admission`](super::Admission) does not check the login again.
     pub(super) fn generation(&self) -> u64 {
         self.generation

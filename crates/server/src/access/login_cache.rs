@@ -23,7 +23,7 @@ pub(crate) struct RequestLoginCache {
 struct CachedLogin {
     /// The header `authorization` with which the login was made; `None` if it was made with the client's certificate.
     header: Option<Vec<u8>>,
-    /// The generation of the users file at the login's last check.
+    /// The generation (version number) of the users file at the login's last check.
     generation: u64,
     login: Arc<Login>,
 }

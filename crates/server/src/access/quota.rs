@@ -11,8 +11,8 @@ use super::meter::{OverRate, RateMeter};
 use super::users::UserLimits;
 
 /// The longest time for which the node stops reading from a client that exceeds its publish rate, ms. This pause
-/// protects other clients from a client that ignores refusals. A client that waits for the time in the refusal is not
-/// affected by the pause.
+/// protects other clients from a client that ignores refusals. A client that waits as long as the refusal states does
+/// not notice the pause.
 const PAUSE_MS_MAX: u64 = 250;
 
 /// How long the node stops reading from a refused client; `None` if the refusal has a reason other than the publish
@@ -131,8 +131,8 @@ impl AccessQuota {
 }
 
 impl Meters {
-    /// The numbers of records and of bytes that may pass in a tenth of a second, each at least 1. A number without a
-    /// limit is [`u64::MAX`].
+    /// The numbers of records and of bytes that may pass in a tenth of a second, each at least 1. Without a limit on
+    /// records or on bytes, the respective number is [`u64::MAX`].
     pub(super) fn step(&self) -> (u64, u64) {
         let tenth =
             |meter: &Option<RateMeter>| meter.as_ref().map_or(u64::MAX, |meter| meter.per_s() / 10).max(1);

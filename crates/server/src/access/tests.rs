@@ -92,7 +92,7 @@ fn recreated_user_does_not_revive_an_old_login() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let login = fixture.log_in();
     fixture.rewrite(NO_USERS);
-    // The login is from before the user was removed, and is checked only after the user was added again.
+    // This login was made before the user was removed, and is checked only after the user was added again.
     fixture.rewrite(&users_file(&fixture.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
     assert_eq!(login.check_validity().unwrap_err().code, ErrorCode::Unauthenticated);
@@ -178,7 +178,8 @@ fn recreated_topic_counts_towards_the_limit_during_creation() {
     assert!(account.reserve_topic("acme.b", true).is_err());
 }
 
-/// A bucket that began with the time of day would never fill, because the monotonic clock has much smaller values.
+/// If the bucket's first time were the time of day, the bucket would never fill, because the monotonic clock has much
+/// smaller values.
 #[test]
 fn publish_rate_is_measured_by_the_monotonic_clock() {
     let fixture = AccessFixture::new("publish = [\">\"]\nlimits = { publish_records_per_s = 2 }");

@@ -12,7 +12,7 @@ use super::Login;
 #[derive(Debug)]
 pub(crate) struct Admission {
     login: Arc<Login>,
-    /// The generation of the users file at the last check.
+    /// The generation (version number) of the users file at the last check.
     generation: u64,
 }
 

@@ -302,7 +302,7 @@ async fn removal_obstacle(
     })
 }
 
-/// Marks a node as removed in the table, and waits until the leader has removed its vote.
+/// Marks a node as removed in the table, and waits until the leader has removed the node's vote.
 async fn remove(member: &ClusterMember, control: &Control, node: u64) -> Result<AdminReply, AdminReply> {
     let deadline = Instant::now() + CHANGE_TIMEOUT;
     while !mark_removed(member, control, node).await? {

@@ -89,7 +89,7 @@ pub(super) enum JoinReply {
     },
 }
 
-/// Logs why a node cannot join yet: at once when the reason changes, and otherwise at an interval.
+/// Logs why a node cannot join yet: at once when the reason changes, and otherwise in each [`LOG_INTERVAL`].
 #[derive(Default)]
 struct ProblemLog {
     last: Option<(String, Instant)>,

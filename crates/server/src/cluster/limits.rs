@@ -10,7 +10,7 @@ pub struct ClusterLimits {
     pub unverified_max: usize,
     /// Maximum number of requests from one connection that are handled at the same time.
     pub answers_max: usize,
-    /// Maximum number of requests that wait until one connection can send them.
+    /// Maximum number of requests that wait to be sent over one connection.
     pub ask_queue_max: usize,
     /// Largest frame between nodes, bytes. Frames carry commands or blocks of snapshots.
     pub frame_bytes_max: usize,

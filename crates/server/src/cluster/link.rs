@@ -75,8 +75,8 @@ pub(super) struct LinkTarget {
     pub(super) shard: Option<u8>,
 }
 
-/// Sends the queue's requests to the node, over a connection that is made again after a failure. Returns when all
-/// senders of the queue were dropped.
+/// Sends the requests of the queue `requests` to the node of `target`, over a connection that is made again after a
+/// failure. Returns when all senders of the queue were dropped.
 pub(super) async fn run(
     member: Arc<ClusterMember>,
     target: LinkTarget,

@@ -175,7 +175,7 @@ impl ClusterMember {
         let _ = self.handles.set((connections, bulk));
     }
 
-    /// Handle of the thread that serves connections with large messages; `None` before it is set.
+    /// Handle of the thread that serves connections with large messages; `None` before the handle is set.
     pub(super) fn bulk(&self) -> Option<&Handle> {
         self.handles.get().map(|(_, bulk)| bulk)
     }

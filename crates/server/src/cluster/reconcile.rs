@@ -31,7 +31,8 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest time between two attempts of a leader with a full disk to transfer the lead.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Repeats the member's periodic work until the future is dropped. Only [`reconcile_groups`] runs separately.
+/// Repeats the member's periodic work until the future is dropped. Two parts of this work run separately:
+/// [`reconcile_groups`] and [`track_current_state`].
 pub(super) async fn run(member: Arc<ClusterMember>) {
     let mut written_members = Vec::new();
     let mut leader = None;
@@ -279,7 +280,8 @@ async fn reconcile_shard(
     }
 }
 
-/// Waits until the table marks the node as removed. A removed node may be down, so it might never catch up.
+/// Waits until the table marks the node as removed. This ends the wait until the node has caught up: a removed node may
+/// be down, and may never catch up.
 async fn wait_until_removed(control: &Control, node: u64) {
     let is_removed = |record: NodeRecord| record.removed.is_some();
     while !control.with(|state| records::node(state, node).0).is_ok_and(|found| found.is_some_and(is_removed))

@@ -35,8 +35,8 @@ use super::error::ClusterError;
 use super::member::ClusterMember;
 use crate::peers::NodeLinks;
 
-/// Pause after a change arrives, in which further changes arrive that are then applied together. Most changes of keys
-/// concern no owner, so the delay matters little.
+/// After a change arrives, the node pauses for this time, and then applies the change together with all that have
+/// arrived meanwhile. Most changes of keys concern no owner, so the delay matters little.
 const BATCH_PAUSE: Duration = Duration::from_millis(1);
 /// Longest time for which the thread waits for changes before it checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);

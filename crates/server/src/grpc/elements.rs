@@ -26,7 +26,7 @@ pub(super) struct MessageShape {
 
 #[derive(Debug, Clone, Copy)]
 enum Field {
-    /// A field with one message, which has repeated fields itself.
+    /// A field that contains one message, which has repeated fields itself.
     Message(&'static MessageShape),
     /// A repeated field of texts or messages.
     Repeated {

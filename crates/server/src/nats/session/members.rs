@@ -271,8 +271,8 @@ impl Session {
                         });
                         self.replies.remember(frame.reply());
                         let out = &mut self.outbound.control;
-                        // Owners send no notices of epochs to members at other nodes, and only one member of a group
-                        // receives such a notice.
+                        // The member may have received no notice of the new epoch: owners send none to members at other
+                        // nodes, and only one member of a group receives a notice. The record's epoch shows the change.
                         let delivered = &mut member.delivered[usize::from(record.log.partition)];
                         if subscription.is_sequenced && (1..record.position.epoch).contains(&delivered.epoch)
                         {
