@@ -65,7 +65,7 @@ struct BatchOutcome {
     /// The payloads of the forwarded records in `unstored`, bytes.
     forwarded_bytes: usize,
     refused: Vec<RefusedRecord>,
-    /// How long the response is delayed because the user exceeds its publish rate.
+    /// How long the response is delayed because the user exceeds the publish rate.
     pause: Option<Duration>,
 }
 
@@ -74,7 +74,7 @@ struct UnstoredRecords {
     topic: Arc<Topic>,
     /// The receipt of the last record.
     receipt: Receipt,
-    /// The numbers of the records in the stream.
+    /// The numbers that the records have in the stream.
     indexes: Vec<u64>,
     /// The record, if it was forwarded to the log's owner. If the topic is deleted meanwhile, the record goes to the
     /// topic that owns the subject afterwards.

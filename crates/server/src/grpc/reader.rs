@@ -32,7 +32,7 @@ use crate::charging::charge_subscriptions;
 use crate::departures::DepartureKind;
 use crate::shared::STOP;
 
-/// When new records wake a subscription, it wakes up to this many others, as in Dunlin's own protocol.
+/// When new records wake a subscription, it wakes at most this many others, as in Dunlin's own protocol.
 const PASSED_WAKES_MAX: usize = 16;
 /// Token with which the waiter is notified that the client has unsubscribed.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;

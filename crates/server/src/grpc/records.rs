@@ -17,8 +17,8 @@ const RECORDS_TAG: u8 = 2 << 3 | LEN;
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 const LEN: u8 = 2;
-/// Maximum number of bytes before a record's payload if the record has neither subject, key nor headers. They are the
-/// record's tag and length, and its other fields.
+/// Maximum number of bytes before a record's payload if the record has neither subject, key nor headers. These bytes
+/// are the record's tag and length, and its other fields.
 const PLAIN_HEAD_BYTES_MAX: usize = 1 + 5 + 1 + 10 + 1 + 10 + 1 + 5;
 
 /// Consecutive records of one log that are sent together.

@@ -1,4 +1,4 @@
-//! Encodes what a subscriber receives as messages of one gRPC service.
+//! Encodes records, notices and states for a subscriber as messages of one gRPC service.
 
 use dunlin::topic::{LogName, Notice, Position, Snapshot};
 use tonic::Status;
@@ -9,7 +9,7 @@ use super::records::{RecordBatch, encode_records};
 use super::translate::position;
 use v1::subscribe_response::Event;
 
-/// Encodes what a subscriber receives as messages; each gRPC service has its own implementation.
+/// Encodes records, notices and states for a subscriber. Each gRPC service has its own implementation.
 pub(super) trait EventWriter: Send + Unpin + 'static {
     fn write_start(&mut self, out: &mut OutgoingMessages, logs: &[(&LogName, Position)], more: bool);
 

@@ -6,8 +6,8 @@
 //! - When the user loses access or the node stops, the last event, `end`, gives the reason.
 //! - A client that reads receives at least one message in each heartbeat interval.
 //!
-//! Limits: a chunk is complete when it has `http.event_bytes` bytes. A larger chunk may result from a large record. If
-//! it has more than twice this size, it is charged to the client's memory budget until it is sent.
+//! Limits: a chunk is complete when it has `http.event_bytes` bytes. A large record may make a chunk larger. A chunk of
+//! more than twice this size is charged to the client's memory budget until it is sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;

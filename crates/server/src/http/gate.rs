@@ -107,8 +107,8 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     }
 }
 
-/// Whether the host is an IP address, `localhost` or a name under `localhost`. An attacker cannot make any other
-/// address point to this machine under such a name.
+/// Whether the host is an IP address, `localhost` or a name under `localhost`. Any other name may belong to an
+/// attacker, who can let it point to this machine.
 fn is_own_name(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     bare.parse::<std::net::IpAddr>().is_ok()

@@ -177,7 +177,7 @@ pub(super) async fn range(
     context.node().may_query(&operation)?;
     let consistency = if query.switch("stale")? { Consistency::Stale } else { Consistency::Linearizable };
     // Reads the epoch and the entries from the same state, so that the revision belongs to this epoch. A client may
-    // start a watch from both.
+    // start a watch at this epoch and revision.
     let read_entries = |state: &ControlState| (state.epoch(), context.node().query_state(state, &operation));
     let (epoch, result) = context.node().control_async().await?.read(consistency, read_entries).await?;
     match result? {

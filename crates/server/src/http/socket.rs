@@ -1,4 +1,4 @@
-//! Connections that become WebSockets (RFC 6455), by a request `GET /v1/ws` or `GET /`.
+//! Turns HTTP connections into WebSockets (RFC 6455). The request is `GET /v1/ws` or `GET /`.
 //!
 //! With the sub-protocol `dunlin.v1`, the WebSocket carries a session of Dunlin's own protocol in binary messages. At
 //! `/` without a sub-protocol, the WebSocket carries the NATS client protocol in binary messages. With

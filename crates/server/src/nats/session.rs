@@ -74,7 +74,7 @@ use subscriber_queries::SubscriberQueries;
 use subscription::{Channel, PendingChannel, Subscription};
 use targets::{PublishTargets, TargetSearch};
 
-/// When new records wake a session, it wakes up to this many others.
+/// When new records wake a session, it wakes at most this many other sessions.
 const PASSED_WAKES_MAX: usize = 16;
 /// Maximum number of bytes of unsent output other than records. If there is more, the session stops reading from the
 /// client.
@@ -151,8 +151,8 @@ pub(crate) struct Session {
     opening_is_stale: bool,
     /// Number of channels that have been opened or refused since the session began.
     opened: u64,
-    /// If a publish waits until the client's own new subscription can receive it: the value of `opened` when the wait
-    /// began.
+    /// The value of `opened` when a publish began to wait until the client's own new subscription can receive the
+    /// record; `None` while no publish waits for that.
     waits_for_opening: Option<u64>,
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue group members that may have records to deliver, in the order in which they are served.

@@ -58,13 +58,14 @@ impl<T> CounterSamples<T> {
     }
 
     /// The newest sample that is at least [`SAMPLE_INTERVAL`] old, with its age in seconds; `None` if there is none, or
-    /// if it is too old.
+    /// if its age is [`SAMPLE_AGE_MAX`] or more.
     pub(super) fn recent(&self, now: Instant) -> Option<(f64, &T)> {
         let found = self.0.iter().rev().find(|(at, _)| now - *at >= SAMPLE_INTERVAL)?;
         CounterSamples::with_age(now, found)
     }
 
-    /// The oldest sample that is neither too new nor too old, with its age in seconds; `None` if there is none.
+    /// The oldest sample with an age from [`SAMPLE_INTERVAL`] to below [`SAMPLE_AGE_MAX`], with its age in seconds;
+    /// `None` if there is none.
     pub(super) fn oldest(&self, now: Instant) -> Option<(f64, &T)> {
         let found =
             self.0.iter().find(|(at, _)| now - *at >= SAMPLE_INTERVAL && now - *at < SAMPLE_AGE_MAX)?;

@@ -1,5 +1,5 @@
-//! Watches over gRPC. A watch streams the changes of the requested keys, which it reads from the topic that has the
-//! changes of all keys.
+//! Serves watches of keys over gRPC. A watch streams the changes of the requested keys, which it reads from the topic
+//! that has the changes of all keys.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::protocol::Protocol;
 /// Approximate size of a batch of responses, bytes.
 const BATCH_BYTES: usize = 32 << 10;
 /// Approximate maximum size of one response, bytes. A revision with more changes is sent in several responses, so that
-/// clients with gRPC's usual limit of 4 MiB can read it. A key with its value is smaller than this size.
+/// clients with gRPC's usual limit of 4 MiB can read them. A key with its value is smaller than this size.
 const RESPONSE_BYTES: usize = 1 << 20;
 /// The client receives the current revision after this many revisions that changed only other keys.
 const QUIET_REVISIONS: u64 = 1_024;

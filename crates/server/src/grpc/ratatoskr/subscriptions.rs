@@ -65,8 +65,8 @@ impl MessageSubscriptions {
         self.lock().by_topic.get(topic).map_or(0, HashMap::len)
     }
 
-    /// Ends the user's subscriptions to the topic whose reference or subscriber id is `reference`. Returns whether
-    /// there was any. Subscriptions of other users are not ended.
+    /// Ends those of the user's subscriptions to the topic that have `reference` as their reference or subscriber id.
+    /// Returns whether there was any. Subscriptions of other users are not ended.
     pub(super) fn end(&self, user: Option<&str>, topic: &str, reference: &str) -> bool {
         let table = self.lock();
         let Some(entries) = table.by_topic.get(topic) else { return false };

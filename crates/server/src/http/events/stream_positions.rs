@@ -49,7 +49,7 @@ impl StreamPositions {
         self.changed |= self.positions.insert(key, position) != Some(position);
     }
 
-    /// Copies the subscriber's positions. A position is also past records that the subscriber skipped.
+    /// Copies the subscriber's positions. The copied positions are also past the records that the subscriber skipped.
     pub(in crate::http) fn copy_from(&mut self, subscriber: &mut Subscriber) {
         let mut found = Vec::new();
         subscriber.for_each_position(|log, position| found.push((Arc::clone(log), position)));

@@ -26,7 +26,7 @@ pub(in crate::http) struct EventSubscription {
     pub(in crate::http) charge: MemoryCharge,
 }
 
-/// The name by which errors call the limit on the number of logs of one event stream.
+/// The name that errors use for the limit on the number of logs of one event stream.
 pub(in crate::http) const LOGS_MAX: &str = "event_logs_max";
 
 pub(in crate::http) async fn subscribe(

@@ -100,7 +100,7 @@ fn parse_start(query: &QueryParameters, headers: &HeaderMap, epoch: u32) -> Resu
 }
 
 impl WatchEvents {
-    /// Writes the current position as an id if it differs from the last sent id. Returns whether it did.
+    /// Writes the current position as an id if it differs from the last sent id. Returns whether an id was written.
     fn write_position(&mut self, out: &mut String) -> bool {
         let mut last_position = self.last_position;
         self.subscriber.for_each_position(|_, position| last_position = position);
@@ -147,7 +147,7 @@ impl EventSource for WatchEvents {
     }
 }
 
-/// Writes one revision's changes of keys with the prefix as an event. Returns whether there were any.
+/// Writes one revision's changes of keys with the prefix as an event. Returns whether there were any such changes.
 fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     let Ok(events) = KeyEvents::new(record.payload()) else { return false };
     let has_prefix = |event: &KeyEvent<'_>| match event {

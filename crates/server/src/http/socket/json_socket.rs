@@ -231,7 +231,7 @@ impl JsonSocket {
             Poll::Pending => {}
         }
         // The heartbeat is polled before the subscriptions. Otherwise a subscription that skips many records and sends
-        // nothing could delay it for a long time.
+        // nothing could delay the heartbeat for a long time.
         if self.heartbeat.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(SocketEvent::Heartbeat));
         }

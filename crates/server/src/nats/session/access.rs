@@ -44,7 +44,7 @@ impl Session {
     }
 
     /// Checks the credentials in CONNECT, which must be the first operation. Until the result is known, CONNECT stays
-    /// unread and is handled again later. Returns whether the client is logged in.
+    /// in the buffer of unread bytes and is handled again later. Returns whether the client is logged in.
     pub(super) fn log_in(&mut self, operation: &NatsOperation<'_>, offset: usize) -> Result<bool, RetryFrom> {
         let NatsOperation::Connect(json) = operation else {
             self.fail(VIOLATION);
@@ -132,7 +132,7 @@ impl Session {
             return Ok(());
         }
         let readable = self.node.readable_logs(&subscription.pattern)?;
-        // A topic that is both new and readable is read from its first record.
+        // New topics are handled first, so that a topic that is both new and readable is read from its first record.
         self.read_new_logs();
         let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
         let filter_of = |log: &Arc<Log>| {

@@ -38,8 +38,8 @@ impl Session {
         self.disconnect(SLOW_CONSUMER);
     }
 
-    /// Closes the connection without `-ERR`, because client libraries do not reconnect after an error. For clients that
-    /// did not violate the protocol. Operators see the reason `why`.
+    /// Closes the connection of a client that did not violate the protocol. Sends no `-ERR`, because client libraries
+    /// do not reconnect after an error. Operators see the reason `why`.
     pub(super) fn disconnect(&mut self, why: &str) {
         if !self.is_closing() {
             self.session_trace.cut_off(why, self.lag_max());

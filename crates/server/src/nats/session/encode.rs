@@ -197,7 +197,7 @@ impl<'a, 's> WritePlan<'a, 's> {
 /// The offset of the flags in a frame.
 const FLAGS_OFFSET: usize = 5;
 
-/// Options that the encoding of all subscriptions' messages uses.
+/// Options for encoding messages, the same for all subscriptions of a session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EncodeOptions<'a> {
     /// Whether the client supports headers.

@@ -64,7 +64,7 @@ impl ConnectionInboxes {
         Ok(true)
     }
 
-    /// Counts one subscription less, and closes the inbox if it was the last.
+    /// Counts one subscription less, and closes the inbox if no subscription is left.
     pub(super) fn close(&mut self, pattern: &str) {
         if let Some(open) = self.0.get_mut(key(pattern)) {
             open.subscriptions -= 1;

@@ -27,7 +27,8 @@ struct OwnLogRecords {
     channels: BTreeSet<u32>,
     /// Number of batches that were forwarded to the log's owner and have no outcome yet.
     forwarded: usize,
-    /// The last record of a forwarded batch whose position is known. Batches without an outcome come after it.
+    /// Position of the last record in the newest forwarded batch that the owner has appended. Batches without an
+    /// outcome come after it.
     known_through: Position,
     /// Channels that wait for the outcome of a forwarded batch.
     held: BTreeSet<u32>,
@@ -76,7 +77,8 @@ impl OwnRecords {
         ranges.0.len()
     }
 
-    /// Counts a batch that was forwarded to the log's owner. Returns false if no channel reads the log.
+    /// Counts a batch that was forwarded to the log's owner. Returns false if no channel must skip the connection's own
+    /// records in the log.
     pub(super) fn begin_forwarding(&mut self, log: &Log) -> bool {
         let Some(log_records) = self.0.get_mut(&log.number()) else { return false };
         log_records.forwarded += 1;

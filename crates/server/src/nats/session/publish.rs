@@ -216,7 +216,7 @@ impl Session {
         if let Some(reply) = first.published.reply {
             self.open_reply_inbox(reply, first.offset)?;
         }
-        // A repeated record already counts towards the rate.
+        // A repeated record was already counted towards the rate.
         if self.blocked.as_ref().is_none_or(|blocked| blocked.over_rate)
             && !self.repeats.contains(first.offset)
             && self.admit(batch)? == RateOutcome::Refused
@@ -343,8 +343,8 @@ impl Session {
         Err(RetryFrom { from: batch[0].offset })
     }
 
-    /// Whether the user may publish to this subject. True for an invalid subject. If not, the record is refused later,
-    /// by the append.
+    /// Whether the user may publish to this subject; true for an invalid subject. A record that the user may not
+    /// publish is refused later, by the append.
     fn may_publish(&self, subject: &[u8]) -> bool {
         let subject = std::str::from_utf8(subject).ok().and_then(|subject| Subject::parse(subject).ok());
         subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
@@ -364,8 +364,9 @@ impl Session {
         self.outbound.control.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a batch. If the topic is full, the session is added to those that wait for room, and the append is tried
-    /// once more, because there may be room by now. `steady_ns` is the monotonic time if the batch has waited before.
+    /// Appends a batch. If the topic is full, the session is added to the sessions that wait for room, and the append
+    /// is tried once more, because there may be room by now. `steady_ns` is the monotonic time if the batch has waited
+    /// before.
     fn try_append(
         &mut self,
         batch: &PublishedBatch<'_>,
@@ -377,7 +378,7 @@ impl Session {
         let targets_max = self.shared.limits.nats.targets_max;
         if !self.connect.echo && !self.targets.contains(subject) {
             // The client does not want its own records. If the record's topic is new, the client's subscription must
-            // read it from now on, so that it knows which records are its own.
+            // begin to read the topic now, so that the session remembers this record as the client's own.
             self.targets.find(&self.node, subject, payload.len(), targets_max)?;
             self.read_new_logs();
         }

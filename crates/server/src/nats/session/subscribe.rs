@@ -254,7 +254,7 @@ impl Session {
     fn end_refused(&mut self, subscription: u32, why: SubscribeError) {
         if Refused::from(&why).code == ErrorCode::NoLeader {
             self.disconnect(&why.to_string());
-            // A `PONG` would confirm the subscription.
+            // A pending `PONG` would confirm the subscription, so it is not sent.
             self.pongs = Default::default();
             return;
         }
@@ -380,7 +380,8 @@ impl Session {
         self.opening_is_stale &= !self.opening.is_empty();
     }
 
-    /// Whether a subscription of this client must receive records of this subject, but the channel is not open yet.
+    /// Whether a subscription of this client must receive records of this subject, but the subscription's channel is
+    /// not open yet.
     pub(super) fn is_opening(&self, subject: &[u8]) -> bool {
         if self.opening.is_empty() {
             return false;
