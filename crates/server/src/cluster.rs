@@ -136,8 +136,8 @@ impl Cluster {
         let (handle, connections) = start_thread("dunlin-cluster")?;
         // Large messages have a thread of their own, so that they do not delay heartbeats.
         let (bulk, transfers) = start_thread("dunlin-cluster-bulk")?;
-        // Tasks that read the agreed state have a thread of their own, because applying a snapshot may lock the state
-        // for a long time.
+        // Async tasks that read the agreed state have a thread of their own, because applying a snapshot may lock the
+        // state for a long time.
         let (state_handle, state_thread) = start_thread("dunlin-cluster-care")?;
         // Each shard of tasks has a thread of its own, so that work on tasks delays neither keys nor heartbeats.
         let mut schedules = Vec::new();

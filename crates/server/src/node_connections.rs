@@ -47,8 +47,8 @@ impl NodeConnections {
 }
 
 impl NodeConnection {
-    /// Calls `append` and returns its result. If the other node has a newer connection, returns `None` instead, without
-    /// a call.
+    /// Calls `append` and returns its result. If the other node has a newer connection, returns `None` without calling
+    /// it.
     pub(crate) fn append<T>(&self, append: impl FnOnce() -> T) -> Option<T> {
         let newest = lock(&self.newest);
         (*newest == self.session).then(append)

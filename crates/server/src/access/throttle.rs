@@ -108,8 +108,8 @@ impl Throttle {
         if self.failures.len() < ENTRIES_MAX {
             return;
         }
-        // Removes half of the entries at once, so that most failures in a flood of failed logins need not scan all
-        // entries.
+        // Removes half of the entries at once, so that in a flood of failed logins, only few of them cause a scan of
+        // all entries.
         let mut times: Vec<u64> = self.failures.values().map(|failures| failures.last_ns).collect();
         let (_, middle, _) = times.select_nth_unstable(ENTRIES_MAX / 2);
         let middle = *middle;

@@ -108,8 +108,8 @@ pub struct TenantLimits {
 impl UserDirectory {
     /// Reads and validates a users file.
     pub fn read(path: &Path) -> Result<UserDirectory, UsersError> {
-        // Refuses an empty file: an editor that overwrites the file first empties it, and on a full disk it then stays
-        // empty.
+        // Refuses an empty file: some editors empty the file before they write the new text, and if the disk is full,
+        // the file stays empty.
         let is_empty =
             || io::Error::other("the file is empty; a file without users needs at least `[users]`");
         let text = read_file(path)

@@ -1,5 +1,5 @@
-//! Serves requests to administer the cluster, which arrive at the cluster's port. A program with a node's certificate
-//! may send such requests, that is, any program that can read a node's data directory.
+//! Serves requests to administer the cluster, which arrive at the cluster's port. A program needs a node's certificate
+//! to send such requests. Every program that can read a node's data directory has this certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ pub(super) async fn request_figures(
     }
 }
 
-/// Whether another node reports that it is ready. A node that sends no status in time is not ready.
+/// Whether another node reports that it is ready. A node that sends no status in time counts as not ready.
 pub(super) async fn is_ready(member: &ClusterMember, node: &RaftMember) -> bool {
     let reply =
         timeout(STATUS_TIMEOUT, send_request(member, node.id, &node.address, &AdminRequest::Status)).await;

@@ -23,7 +23,8 @@ use super::{ClusterLimits, JoinToken};
 
 /// Time limit for connecting to a node, and for its reply to a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for the reply to any other request, and for each part of a backup, because a part may be large.
+/// Time limit for the reply to any other request, and for each part of a backup. The limit is long because a part may
+/// be large.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client that administers a cluster.
@@ -198,7 +199,7 @@ impl ClusterClient {
     }
 
     /// Sends the request to one member after another until a member serves it. If a reply names the leader, sends the
-    /// request there.
+    /// request there. Passes the parts of a backup to `on_part`.
     async fn request_any(
         &self,
         request: &AdminRequest,
@@ -254,7 +255,8 @@ async fn with_timeout<T>(time_limit: Duration, work: impl Future<Output = io::Re
     timeout(time_limit, work).await.unwrap_or_else(|elapsed| Err(elapsed.into()))
 }
 
-/// Sends a request and returns the reply. The time limit applies to each received frame, not to the whole exchange.
+/// Sends a request and returns the reply. Passes parts that arrive before the reply to `on_part`. The time limit
+/// applies to each received frame, not to the whole exchange.
 async fn exchange(
     (frames, write): &mut MemberConnection,
     request: &AdminRequest,

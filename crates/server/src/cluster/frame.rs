@@ -96,8 +96,8 @@ pub(super) async fn write_in_chunks(
 #[derive(Debug)]
 pub(super) struct ClusterFrames<R> {
     reader: R,
-    /// The buffer for reads. A frame is copied out of this buffer: a log entry is kept long, and must not keep the
-    /// whole buffer in memory.
+    /// The buffer for reads. A frame is copied out of this buffer: a log entry is kept for a long time, and must not
+    /// keep the whole buffer in memory.
     chunk: Box<[u8]>,
     /// The bytes of a frame that is not complete yet.
     buffer: BytesMut,

@@ -302,10 +302,9 @@ impl ClusterMember {
         self.status().is_some_and(|status| includes(&status)) || in_tasks()
     }
 
-    /// Refuses a node that was removed, and a node whose start is older than its last registered start. Only registered
-    /// starts count (`registration`). A copy of a directory that fails to start therefore does not lock out the
-    /// original node. A removed node is accepted while it is in a Raft group, because the group may need its vote to
-    /// complete the removal.
+    /// Refuses a removed node, unless it is still in a Raft group: the group may need the node's vote to complete the
+    /// removal. Also refuses a node whose start is older than its last registered start. Only registered starts count
+    /// (`registration`), so that a copy of a directory that fails to start does not lock out the original node.
     pub(super) fn check_node(
         &self,
         node: u64,

@@ -42,7 +42,7 @@ const BATCH_PAUSE: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a stopping node waits until other nodes have become the owners of its topics.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a starting node waits until it has received the earlier changes.
+/// How long a starting node waits until it has received the changes from before its start.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts of a request to the cluster.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

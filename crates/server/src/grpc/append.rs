@@ -59,8 +59,8 @@ impl PublishTarget {
         Ok(PublishTarget { topic: Arc::new(topic), tail, connection: Arc::clone(connection), generation })
     }
 
-    /// Checks the permission again if the users file has changed since the topic was found, because earlier records of
-    /// the call may have waited.
+    /// Checks the permission again if the users file has changed since the topic was found. Much time may have passed
+    /// since then, because earlier records of the call may have waited.
     fn check_permission(&self) -> Result<(), Refused> {
         if self.connection.users_generation() == self.generation {
             return Ok(());
@@ -76,7 +76,7 @@ pub(super) struct IncomingRecord<'a> {
     pub(super) record: &'a v1::Draft,
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, if the request states one.
+    /// The position of the publisher's last acknowledged record in the partition, if the request states one.
     pub(super) after: Option<Position>,
 }
 

@@ -55,8 +55,8 @@ pub(super) type CallFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, 
 #[derive(Debug, Clone)]
 struct ResponseCharge(Arc<MemoryCharge>);
 
-/// Creates the response of a service of keys or tasks. A large message is charged to the memory budget until it is
-/// sent. If the budget has no room, `refuse` creates the error.
+/// Creates a response of the service for keys or the service for tasks. A large message is charged to the memory budget
+/// until it is sent. If the budget has no room, `refuse` creates the error.
 pub(super) fn charged_response<T: Message>(
     connection: &GrpcConnection,
     outcome: Result<T, Refused>,
@@ -80,7 +80,7 @@ fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// Changes the error of tonic for an unreadable message to Dunlin's error `PROTOCOL`.
+/// Replaces tonic's error for an unreadable message by Dunlin's error `PROTOCOL`.
 fn with_code(response: Response<Body>) -> Response<Body> {
     match Status::from_header_map(response.headers()) {
         Some(error) if error.code() == Code::Internal => with_protocol_code(error).into_http(),
@@ -341,7 +341,8 @@ async fn one_message<M: Message + Default + Send + 'static>(
 /// A function that passes a call to a reflection service.
 type ReflectionCall = Box<dyn Fn(Request<BoundedRequestBody>) -> CallFuture + Send + Sync>;
 
-/// The reflection service of version 1. All calls share it, because it holds a table of all messages and fields.
+/// The reflection service of version 1. All calls share one service, because it holds a table of all messages and
+/// fields.
 static REFLECTION_V1: LazyLock<Result<ReflectionCall, String>> =
     LazyLock::new(|| reflection_call(reflection().build_v1()));
 static REFLECTION_V1_ALPHA: LazyLock<Result<ReflectionCall, String>> =

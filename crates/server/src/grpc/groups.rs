@@ -319,8 +319,8 @@ impl GroupMembership {
         Poll::Ready(Some(Err(status(refused))))
     }
 
-    /// Ends the membership by calling `end`. If a NATS client created the group and this was its last member, ends the
-    /// group.
+    /// Ends the membership by calling `end`. If a NATS client created the group and the group has no member left, ends
+    /// the group.
     fn end_membership(&mut self, end: impl FnOnce(GroupMember)) {
         let Some(group_member) = self.group_member.take() else { return };
         let (topic, group) = (group_member.topic().name().to_owned(), group_member.group().to_owned());

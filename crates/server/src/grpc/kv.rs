@@ -37,7 +37,7 @@ pub(super) struct KvService(pub(super) Arc<GrpcConnection>);
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// The error for a reply that does not belong to the command.
+/// The error for a reply of a kind that the command cannot have.
 fn unexpected_reply() -> Refused {
     Refused::new(
         ErrorCode::Internal,

@@ -62,7 +62,7 @@ struct BatchOutcome {
     confirmed: Option<(Arc<Topic>, Receipt)>,
     /// Records that must be stored before the response is sent.
     unstored: Vec<UnstoredRecords>,
-    /// The payloads of the forwarded records in `unstored`, bytes.
+    /// Total size of the payloads of the forwarded records in `unstored`, bytes.
     forwarded_bytes: usize,
     refused: Vec<RefusedRecord>,
     /// How long the response is delayed because the user exceeds the publish rate.

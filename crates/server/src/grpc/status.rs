@@ -34,8 +34,8 @@ pub(super) fn status(refused: &Refused) -> Status {
     Status::with_error_details(code(refused.code), refused.as_wire().to_string(), details)
 }
 
-/// Changes an error of tonic for an unreadable message to the error `PROTOCOL`. tonic's own code, INTERNAL, would blame
-/// the node for an error of the client. Other errors stay as they are.
+/// Replaces tonic's error for an unreadable message by the error `PROTOCOL`. The code of tonic's error, INTERNAL, would
+/// blame the node for an error of the client. Other errors stay as they are.
 pub(super) fn with_protocol_code(error: Status) -> Status {
     if error.code() != Code::Internal || !error.details().is_empty() {
         return error;

@@ -75,7 +75,7 @@ impl EventWriter for DunlinWriter {
     }
 }
 
-/// Converts a notice. Returns `None` for notices that `dunlin.v1` has no message for, and for states, which are sent in
+/// Converts a notice. Returns `None` for notices without a message in `dunlin.v1`, and for states, which are sent in
 /// parts.
 fn event(notice: &Notice) -> Option<Event> {
     Some(match notice {

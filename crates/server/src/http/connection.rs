@@ -158,8 +158,8 @@ fn enable_keep_alive(stream: &TcpStream, limits: &ServerLimits) {
     }
 }
 
-/// Whether an HTTP date can express this time. hyper panics at other times when it reads the clock, even if its
-/// responses have no date.
+/// Whether an HTTP date can express this time. If it cannot, hyper panics when it reads the clock, even for responses
+/// without a date.
 fn has_http_date(now: SystemTime) -> bool {
     now.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() < DATE_END_S)
 }

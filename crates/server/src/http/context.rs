@@ -94,7 +94,8 @@ impl Context {
         slow_down(login.account().admit_publish(records.into(), bytes as u64)).await
     }
 
-    /// Checks the user's rate of commands, like [`admit_publish`](Context::admit_publish).
+    /// Checks whether the user's publish rate allows the command, in the same way as
+    /// [`admit_publish`](Context::admit_publish).
     pub(super) async fn admit_command(
         &self,
         command: &impl MeteredCommand,

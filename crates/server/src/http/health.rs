@@ -64,8 +64,8 @@ pub(crate) fn missing(shared: &SharedServer) -> Vec<String> {
     missing
 }
 
-/// Describes the topics that could not be opened, and the topics whose disk failed. If the node has users, gives only
-/// the numbers of these topics, because probes need no login.
+/// Describes the topics that could not be opened, and the topics whose disk failed. If the node has users, states only
+/// how many topics these are, because probes need no login.
 fn damaged_topics(shared: &SharedServer) -> Vec<String> {
     let mut refused = shared.node.refused_topics();
     refused.retain(RefusedTopic::is_damaged);

@@ -65,7 +65,7 @@ fn key_not_found(key: &str) -> Problem {
     Problem::of(StatusCode::NOT_FOUND, ErrorCode::BadKey, format!("key {key:?} does not exist"))
 }
 
-/// The error for a reply that does not belong to the command.
+/// The error for a reply of a kind that the command cannot have.
 fn unexpected_reply() -> Problem {
     Problem::from(Refused::new(
         ErrorCode::Internal,

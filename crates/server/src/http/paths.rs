@@ -21,7 +21,7 @@ pub(super) const TASK: &str = "/v1/tasks/{name}";
 pub(super) const HEALTHZ: &str = "/healthz";
 pub(super) const READYZ: &str = "/readyz";
 pub(super) const STARTUPZ: &str = "/startupz";
-/// The health probes, which are also served over connections beyond the limit.
+/// The health probes, which are also served over connections beyond the limit on connections.
 pub(super) const PROBES: [&str; 3] = [HEALTHZ, READYZ, STARTUPZ];
 pub(super) const METRICS: &str = "/metrics";
 pub(super) const REPORT: &str = "/report";

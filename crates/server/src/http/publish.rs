@@ -26,7 +26,7 @@ const IGNORED_MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 pub(super) struct PublishOptions {
     pub(super) mark: Option<ProducerMark>,
     pub(super) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record of the partition, if the request states one.
+    /// The position of the publisher's last acknowledged record in the partition, if the request states one.
     pub(super) after: Option<Position>,
 }
 

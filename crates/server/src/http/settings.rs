@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::problem::Problem;
 
-/// The configuration of a new topic in a request. Fields that the request leaves out get the node's defaults.
+/// The configuration that a request states for a new topic. Fields that the request leaves out get the node's defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Settings {

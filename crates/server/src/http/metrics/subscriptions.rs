@@ -21,7 +21,7 @@ pub(super) fn write(slowest: &[SubscriptionInfo], out: &mut Exposition) {
 
 type Labels = [(&'static str, String); 4];
 
-/// Keeps only the slowest of the subscriptions that have the same labels.
+/// Of the subscriptions that have the same labels, keeps only the slowest.
 fn distinct(slowest: &[SubscriptionInfo]) -> Vec<(Labels, &SubscriptionInfo)> {
     let mut distinct: Vec<(Labels, &SubscriptionInfo)> = Vec::new();
     for subscription in slowest {

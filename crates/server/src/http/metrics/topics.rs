@@ -6,8 +6,8 @@ use dunlin::{TopicDiskUse, TopicSurvey};
 use super::exposition::MetricKind::{self, Counter, Gauge};
 use super::exposition::{Exposition, seconds};
 
-/// Writes the metrics of topics. Only a topic's owner counts its appended and retained records, so other nodes leave
-/// these metrics out.
+/// Writes the metrics of topics. Only the owner of a topic counts the topic's appended and retained records, so other
+/// nodes leave out the metrics of these records.
 pub(super) fn write(topics: &[TopicSurvey], is_owned: impl Fn(&Topic) -> bool, out: &mut Exposition) {
     let owned: Vec<_> = topics.iter().filter(|survey| is_owned(&survey.topic)).collect();
     let mut owner_metric = |kind: MetricKind, name: &str, help: &str, pick: fn(&TopicSurvey) -> u64| {

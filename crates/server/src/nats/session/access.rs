@@ -90,7 +90,7 @@ impl Session {
         Ok(false)
     }
 
-    /// The user's account; `None` if it has no limit on the publish rate.
+    /// The user's account; `None` if the user's publish rate has no limit.
     #[inline]
     pub(super) fn metered_account(&self) -> Option<&Account> {
         self.login().map(|login| &**login.account()).filter(|account| account.is_metered())
@@ -107,7 +107,7 @@ impl Session {
             return self.fail("User Authentication Revoked");
         }
         self.set_batch_limits();
-        // Forgets the topics of subjects, so that the next records look up topics and permissions again.
+        // Empties the cache of the subjects' topics, so that the next records look up topics and permissions again.
         self.targets = Default::default();
         self.opening_is_stale = !self.opening.is_empty();
         let numbers: Vec<u32> = self.subscriptions.keys().copied().collect();

@@ -64,8 +64,8 @@ pub(crate) fn write_info(
     write_info_for(shared, Protocol::Nats, socket, session, is_tls, out);
 }
 
-/// Appends the INFO message of the listener for `protocol`. It includes the addresses of this listener at the members
-/// of the cluster.
+/// Appends the INFO message of the listener for `protocol`. The message includes the addresses of the same listener at
+/// all members of the cluster.
 fn write_info_for(
     shared: &SharedServer,
     protocol: Protocol,

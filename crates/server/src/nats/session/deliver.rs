@@ -55,9 +55,9 @@ impl Session {
         }
     }
 
-    /// Delivers records to queue group members and returns true, unless it is the channels' turn: if the members filled
-    /// the output the last time and channels are queued, returns false. Without this, groups with many records would
-    /// leave no room for channels.
+    /// Delivers records to queue group members and returns true. If the members filled the output the last time and
+    /// channels are queued, it is the channels' turn: returns false instead. Without such turns, groups with many
+    /// records would leave no room for channels.
     fn deliver_if_members_are_next(&mut self) -> bool {
         let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
         if self.members_filled_output && has_room && !self.channel_queue.is_empty() {

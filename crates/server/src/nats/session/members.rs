@@ -187,8 +187,8 @@ impl Session {
     }
 
     /// Delivers the records that the subscription's memberships have received, and ends these memberships. If another
-    /// node owns the topic, a membership ends when the owner's last records have arrived. If this node owns it, the
-    /// membership ends at once, or, if the output is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
+    /// node owns the topic, a membership ends when the owner's last records have arrived. If this node owns the topic,
+    /// the membership ends at once, or, if the output is full, after up to [`DELIVERY_RECORDS_MAX`] more records.
     pub(super) fn finish_members(&mut self, subscription: u32) {
         let members = self
             .subscriptions
@@ -303,7 +303,7 @@ impl Session {
                 }
                 Event::Notice(notice) => {
                     // The notice reports lost records. If the log dropped records before any member received them, this
-                    // client was too slow and is disconnected. If the records were lost with another member, this
+                    // client was too slow and is disconnected. If another member received and lost the records, this
                     // client stays connected.
                     let before =
                         std::mem::replace(&mut member.dropped_records, member.share.dropped_records());

@@ -155,7 +155,7 @@ impl Session {
         if is_alone { self.publish_batch(batch) } else { Ok(()) }
     }
 
-    /// Appends the batch. If the topic is full, appends no record; the batch is then read again later.
+    /// Appends the batch. If the topic is full, appends no record; the batch is then handled again later.
     pub(super) fn publish_batch(&mut self, batch: &mut PublishedBatch<'_>) -> Result<(), RetryFrom> {
         let Some(first) = batch.first() else { return Ok(()) };
         self.pings = 0;
@@ -494,8 +494,9 @@ const INVALID_SUBJECT: &str = "Invalid Publish Subject";
 
 /// How far subscribers are behind the client's records. From this, the session computes how long it pauses reading.
 ///
-/// `behind` is the largest lag, in bytes, of subscribers that receive no notices. `published` is the number of bytes
-/// that the client has published to topics with such a lag.
+/// Only subscribers that receive no notices count, and only if their lag is at least [`PRESSURE_LAG_BYTES`]. `behind`
+/// is the largest of these lags, bytes. `published` is the number of bytes that the client has published to topics with
+/// such a lag.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberPressure {
     behind: u64,
@@ -512,8 +513,8 @@ impl SubscriberPressure {
     }
 
     /// How long to pause reading from the client, ms; `None` if no pause is needed. The pause limits the client's rate
-    /// to [`PACE_BYTES_MS`], and to a quarter of this when the lag is larger. A subscriber that works can read at this
-    /// rate. A subscriber that is stuck does not block the publisher for long.
+    /// to [`PACE_BYTES_MS`], and to a half or a quarter of this if the lag is larger. A subscriber that works can read
+    /// at this rate. A subscriber that is stuck does not block the publisher for long.
     pub(super) fn take_pause_ms(&mut self) -> Option<u32> {
         let shift = (self.behind / PRESSURE_LAG_BYTES).max(1).ilog2().min(2);
         let ms = self.published / (PACE_BYTES_MS >> shift);

@@ -154,8 +154,8 @@ impl Session {
         }
     }
 
-    /// Counts reads of a few bytes. After several of them, pauses reading, so that the socket collects bytes, because
-    /// each read delays the other sessions.
+    /// Counts reads of a few bytes. After several of them, pauses reading, so that the socket collects more bytes: each
+    /// read delays the other sessions.
     fn count_trickle(&mut self, bytes: usize) {
         let is_trickle = self.operations == 0 && bytes < TRICKLE_BYTES && matches!(self.phase, Phase::Open);
         self.trickles = if is_trickle { self.trickles + 1 } else { 0 };

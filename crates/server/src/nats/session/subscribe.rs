@@ -221,8 +221,8 @@ impl Session {
         }
     }
 
-    /// Starts to read those `readable` logs that the user could not read before. As in a log with a filter, the
-    /// subscription receives the records from now on.
+    /// Starts to read those `readable` logs that the user could not read before. From such a log, the subscription
+    /// receives only the records that are appended from now on.
     pub(super) fn read_granted_logs(&mut self, number: u32, readable: LogsToRead) {
         let Some(subscription) = self.subscriptions.get(&number).filter(|state| !state.is_ending) else {
             return;
