@@ -54,7 +54,7 @@ impl NodeConnection {
         (*newest == self.session).then(append)
     }
 
-    /// Whether the other node has a newer connection than this one.
+    /// Whether the other node has a connection that is newer than this value's connection.
     pub(crate) fn is_replaced(&self) -> bool {
         *lock(&self.newest) != self.session
     }

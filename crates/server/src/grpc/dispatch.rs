@@ -72,7 +72,8 @@ pub(super) fn charged_response<T: Message>(
     Ok(response)
 }
 
-/// Moves the charge from the response's extensions into its body, whose parts hold it until they are sent.
+/// Moves the charge from the response's extensions into the response's body. Each part of the body holds the charge
+/// until the part is sent.
 fn charge_until_sent(mut response: Response<Body>) -> Response<Body> {
     match response.extensions_mut().remove::<ResponseCharge>() {
         Some(ResponseCharge(charge)) => hold_until_sent(response, charge),

@@ -178,7 +178,7 @@ async fn refuse_connection(shared: &SharedServer, mut stream: Stream, refused: R
     .await;
 }
 
-/// Notes a connection that was refused, for operators.
+/// Records a refused connection in the list of clients that operators see.
 pub(super) fn note_refused(shared: &SharedServer, peer: Option<SocketAddr>, refused: &Refused) {
     let departure = ClientDeparture::new(Protocol::Http, DepartureKind::Refused, &describe_refusal(refused));
     shared.departures.note(departure.of("", peer));

@@ -87,7 +87,8 @@ fn done(account: &TenantTotals) -> TenantTaskTotals {
     TenantTaskTotals { submitted, started, completed, failed, dead, cpu_us, cost_us }
 }
 
-/// Sums the tenants' task counters, and returns their rates per second.
+/// The rates per second of the task counters, summed over all tenants. `seconds` is the time between `before` and
+/// `now`.
 fn rates(
     now: &HashMap<Vec<u8>, TenantTaskTotals>,
     before: &HashMap<Vec<u8>, TenantTaskTotals>,

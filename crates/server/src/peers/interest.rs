@@ -46,8 +46,8 @@ pub(super) struct InterestQueries {
 }
 
 impl InterestQueries {
-    /// Fails the waiting queries, because the node cannot be reached. If there has never been a connection to the node,
-    /// it may be starting, and the queries continue to wait until their deadlines.
+    /// Call this when the node cannot be reached. If there was a connection to the node before (`was_connected`), fails
+    /// the waiting queries. Otherwise, the node may be starting, and the queries wait until their deadlines.
     pub(super) fn fail_waiting(&mut self, was_connected: bool) {
         self.waiting.retain(|query| !was_connected && !query.is_over());
     }

@@ -231,7 +231,7 @@ impl Session {
         for (nth, record) in batch.iter().enumerate() {
             let appended = self.append_admitted(&vec![*record], &[]);
             if appended.is_err() && self.connect.verbose && !self.repeats.contains(record.offset) {
-                // The records before this one were appended and are not read again, so their `+OK` is sent now.
+                // The earlier records of the batch were appended and are not read again, so their `+OK` is sent now.
                 (0..nth).for_each(|_| self.outbound.control.extend_from_slice(nats::OK));
             }
             appended?;
