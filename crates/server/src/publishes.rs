@@ -1,4 +1,4 @@
-//! Remembers to which state topics a connection has published with single requests. Until the connection closes, it
+//! Remembers the state topics to which a connection has published with single requests. Until the connection closes, it
 //! counts as a publisher of each of these topics.
 //!
 //! Limit: [`TOPICS_MAX`] topics for each connection; the oldest is forgotten first.

@@ -9,9 +9,9 @@ use socket2::{Domain, Socket, Type};
 
 /// Reserves a TCP address: while this value exists, the system gives the address to no other program.
 ///
-/// The value holds a socket that is bound to the address, but never listens. The system therefore does not choose this
-/// port when a program asks for any free port, nor for an outgoing connection. A server that sets `SO_REUSEADDR`, as
-/// Dunlin's servers do, can still listen at the address, even repeatedly.
+/// The value holds a socket that is bound to the address, but never listens. The system therefore chooses this port
+/// neither for a program that asks for any free port, nor for an outgoing connection. A server that sets
+/// `SO_REUSEADDR`, as Dunlin's servers do, can still listen at the address, even repeatedly.
 #[derive(Debug)]
 pub struct ReservedAddress {
     address: SocketAddr,

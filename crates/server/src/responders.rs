@@ -5,8 +5,8 @@ use std::sync::Arc;
 use dunlin::{ResponderExecutor, ResponderTask};
 use tokio::runtime::Handle;
 
-/// Runs responders. A request that was received on a listener's thread is answered on this thread, and any other
-/// request on the thread `first`.
+/// Runs responders. A request that was received on a listener's thread is answered on the same thread. Any other
+/// request is answered on the thread `first`.
 #[derive(Debug)]
 pub(crate) struct ListenerRunner {
     pub(crate) first: Handle,

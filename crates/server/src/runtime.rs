@@ -16,8 +16,8 @@ use crate::watchdog::Pulse;
 /// busy sessions poll their own sockets anyway.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// Number of tasks that any other thread runs between two polls of all its sockets. With the runtime's default of 61, a
-/// single client that flooded the node delayed the other sockets by 20 ms.
+/// Number of tasks that a thread that does not spin runs between two polls of all its sockets. With the runtime's
+/// default of 61, a single client that flooded the node delayed the other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 
 /// After this many tasks, a thread runs a task that was woken from another thread. With the runtime's default of 31,
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     load: Arc<AtomicUsize>,
 }
 
-/// Counts one session on a thread. Dropping the value ends the count.
+/// Counts one session on a thread until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionSlot(Arc<AtomicUsize>);
 

@@ -81,7 +81,7 @@ impl SessionTrace {
     /// goes on.
     pub(crate) fn subscription_ended(&self, refused: &Refused, lag: u64) {
         let fate = match refused.code {
-            // If the client ended its subscription, or the topic or the node ended, this is no departure.
+            // A subscription that the client ended, or that ended with its topic or with the node, is not recorded.
             ErrorCode::Ended | ErrorCode::Closed | ErrorCode::ShuttingDown => return,
             ErrorCode::Lost => DepartureKind::CutOff,
             _ => DepartureKind::Refused,

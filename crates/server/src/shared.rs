@@ -89,7 +89,7 @@ pub(crate) struct SharedServer {
     pub(crate) pending_responses: Arc<()>,
 }
 
-/// Counts one open session of the server. Dropping the value ends the count.
+/// Counts one open session of the server until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionGuard {
     shared: Arc<SharedServer>,
@@ -140,7 +140,7 @@ impl SharedServer {
         })
     }
 
-    /// Whether the node is still starting. It then refuses every session.
+    /// Whether the node is still starting. A starting node refuses every session.
     pub(crate) fn is_opening(&self) -> bool {
         self.opening.is_some()
     }

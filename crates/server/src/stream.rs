@@ -80,7 +80,7 @@ impl Stream {
         }
     }
 
-    /// The protocol that reports name for a session with Dunlin's own protocol over this connection.
+    /// The protocol under which reports list a session that uses Dunlin's own protocol over this connection.
     pub(crate) fn protocol(&self) -> Protocol {
         match self {
             Stream::Ws(_) => Protocol::Ws,

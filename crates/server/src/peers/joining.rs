@@ -6,7 +6,7 @@ use dunlin::RemoteMembership;
 use dunlin::topic::{LogName, SubscribeError};
 use dunlin_client::{Client, Group, GroupEvent, GroupKind, GroupOptions, Member};
 
-/// A membership that this node has requested at the topic's owner.
+/// A client's membership in a share group, which this node has requested from the topic's owner.
 pub(super) struct RemoteJoin {
     membership: Arc<RemoteMembership>,
     member: Member,
@@ -54,8 +54,8 @@ impl RemoteJoin {
         }
         self.report_consumed();
         if !is_needed {
-            // Dropping the member sends a second UNSUBSCRIBE. The owner then gives records that were not consumed to
-            // other members.
+            // Dropping the member sends a second UNSUBSCRIBE. The owner then gives the unconsumed records to other
+            // members.
             return None;
         }
         if self.is_finished {

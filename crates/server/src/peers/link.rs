@@ -16,13 +16,13 @@ use super::joining::RemoteJoin;
 use super::presences::Presences;
 use super::{PAUSE, lock};
 
-/// How long the thread waits for data from the socket before it serves its feeds again.
+/// How long the thread waits for data from the socket before it handles its feeds and requests again.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// After a node has left the cluster, this node reads its last records for at most this time.
+/// After another node has left the cluster, this node reads the other node's last records for at most this time.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 const LOST: &str = "the connection was lost";
-/// Maximum number of relays on one connection; a relay forwards the batches of one topic. At this number, idle relays
-/// are dropped.
+/// Maximum number of relays on one connection. A relay forwards the batches of one topic. When a connection reaches the
+/// maximum, its idle relays are dropped.
 const RELAYS_MAX: usize = 16_384;
 
 /// The connection to one other node, and the requests that wait for it.
@@ -32,12 +32,13 @@ pub(super) struct NodeLink {
     connection: Mutex<Option<LiveConnection>>,
     /// Feeds that the thread has not started yet.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
-    /// Memberships that the thread does not handle yet. While there is a connection, each is already requested.
+    /// Group memberships that the thread does not handle yet. Without a connection, they are `waiting`. With a
+    /// connection, each is `requested` at once.
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
     /// Presences of publishers that the thread has not announced yet.
     presences: Mutex<Vec<Arc<PublisherPresence>>>,
-    /// Whether the connection was given up. After that, no response counts, even one that the kernel has already
+    /// Whether the connection was given up. After that, responses are ignored, even those that the kernel has already
     /// received.
     is_cut: AtomicBool,
     /// Whether the other node is back in the cluster, so that the thread may connect again.
@@ -69,7 +70,7 @@ struct LiveConnection {
     client: Client,
     relays: HashMap<RelayKey, TopicRelay>,
     /// The last flight that began before this connection. A flight is a series of batches that are in transit at the
-    /// same time. Some batches of such an old flight may have been sent over the previous connection.
+    /// same time. Some batches of this flight, or of an earlier one, may have been sent over the previous connection.
     after_flight: u64,
 }
 
@@ -275,8 +276,8 @@ impl NodeLink {
     fn run(&self, lookup: &impl Fn() -> Option<(Address, ClientOptions)>) {
         let mut was_connected = false;
         while !self.ended.load(Ordering::Acquire) {
-            // The flag is cleared before the connection opens. If the node then leaves the cluster, the flag is set
-            // again, and the new connection is given up.
+            // The flag is cleared before the connection opens. If the other node then leaves the cluster, the flag is
+            // set again, and the new connection is given up.
             self.is_cut.store(false, Ordering::Release);
             lock(&self.pause).is_requested = false;
             let found = lookup();
@@ -316,7 +317,8 @@ impl NodeLink {
                     let error = SubscribeError::Connection(why);
                     waiting.iter().for_each(|membership| membership.ended(&error));
                     thread::sleep(PAUSE);
-                    // While queries wait, the thread keeps trying to connect. The queries have deadlines, so this ends.
+                    // While queries wait, the thread keeps trying to connect. Each query has a deadline, so these
+                    // attempts come to an end.
                     let has_queries = !lock(&self.queries).waiting.is_empty();
                     if !is_member && !has_queries {
                         self.await_request();
@@ -327,7 +329,7 @@ impl NodeLink {
     }
 
     /// Handles requests until the connection ends or is given up. Then makes the connection unavailable to other
-    /// threads, and ends the requests.
+    /// threads, and ends the requests that are still pending.
     fn serve(&self, client: &Client) {
         let (mut feeds, mut joins): (Vec<MirrorFeedLink>, Vec<RemoteJoin>) = Default::default();
         let mut presences = Presences::default();

@@ -1,4 +1,4 @@
-//! Announces to the nodes that own topics when publishers of these topics are connected to this node.
+//! Announces the publishers of this node to the nodes that own the publishers' topics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,8 +33,8 @@ impl Presences {
             return;
         }
         self.last_check = Some(Instant::now());
-        // A refused presence is ended too. It is then announced again, because the owner may not have known the topic
-        // yet.
+        // A refused presence is ended too. The presence is then announced again, because the owner may not have known
+        // the topic yet.
         let is_finished = |(presence, relay): &mut (Arc<PublisherPresence>, Relay)| {
             !presence.is_needed() || relay.is_refused()
         };

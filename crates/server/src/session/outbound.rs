@@ -75,8 +75,8 @@ impl OutboundBuffer {
         self.partial.is_empty() && self.control.is_empty()
     }
 
-    /// Removes the first `bytes` bytes, which the socket has taken. If this output has fewer bytes, returns the number
-    /// of the others, which belong to records.
+    /// Removes up to `bytes` bytes from the front, because the socket has taken them. Returns how many of the `bytes`
+    /// bytes were not part of this output; these bytes belong to records.
     pub(crate) fn remove_sent(&mut self, mut bytes: usize) -> usize {
         while let Some(first) = self.partial.front_mut() {
             let len = first.bytes().len();

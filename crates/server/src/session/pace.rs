@@ -5,8 +5,8 @@
 //!
 //! On a busy thread, a session that has just written does not wait for its log's next record. The session *pauses*
 //! until the present interval ends. Then all paused sessions are woken and write, which is called a round. The next
-//! interval is as long as the processor time of the last round, so that writes take half of the thread's time.
-//! Processor time of the thread is used, because other programs must not make the interval longer.
+//! interval is as long as the processor time of the last round, so that writes take half of the thread's time. The
+//! thread's processor time is measured, because other programs must not make the interval longer.
 //!
 //! Rejected alternatives were measured with 1,000 subscribers at 1,000 records a second, while other programs ran. The
 //! chosen design has a p99 latency of 17 ms. Intervals of twice the last round's wall-clock time give 20 ms. Fixed
@@ -95,8 +95,8 @@ impl WritePacer {
 }
 
 impl PausedChannels {
-    /// Counts a session that has written records. Counts it once in a counting period, because a single session that
-    /// writes often does not make the thread busy.
+    /// Counts this session as a writer, once in a counting period: a single session that writes often does not make the
+    /// thread busy.
     pub(crate) fn count_write(&mut self, pace: &mut WritePacer) {
         if self.counted_in == pace.period {
             return;
@@ -149,7 +149,7 @@ pub(crate) async fn wake_paused() {
         tokio::time::sleep(pause).await;
         let before = thread_cpu_time();
         scratch::with(|scratch| scratch.pace.wake_paused()).into_iter().for_each(Waker::wake);
-        // All woken sessions run before this task continues, so that their processor time is measured.
+        // Lets all woken sessions run first, so that the measured time contains their processor time.
         tokio::task::yield_now().await;
         pause = thread_cpu_time().saturating_sub(before).clamp(PAUSE_MIN, PAUSE_MAX);
     }

@@ -12,9 +12,9 @@ use super::outbound::{OutboundBuffer, UnsentPart};
 
 /// Maximum number of pieces in one write.
 const PIECES_MAX: usize = 64;
-/// No piece is added after a write has reached this many bytes. The last piece may exceed the number.
+/// No piece is added to a write that has reached this many bytes. The last piece may exceed the limit.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 10;
-/// Pieces of this size and more are borrowed instead of copied, bytes. Copying this many bytes costs about as much as
+/// Minimum size of a piece that is borrowed instead of copied, bytes. Copying this many bytes costs about as much as
 /// writing one more piece.
 pub(crate) const BORROWED_BYTES_MIN: usize = 1 << 10;
 
@@ -37,7 +37,7 @@ impl Piece<'_> {
 }
 
 impl<'a, 's> Pieces<'a, 's> {
-    /// Starts a write that begins with the session's pending output other than records.
+    /// Starts a write that begins with `outbound`, the session's unsent output.
     pub(crate) fn new(copied: &'s mut Vec<u8>, outbound: &'a OutboundBuffer) -> Pieces<'a, 's> {
         copied.clear();
         let mut pieces = Pieces { copied, pieces: [Piece::NONE; PIECES_MAX], count: 0, bytes: 0 };
@@ -57,7 +57,7 @@ impl<'a, 's> Pieces<'a, 's> {
         self.bytes < WRITE_BYTES_MAX && self.count + 3 <= PIECES_MAX
     }
 
-    /// Adds bytes to the write. Large bytes are not copied, and stay borrowed until they are written.
+    /// Adds bytes to the write. A large slice is not copied, but stays borrowed until it is written.
     pub(crate) fn put(&mut self, bytes: &'a [u8]) {
         if bytes.len() < BORROWED_BYTES_MIN {
             self.put_copy(bytes)
@@ -66,8 +66,8 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Like [`put`](Pieces::put), but for reference-counted bytes. If they are not completely sent, their rest is kept
-    /// without a copy.
+    /// Like [`put`](Pieces::put), but for reference-counted bytes. If only a part of the bytes is sent, the rest is
+    /// kept without a copy.
     pub(crate) fn put_shared(&mut self, bytes: &'a Bytes) {
         if bytes.len() < BORROWED_BYTES_MIN {
             self.put_copy(bytes)
@@ -125,7 +125,8 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Returns the bytes in this range of the write, in a form that the session can keep and send later.
+    /// Returns the bytes in this range of the write, in a form that the session can keep and send later. Large copies
+    /// are charged to `budget`.
     pub(crate) fn unsent_parts(
         &self,
         range: Range<usize>,

@@ -4,11 +4,12 @@
 //! One attempt costs less than waiting, but each attempt is a system call. A session without traffic therefore stops
 //! trying after a while, and waits as on other threads.
 
-/// After this many failed attempts in a row, a session waits until its socket is readable. The attempts take some tens
-/// of milliseconds.
+/// After this many failed attempts in a row, a session waits until its socket is readable. Together, these attempts
+/// take some tens of milliseconds.
 const FAILURES_MAX: u32 = 100_000;
 
-/// Number of rounds that a session runs before other sessions of its thread run.
+/// Number of rounds that a session runs before other sessions of its thread run. Applies to sessions that do not poll
+/// their sockets.
 const ROUNDS_PER_POLL: usize = 8;
 
 /// Whether a session polls its socket, and how many of its attempts have failed in a row.

@@ -27,7 +27,7 @@ impl Timer {
         }
     }
 
-    /// Whether the set time has come. The caller then sets the next time.
+    /// Whether the set time has come. If it has, the caller must set the timer again.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> bool {
         match self.0.as_mut().poll(cx) {
             Poll::Ready(()) => true,

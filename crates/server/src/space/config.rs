@@ -22,7 +22,7 @@ pub struct SpaceConfig {
     pub peers: Vec<WorldPeer>,
     /// The rate at which ticks are made.
     pub pace: TickPace,
-    /// If set, each tick waits until all processes have finished the last tick and its handovers and ghosts. The
+    /// If set, each tick waits until all processes have finished the previous tick, with its handovers and ghosts. The
     /// world's states then depend only on the inputs, not on the number of processes.
     pub lockstep: bool,
     /// If set, regions change their size when their loads diverge. Cannot be combined with `lockstep`.
@@ -58,7 +58,7 @@ pub struct SpaceLimits {
     pub frame_bytes_max: usize,
     /// Time within which a new connection must prove that its process belongs to the world, ms.
     pub hello_ms_max: u64,
-    /// Number of late ticks that are still made. If more ticks are late, they are skipped.
+    /// Maximum number of late ticks that the process makes up for. If more ticks are late, only one of them is made.
     pub ticks_behind_max: u64,
     /// Maximum number of calls that wait for the runner's thread.
     pub orders_max: usize,

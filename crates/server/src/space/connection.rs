@@ -14,7 +14,7 @@ const READ_BYTES: usize = 256 << 10;
 /// Maximum capacity that an empty buffer keeps for reuse, bytes.
 const REUSED_BYTES_MAX: usize = 16 << 20;
 
-/// A message's body of at least this size is sent without a copy, bytes.
+/// Minimum size of a message body that is sent without a copy, bytes.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 /// Maximum number of separate parts in one write to the socket.
 const SLICES_MAX: usize = 16;
@@ -47,7 +47,7 @@ impl ReadBuffer {
         &mut self.bytes[self.end..]
     }
 
-    /// Makes the space of handled bytes free again, if it is worth it.
+    /// Makes the space of handled bytes free again, unless many bytes would have to be copied for that.
     fn compact(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -289,7 +289,8 @@ mod tests {
                 produced += 1;
             });
             buffer.end += count;
-            // In one of eight rounds, all bytes are handled, otherwise a random number of them.
+            // In one of eight rounds, all unread bytes are handled. In the other rounds, a random number of them is
+            // handled.
             let unread = buffer.unread();
             let taken =
                 if dice >> 61 == 0 { unread.len() } else { (dice >> 20) as usize % (unread.len() + 1) };

@@ -142,7 +142,7 @@ impl WorldDescription {
     pub fn schema(&self) -> Schema {
         let mut schema = Schema::default();
         for Component { name, bytes } in &self.components {
-            // This cannot fail, because the components come from a valid schema.
+            // Registering cannot fail, because the components come from a valid schema.
             let _ = schema.register(name, bytes.map_or(ComponentKind::F32, ComponentKind::Bytes));
         }
         schema

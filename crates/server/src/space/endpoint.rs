@@ -2,8 +2,8 @@
 //!
 //! Each process of a world responds to requests at three subjects of its node: `space.WORLD.process.N.watch`,
 //! `.command` and `.spawn`. Users can therefore have permissions for each of them separately.
-//! `crates/space/src/interest/request.rs` and `response.rs` define the messages. A client that watches is a viewer. It
-//! is identified by its inbox, and is removed when the inbox ends.
+//! `crates/space/src/interest/request.rs` and `response.rs` define the messages. A client that watches the world is
+//! called a viewer. A viewer is identified by its inbox, and is removed when the inbox ends.
 //!
 //! The client names the subject for the responses in its request. Responses are sent only to inboxes, because the
 //! process may publish to subjects to which the client may not. If an inbox is full, the process does not wait for

@@ -54,7 +54,7 @@ impl WorldIdentity {
             hash.add(&[0, u8::from(component.kind == ComponentKind::F32)]);
             hash.add(&component.kind.size().to_le_bytes());
         }
-        // Of the partition, hashes only which regions it has, because the regions' sizes may change while processes
+        // Hashes only the numbers of the partition's regions, because the regions' sizes may change while processes
         // run.
         for (_, region) in partition.regions() {
             hash.add(&region.0.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The connections of a process to all other processes of its world, and the knowledge which process runs which region.
+//! The connections of a process to all other processes of its world, and a table of which process runs which region.
 //!
 //! Of two processes, the one with the higher number opens the connection, and retries until it succeeds. A connection
 //! begins with the hellos and proofs of both sides (`secret`). If a process connects again, the new connection replaces
@@ -167,8 +167,8 @@ impl ProcessLinks {
         }
     }
 
-    /// Connects to the processes for which it is time to try. Closes connections whose peer has not proved in time that
-    /// it belongs to the world. Ends the pause after a failure to accept connections.
+    /// Opens the connections that are due. Closes connections whose peer has not proved in time that it belongs to the
+    /// world. Ends the pause after a failure to accept connections.
     pub(super) fn dial(&mut self, now_ns: u64) {
         self.accepts_from_ns = self.accepts_from_ns.filter(|from_ns| *from_ns > now_ns);
         let due = |(process, dial): (&u64, &DialSchedule)| {
@@ -232,8 +232,8 @@ impl ProcessLinks {
             };
             let unverified =
                 || self.links.iter().filter(|(_, link)| link.process.is_none() && link.expected.is_none());
-            // At the limit, closes the oldest of these connections, so that strangers cannot keep a process of the
-            // world out.
+            // If too many accepted connections have no valid proof yet, closes the oldest of them, so that strangers
+            // cannot keep a process of the world out.
             let oldest = unverified().next().map(|(key, _)| *key);
             if unverified().count() >= self.limits.strangers_max
                 && let Some(oldest) = oldest
@@ -348,8 +348,8 @@ impl ProcessLinks {
     pub(super) fn set_regions(&mut self, regions: Vec<(RegionId, u64)>) {
         let before = std::mem::replace(&mut self.hello.regions, regions);
         let regions = &self.hello.regions;
-        // Peers that have proved that they belong to the world learn of the changes now, the others once they have done
-        // so.
+        // Peers that have proved that they belong to the world learn of the changes now. Any other peer learns of them
+        // after its proof.
         for link in self.links.values_mut().filter(|link| link.process.is_some()) {
             link.send_region_changes(&before, regions);
         }

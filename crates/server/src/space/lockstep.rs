@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub(super) struct ProcessLockstep {
     step: u64,
     last_sent: Option<u64>,
-    /// The last step that each other process has completed; `None` before its first.
+    /// For each other process, the last step that it has completed; `None` if it has completed none.
     others: BTreeMap<u64, Option<u64>>,
     /// Whether this process may begin the next tick.
     tick_allowed: bool,
@@ -58,7 +58,7 @@ impl ProcessLockstep {
         }
     }
 
-    /// Begins the steps that follow a tick, or the start of a run.
+    /// Begins the first of the two steps that follow a tick, or with which a run of ticks starts.
     pub(super) fn begin(&mut self) {
         self.step += 2 - self.step % 2;
         self.tick_allowed = false;

@@ -27,7 +27,8 @@ pub struct WorldConfig<const D: usize> {
     pub name: String,
     /// The address at which clients reach this process's node.
     pub url: String,
-    /// The setup of all regions; only the region's number is replaced. It also says whether regions have standbys.
+    /// The setup of all regions. For each region, only the region's number is replaced. The setup also says whether
+    /// regions have standbys.
     pub setup: RegionSetup<D>,
     /// The regions of the world.
     pub regions: Vec<RegionId>,

@@ -221,7 +221,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     pub(super) fn add_remote_region(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.add_route(region, process, epoch);
         self.standby_tracker.drop_older_copies(region, epoch);
-        // This fails while the regions here may not act. They then learn the epoch from messages of the region's owner.
+        // This fails while the regions here may not act. These regions then learn the epoch from messages of the
+        // region's owner.
         let _ = self.host.record_peer_epoch(region, epoch, now_ns);
         if self.standby_tracker.is_followed(region) {
             self.links.send(process, &SpaceFrame::Follow(region));
@@ -445,8 +446,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         std::mem::take(&mut self.reports)
     }
 
-    /// After every tick, calls `watcher` with the regions and the number of the tick, until it returns `false`. The
-    /// next tick waits until it returns.
+    /// After every tick, calls `watcher` with the regions and the number of the tick, until `watcher` returns `false`.
+    /// The next tick waits until each call has returned.
     pub fn add_tick_watcher(&mut self, watcher: impl FnMut(&Host<D, B>, u64) -> bool + Send + 'static) {
         self.watchers.push(Box::new(watcher));
     }

@@ -1,4 +1,4 @@
-//! A histogram of durations. Quantiles have a relative error of at most 1/32; the maximum, the mean and the number are
+//! A histogram of durations. Quantiles have a relative error of at most 1/32; the maximum, the mean and the count are
 //! exact.
 
 /// Number of buckets for the durations between two powers of two.

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn connection_proof_equals_an_hmac_of_both_hellos() {
-        // RFC 4231 has no test vector for a key of 32 bytes, so this test repeats the steps of the construction.
+        // RFC 4231 has no test vector for a key of 32 bytes, so this test computes the HMAC step by step.
         let secret = Secret::of([7; 32]);
         let proof = secret.prove(Role::Connects, b"a", b"b");
         let message = [CONTEXT, &[1], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"a", b"b"].concat();

@@ -12,16 +12,16 @@ pub(super) struct StandbyTracker<const D: usize> {
     copies: Standbys<D>,
     /// Progress of this process's copies that was not reported yet to the regions' owners.
     unreported: BTreeMap<RegionId, StandbyProgress>,
-    /// For each region of this process, the follower whose confirmations its changes wait for.
+    /// For each region of this process, the follower whose confirmations the region's changes wait for.
     followers: BTreeMap<RegionId, RegionFollower>,
     /// Whether only processes that were named as standbys may follow a region.
     pub(super) named_only: bool,
     named: BTreeMap<RegionId, u64>,
-    /// For each region, the standby that would take over. If it reconnects, the region's changes wait for its
+    /// For each region, the standby that would take over. After it has reconnected, the region's changes wait for its
     /// confirmations again.
     promoted: BTreeMap<RegionId, u64>,
-    /// For each region, the named standby that would not take over yet. It receives all changes. Once it has a copy,
-    /// changes also wait for its confirmations, so that it misses none when it becomes the one that would take over.
+    /// For each region, the named standby that needs a copy before it would take over. It receives all changes. Once it
+    /// has a copy, changes also wait for its confirmations, so that the copy lacks none when the standby is promoted.
     candidates: BTreeMap<RegionId, RegionFollower>,
     /// Number of copies that had to begin again because a change was missing.
     pub(super) lost: u64,
@@ -76,8 +76,8 @@ impl<const D: usize> StandbyTracker<D> {
         match self.candidates.remove(&region) {
             _ if is_follower => {}
             Some(candidate) => drop(self.followers.insert(region, candidate)),
-            // The connection to the standby was lost. Changes wait for no other process meanwhile, because no other
-            // would take over.
+            // The connection to the standby was lost. Until the standby follows again, changes wait for no process,
+            // because no other process would take over.
             None => drop(self.followers.remove(&region)),
         }
     }
@@ -155,8 +155,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.followed.contains(&region)
     }
 
-    /// Begins this process's copy of a region with a snapshot, or updates it. Returns `false` if the copy must begin
-    /// again.
+    /// Begins this process's copy of a region if `is_snapshot`, and otherwise applies a change to the copy. Returns
+    /// `false` if the copy must begin again.
     pub(super) fn apply(&mut self, region: RegionId, bytes: &[u8], is_snapshot: bool) -> bool {
         let known =
             if is_snapshot { self.copies.start(region, bytes) } else { self.copies.follow(region, bytes) };
@@ -184,7 +184,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.copies.take(region)
     }
 
-    /// Keeps the state of a region that this process has owned as a copy.
+    /// Keeps, as a copy, the state of a region that this process owned until now.
     pub(super) fn store(&mut self, region: RegionId, state: RegionState<D>) {
         self.remove_region(region);
         self.copies.keep(region, state);

@@ -24,8 +24,8 @@ pub struct RunnerStats {
     pub sent_bytes: u64,
     /// Number of bytes received from other processes.
     pub received_bytes: u64,
-    /// Number of messages that were dropped because too many bytes waited to be sent to their process, or the process
-    /// was not connected.
+    /// Number of messages that were dropped because the receiving process was not connected, or because too many bytes
+    /// waited to be sent to it.
     pub dropped: u64,
     /// Number of connections that were established.
     pub connections: u64,

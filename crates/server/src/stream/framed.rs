@@ -319,7 +319,7 @@ impl<'a> FramePieces<'a> {
         self.bytes < FRAME_BYTES_MAX && self.count < self.pieces.len()
     }
 
-    /// Adds as many of the bytes to the frame as fit. Returns the others.
+    /// Adds as many of the bytes to the frame as fit. Returns the bytes that do not fit.
     fn add(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let (now, later) = bytes.split_at(bytes.len().min(FRAME_BYTES_MAX - self.bytes));
         self.pieces[self.count] = now;

@@ -218,7 +218,7 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4], at: usize) {
     words.into_remainder().iter_mut().zip(rotated).for_each(|(byte, key)| *byte ^= key);
 }
 
-/// Appends the header of a frame from the node, which has no mask.
+/// Appends the header of a frame that the node sends. Such a frame has no mask.
 pub(super) fn head_of(kind: OpCode, length: usize, out: &mut Vec<u8>) {
     let head = FrameHeader { is_final: true, opcode: kind, mask: None, ..FrameHeader::default() };
     // Writing to a `Vec` cannot fail.

@@ -173,7 +173,7 @@ impl Session {
         session
     }
 
-    /// Starts a session for another node of the cluster. This node has all permissions.
+    /// Starts a session for another node of the cluster. The other node has all permissions.
     pub(crate) fn begin_for_node(shared: Arc<SharedServer>, stream: Stream) -> Session {
         let mut session = Session::begin(shared, stream);
         session.login_state = LoginState::Node;
@@ -277,8 +277,8 @@ impl Session {
                 return Ok(Poll::Pending);
             }
         }
-        // This also runs while the client keeps the session busy. Otherwise, a busy client could delay the timer and
-        // the paused channels.
+        // The timer is also checked while the client keeps the session busy. Otherwise, a busy client could delay the
+        // timer and the paused channels.
         if self.timer.poll_due(cx) {
             self.on_timer();
         }

@@ -50,7 +50,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     /// Claims a region by writing its key, if no other process owns it. Returns the epoch of the claim, and the time
-    /// until which the region may act. `None` if the claim failed or this process has no lease.
+    /// until which the region may act. Returns `None` if the claim failed or this process has no lease.
     fn claim(
         &mut self,
         region: RegionId,
@@ -69,10 +69,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     .call(move |runner| (runner.host().prepare(region), runner.known_epoch(region)))?;
                 prepared.map_err(SpaceError::from)?;
                 self.in_doubt.insert(region, UncertainClaim { lease, action });
-                // A key with an invalid value is overwritten.
+                // A key with an invalid value counts as missing. The claim overwrites the key if it still has this
+                // revision.
                 let invalid = |kind| snapshot.invalid_revision(kind, region.0.into());
-                // The epoch must be higher than all earlier epochs of the region. If the cluster has lost its keys, the
-                // epoch of its revisions is, so it is used then.
+                // The epoch must be higher than all earlier epochs of the region. If the cluster has lost its keys,
+                // they no longer state these epochs. The epoch of the cluster's revisions is then higher than all of
+                // them.
                 let (newest, read) = snapshot.epochs.get(&region).copied().unwrap_or((0, invalid("epoch")));
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(known_epoch) + 1);
                 let value = RegionOwner { process: self.config.process, epoch }.bytes();
@@ -163,7 +165,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Writes the epochs of this process's regions again whose keys are invalid.
+    /// Writes the key `epoch` of each region of this process again if the key's value is invalid.
     pub(super) fn restore_epochs(&self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         for (region, epoch) in &self.claims {
             if snapshot.invalid_revision("epoch", region.0.into()) == 0 {
@@ -181,21 +183,21 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// The key of a region, and the value of this key if this process owns the region in this epoch.
+    /// The key that states a region's owner, and the value of this key if this process owns the region in this epoch.
     pub(super) fn owner_key(&self, region: RegionId, epoch: u64) -> (Vec<u8>, Vec<u8>) {
         let value = RegionOwner { process: self.config.process, epoch }.bytes();
         (key(&self.config.world, "region", region.0.into()), value)
     }
 
-    /// Names the standby of a region in the key for it, if this process still owns the region.
+    /// Writes the standby of a region to the region's key `standby`, if this process still owns the region.
     fn name(&mut self, region: RegionId, standby: StandbyKey) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         let (own, owner) = self.owner_key(region, epoch);
         let key = key(&self.config.world, "standby", region.0.into());
         let value = serde_json::to_vec(&standby).unwrap_or_default();
         if !standby.is_empty() {
-            // From now on, the region makes no change until the standby has a copy, because the standby's copy could
-            // lack it.
+            // From now on, the region makes no change until the standby has a copy. Otherwise, the standby's copy could
+            // lack a change.
             self.space.call(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
         let ours =
@@ -246,7 +248,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let heir = key(&self.config.world, "process", heir);
         let ours =
             Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
-        // The standby changes its key before it leaves, so that it receives no region that it would not hand over.
+        // A standby changes its key before it leaves the world. The release then fails, because the standby might not
+        // hand the region over any more.
         let release = ours.if_modified_at(&heir, registered).delete(&own);
         if self.kv.transact(&release)?.succeeded {
             self.claims.remove(&region);

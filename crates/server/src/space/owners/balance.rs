@@ -36,7 +36,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let Some(first) = self.config.regions.first().copied() else { return Ok(()) };
         let Some(epoch) = self.claims.get(&first).copied().filter(|_| !snapshot.hold) else { return Ok(()) };
         let Some(next) = self.space.call(|runner| runner.next_partition())? else { return Ok(()) };
-        // A key with an invalid value is overwritten.
+        // If the key's value is invalid, the transaction below overwrites the key.
         let unread = || (snapshot.invalid_revision("cut", 0), self.cut_version.max(1));
         let read = snapshot.cut.as_ref().map_or_else(unread, |(revision, cut)| (*revision, cut.version));
         if next.version() != read.1 + 1 {

@@ -60,7 +60,8 @@ impl ProcessSettings {
             let (theirs, ours) = (with(other.standby), with(self.standby));
             parts.push(format!("it runs its regions {theirs} standbys, this process {ours} standbys"));
         }
-        // A recipe may contain the settings above, so a different recipe is reported only if those are equal.
+        // A recipe may contain the settings above. A different recipe is therefore reported only if these settings are
+        // equal.
         if parts.is_empty() && self.recipe != other.recipe {
             parts.push(
                 "its recipe of the world (of `dunlin space run`: --flock, --aircraft, --speed) is another one"
@@ -71,8 +72,8 @@ impl ProcessSettings {
     }
 }
 
-/// A region's state in the memory of a process that does not own the region. These values are ordered: a region
-/// continues from the greatest one.
+/// Describes the state of a region that a process has in memory without owning the region. The values are ordered: a
+/// region continues from the state with the greatest value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct RegionMemory {
     /// The epoch of the owner whose state this is.
@@ -168,7 +169,7 @@ pub(super) struct WorldSnapshot {
     pub(super) invalid: BTreeMap<(String, u64), u64>,
 }
 
-/// Highest epoch or version that is accepted from a key. A greater one follows it in any case.
+/// Highest epoch or version that is accepted from a key. The limit leaves room for higher numbers.
 const EPOCH_MAX: u64 = u64::MAX / 2;
 
 /// The key of a world's secret. It does not begin with the world's [`prefix`], so that a user who may read the world's
@@ -200,7 +201,7 @@ pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
 }
 
 impl WorldSnapshot {
-    /// Decodes the keys of a world. A key whose value is invalid counts as missing, except in `invalid`.
+    /// Decodes the keys of a world. A key whose value is invalid counts as missing, and is listed in `invalid`.
     pub(super) fn of(world: &str, entries: &[KvEntry]) -> WorldSnapshot {
         let (prefix, mut snapshot) = (prefix(world), WorldSnapshot::default());
         for entry in entries {
@@ -260,15 +261,15 @@ impl WorldSnapshot {
         self.invalid.get(&(what.to_owned(), number)).copied().unwrap_or(0)
     }
 
-    /// The process with the best state of a region in memory, which continues the region after the cluster has lost its
-    /// keys. `None` if no process has a state of the region.
+    /// The process that has the best state of a region in memory. This process continues the region after the cluster
+    /// has lost its keys. `None` if no process has a state of the region.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
             |(process, record): (&u64, &ProcessRecord)| Some((*record.memory.get(&region.0)?, *process));
         self.processes.iter().filter_map(memory).max().map(|(_, process)| process)
     }
 
-    /// The processes to which `process` may give a region: all others that do not leave the world.
+    /// The processes to which `process` may give a region: all other processes that are not leaving the world.
     pub(super) fn heirs(&self, process: u64) -> impl Iterator<Item = u64> {
         let stay = self.processes.iter().filter(|(_, record)| !record.leaving);
         stay.map(|(other, _)| *other).filter(move |other| *other != process)

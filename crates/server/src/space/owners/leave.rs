@@ -23,7 +23,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
     }
 
-    /// Hands over regions until none is left or the rest cannot be handed over. Returns the reason for the latter.
+    /// Hands over regions until none is left, or until the rest cannot be handed over. Returns why the rest cannot be
+    /// handed over.
     fn hand_over_regions(&mut self) -> String {
         let deadline = Instant::now() + LEAVE_TIME_MAX;
         while Instant::now() < deadline {
@@ -46,7 +47,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         format!("no other process has received a complete copy within {LEAVE_TIME_MAX:?}")
     }
 
-    /// Does the next step for each region. Returns whether no step is left.
+    /// Does the next step for each region. Returns whether no region is left, or no other process can receive the rest.
     fn hand_over_once(&mut self) -> Result<bool, OwnershipError> {
         if !self.is_leaving {
             self.announce_leaving()?;

@@ -38,7 +38,8 @@ pub(super) fn update_memory(
         if let Some((_, epoch)) = newest.filter(|_| in_doubt.get(&region).is_some_and(continues))
             && !snapshot.owners.contains_key(&region)
         {
-            // The claim succeeded, but the lease ended before the region ran here. The copy is still its newest state.
+            // The claim succeeded, but the lease ended before the region ran here. The copy is still the region's
+            // newest state.
             memory.insert(region, RegionMemory { epoch, owner: true });
         }
     }
@@ -76,7 +77,8 @@ mod tests {
         }
     }
 
-    /// What process 2 remembers of the region, given its memory so far, its copy and its last action.
+    /// Returns process 2's memory of the region after an update, and the regions that it has lost. `so_far` is its
+    /// memory before the update, `copy` is the epoch of its copy, and `action` is its last action.
     fn remembered(
         so_far: Option<RegionMemory>,
         snapshot: &WorldSnapshot,

@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(plan(&invalid, &with_memory(1, EPOCH, true)), [RegionAction::TakeOver(R)]);
     }
 
-    /// The keys of a cluster that had lost them, after these processes have registered again, each with its state in
+    /// The keys after the cluster has lost them and these processes have registered again, each with its state in
     /// memory.
     fn without_keys(readded: &[(u64, Option<RegionMemory>)]) -> WorldSnapshot {
         let processes: Vec<u64> = readded.iter().map(|(process, _)| *process).collect();

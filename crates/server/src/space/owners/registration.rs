@@ -96,9 +96,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         if self.is_leaving { Ok(()) } else { Err(OwnershipError::Registered) }
     }
 
-    /// If the cluster has lost the world's keys, writes them again: the description, the begun regions, the partition
-    /// and the pause. Another process may already have written the description, so keys also count as lost if a begun
-    /// region's key is missing.
+    /// If the cluster has lost the world's keys, writes them again: the description, the partition, the key `hold` if
+    /// ticks are suspended, and a key `began` for each begun region. Another process may already have written the
+    /// description. Keys therefore also count as lost if a key `began` is missing.
     fn restore(&mut self) -> Result<(), OwnershipError> {
         if self.began.is_empty() {
             return Ok(());
@@ -113,7 +113,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         if cut.version > 1 {
             self.create(key(&self.config.world, "cut", 0), &serde_json::to_vec(&cut).unwrap_or_default())?;
         }
-        // The pause comes before the begun regions. A process that finds all of these has also found the pause.
+        // Writes the key `hold` before the keys `began`. A process that finds all keys `began` has therefore also found
+        // `hold`.
         if self.is_on_hold {
             self.create(key(&self.config.world, "hold", 0), b"1")?;
         }
@@ -149,7 +150,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (key, bytes) = (secret_key(&self.config.world), own.bytes());
                 let create = Transaction::new().if_modified_at(&key, 0).put(&key, &bytes);
                 if !self.kv.transact(&create)?.succeeded {
-                    // Another process has written its secret first. It is read the next time.
+                    // Another process has written its secret first. This process reads that secret the next time.
                     return Ok(());
                 }
                 own

@@ -126,8 +126,8 @@ pub enum WorldEvent {
         /// In which settings the other process differs.
         why: String,
     },
-    /// A key of the world has an invalid value, and counts as missing. The regions' owners overwrite such keys of
-    /// regions. Reported once for each write of the key.
+    /// A key of the world has an invalid value, and counts as missing. If the key belongs to a region, the region's
+    /// owner overwrites it. Reported once for each write of the key.
     InvalidKey(String),
     /// This process runs no region, and will receive none until another process ends.
     Idle,
@@ -156,7 +156,7 @@ pub const TTL_MIN: Duration = Duration::from_millis(100);
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 /// The thread that makes a process the owner of regions of a world. Dropping this stops the thread, as if the process
-/// had failed: regions whose standby has a complete copy continue there. [`RegionOwnership::leave`] hands over all
+/// had failed: a region continues only if its standby has a complete copy. [`RegionOwnership::leave`] hands over all
 /// regions.
 #[derive(Debug)]
 pub struct RegionOwnership {
@@ -326,19 +326,20 @@ impl RegionOwnership {
 impl Drop for RegionOwnership {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Waits until the thread has ended. It drops the lease, which deletes the process's keys.
+        // Waits until the thread has ended. The ending thread drops the lease, which deletes the process's keys.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
-    /// Renews and updates everything once. Returns the world's keys, as they were before this process's actions.
+    /// Does the thread's work once: renews the lease, reads the world's keys, and performs this process's actions.
+    /// Returns the keys as they were before these actions.
     pub(super) fn run_once(&mut self) -> Result<WorldSnapshot, OwnershipError> {
         let found = self.kv.get(secret_key(&self.config.world))?;
         let found = found.map(|entry| decode_secret(&self.config.world, &entry.value)).transpose();
         match found {
             Err(error) if self.secret.is_none() => return Err(error),
-            // A process that has a secret continues with it.
+            // A process that already has a secret continues with it, even if the key's value is now invalid.
             found => self.adopt_secret(found.ok().flatten())?,
         }
         let until = self.ensure_lease()?;
@@ -459,7 +460,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Deletes this node's topics of regions that run at the nodes of other processes.
+    /// Deletes the topics at this node that belong to regions of processes at other nodes.
     fn delete_topics(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let is_remote = |process: &u64| {
             let record = snapshot.processes.get(process);
@@ -475,8 +476,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Tells the runner again which standbys the keys name, and writes keys of begun regions that are missing, because
-    /// earlier attempts may have failed. Overwrites invalid epochs of this process's regions.
+    /// Tells the runner again which standbys the keys name, and writes missing keys `began` of begun regions, because
+    /// earlier attempts may have failed. Overwrites invalid keys `epoch` of this process's regions.
     fn repeat_writes(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let ours = |(region, epoch): (&RegionId, &u64)| {
             let standby = snapshot.standbys.get(region).filter(|standby| standby.epoch == *epoch);

@@ -60,8 +60,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                 SpaceFrame::Hello(hello) => self.links.handle_hello(key, hello),
                 SpaceFrame::Proof(proof) => {
                     self.links.handle_proof(key, proof)?;
-                    // The proof may have replaced an older connection of this process. The end of that connection must
-                    // be handled before more frames of the new one.
+                    // If the proof is valid, this connection may have replaced an older one to the same process. The
+                    // end of that connection must be handled before more frames of the new one.
                     self.handle_link_events(now_ns);
                     Ok(())
                 }
@@ -140,8 +140,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     /// Sends the whole state of a region of this process to a process that follows the region as a standby.
     fn start_standby(&mut self, region: RegionId, process: u64) {
-        // Sends the records so far before the process is added as a follower. It must not receive them, because its
-        // state will contain their changes.
+        // Sends the records so far before the process is added as a follower. The new follower must not receive these
+        // records, because the state that it receives contains their changes.
         self.send_output();
         if self.host.region(region).is_none() || !self.standby_tracker.add_follower(region, process) {
             return;

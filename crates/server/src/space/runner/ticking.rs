@@ -77,8 +77,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     /// Whether the next tick may begin. In lock-step, also sends the frames for which the other processes wait.
     fn may_tick(&mut self) -> bool {
-        // In lock-step, no tick is made unless all processes are connected, because messages to the others would be
-        // lost.
+        // In lock-step, no tick is made unless all processes are connected, because messages to a missing process would
+        // be lost.
         let all_connected = self.config.peers.iter().all(|peer| self.links.is_connected(peer.process));
         if self.lockstep.is_some() && !all_connected {
             return false;

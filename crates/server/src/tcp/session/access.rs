@@ -38,8 +38,8 @@ impl Session {
         // Nodes that share topics without a cluster have no certificates, and are known only by their names.
         let is_node = matches!(self.login_state, LoginState::Node)
             || self.shared.cluster.get().is_none() && self.node.ownership().is_some();
-        // Records from a node are not checked again. In a cluster, a client therefore needs a certificate, not only a
-        // node's name.
+        // Records from a node are not checked again. In a cluster, a node's name is therefore not enough: the client
+        // must also have shown a node's certificate.
         self.from_node = is_node && hello.client.starts_with(NODE_CLIENT);
         if self.from_node {
             self.node_connection = Some(self.shared.node_connections.register(hello.client, self.id));
@@ -153,7 +153,8 @@ impl Session {
         }
         let readable =
             self.node.readable_logs(&subscription.pattern).map_err(|error| Refused::from(&error))?;
-        // A topic that is both new and readable is read from its first record.
+        // New topics are queued first, so that a topic that is both new and newly readable is read from its first
+        // record.
         self.queue_new_logs();
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
         let filter_of = |log: &Arc<Log>| {
@@ -216,7 +217,7 @@ impl Session {
         }
     }
 
-    /// Whether the client may publish to some of the topic's subjects only. The subject of each record must then be
+    /// Whether the client may publish only to some of the topic's subjects. The subject of each record must then be
     /// checked.
     pub(super) fn checks_each_record(&self, owned: &Pattern) -> bool {
         self.node.may(Action::Publish, owned) != Ok(AccessExtent::All)

@@ -85,8 +85,8 @@ impl Session {
         }
     }
 
-    /// Handles the end of the time to close. Ends the session, unless responses are pending: without them, the client
-    /// would not know the outcomes of its commands.
+    /// Handles the end of the time to close. Ends the session, unless responses are pending: without these responses,
+    /// the client would not know the outcomes of its commands.
     pub(super) fn on_close_timeout(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.goodbye_pending || closing.waited_ms >= RESPONSES_MS_MAX;

@@ -35,7 +35,7 @@ pub(super) const CONTROL_RESULT: u32 = u32::MAX - 6;
 const REQUESTS_MAX: usize = 4_096;
 /// Maximum total size of a session's requests that have no response yet, bytes.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
-/// Results up to this size are never charged, bytes. Larger results come only from transactions that read keys.
+/// Maximum size of a result that is never charged, bytes. Larger results come only from transactions that read keys.
 const SMALL_RESULT_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Default)]

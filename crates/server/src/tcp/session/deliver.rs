@@ -85,8 +85,8 @@ impl Session {
             let Some(number) = self.channel_queue.pop_front() else { break };
             if self.prepare_channel(number, pace, &mut skips)
                 && let Some(channel) = self.channels.get_mut(&number)
-                // A channel may be in the queue twice, after it received credit or was resynchronized. It is selected
-                // once.
+                // A channel may be in the queue twice, after it received credit or was resynchronized. It must be
+                // selected only once.
                 && !std::mem::replace(&mut channel.is_selected, true)
             {
                 selected.push(number);
@@ -263,7 +263,8 @@ impl Session {
                     let in_flight = channel.in_flight;
                     channel.mark_all_reported();
                     if message_bytes == 0 {
-                        // These records are withheld on purpose, for tests. The client will not consume them.
+                        // These records are withheld on purpose, for tests. The client will not consume them, so they
+                        // do not count as in flight.
                         channel.in_flight = in_flight;
                     }
                 } else {

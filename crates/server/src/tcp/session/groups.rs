@@ -62,8 +62,7 @@ impl Session {
         for log in group_member.topic().logs() {
             self.channel_last += 1;
             channels.push(self.channel_last);
-            // A member has no position of its own in a log. The announced position has the epoch, and 0 as the sequence
-            // number.
+            // A member has no position of its own in a log. The announced position therefore has the sequence number 0.
             let after = Position { epoch: owner_epoch.unwrap_or_else(|| log.last().epoch), seq: 0 };
             self.outbound.push(FromNode::Log(wire::Log {
                 subscription: join.subscription,
@@ -110,7 +109,8 @@ impl Session {
 
     /// Joins a share group for a client of another node. Does not create the topic, because it must exist already.
     ///
-    /// If `join.start` states a position, the member was in the group before, until that position's epoch.
+    /// If `join.start` states a position, the member was already in the group, at an earlier owner or in an earlier
+    /// epoch. The position describes this [`EarlierMembership`].
     fn open_membership_for_node(
         &self,
         join: &JoinGroup<'_>,

@@ -19,8 +19,8 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Creates a pending request of `bytes` bytes. The request is charged to the memory budget, unless it is small
-    /// together with the other pending requests, which have `pending_bytes` bytes.
+    /// Creates a pending request of `bytes` bytes. Charges the request to the memory budget, unless this request and
+    /// the `pending_bytes` bytes of the other pending requests are few bytes together.
     pub(super) fn new(
         number: u32,
         bytes: usize,

@@ -39,7 +39,7 @@ pub(super) struct CursorMove {
 /// Buffers for planning a write. All sessions of a thread share them.
 #[derive(Debug, Default)]
 pub(crate) struct WriteScratch {
-    /// Bytes that are copied instead of borrowed: headers of batches, and small runs of records.
+    /// Bytes that are copied instead of borrowed: headers of batches, and short sequences of records.
     pub(super) copied: Vec<u8>,
     /// The channels that were selected for the next write.
     pub(super) selected: Vec<u32>,
@@ -53,7 +53,7 @@ pub(super) struct WritePlan<'a, 's> {
 }
 
 impl<'a, 's> WritePlan<'a, 's> {
-    /// Starts a write that begins with the session's pending output other than records.
+    /// Starts a write that begins with `outbound`, the session's unsent output.
     pub(super) fn new(
         copied: &'s mut Vec<u8>,
         moves: &'s mut Vec<CursorMove>,
@@ -166,8 +166,8 @@ impl<'a, 's> WritePlan<'a, 's> {
         self.pieces.write(write)
     }
 
-    /// After a write of which the socket has taken `sent` bytes: returns the rest of the message that was cut there;
-    /// empty if no message was cut.
+    /// Returns the unsent rest of the message that was cut because the socket has taken only `sent` bytes of the write.
+    /// The result is empty if no message was cut.
     pub(super) fn unsent_rest(
         &self,
         sent: usize,

@@ -136,7 +136,7 @@ impl Session {
         self.pending_acks.0.retain(|queue| !queue.pending.is_empty());
         let more = outcomes.iter().any(|outcome| outcome.more);
         for AckOutcome { stored, refused, .. } in outcomes {
-            // An acknowledgement also covers all earlier batches, so a client receives only the last one. A node
+            // An acknowledgement also covers all earlier batches, so a client receives only the last one. Another node
             // receives every acknowledgement, because its batches come from many publishers.
             let all = if self.from_node { 0 } else { stored.len().saturating_sub(1) };
             stored[all..].iter().for_each(|published| self.outbound.push(FromNode::Published(*published)));

@@ -134,7 +134,7 @@ impl Session {
         self.subscriptions.contains_key(&number) || self.members.contains_key(&number)
     }
 
-    /// Checks that the session does not exceed its number of subscriptions and memberships.
+    /// Checks that the session has not reached its maximum number of subscriptions and memberships.
     pub(super) fn check_subscriptions(&self) -> Result<(), Refused> {
         let subscriptions_max = self.shared.limits.subscriptions_max;
         match self.subscriptions.len() + self.members.len() {
@@ -172,7 +172,8 @@ impl Session {
                     self.announce_log(number, log, filter);
                     self.poll_opening_from(before, cx);
                 }
-                // This subscription still waits for a channel. It is queued again when the last channel is open.
+                // This subscription still waits for a channel. It is queued again when its last pending channel is
+                // open.
                 None if self.opening.iter().any(|opening| opening.subscription == number) => {
                     self.announcing.pop_front();
                 }

@@ -42,7 +42,8 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 const WORKERS_MAX: usize = 4_096;
 /// Maximum number of tenants that a session remembers as existing.
 const KNOWN_TENANTS_MAX: usize = 10_000;
-/// For this many commands of a request, a refusal states the value that was too large. For later commands, it does not.
+/// For the first commands of a request, up to this number, a refusal states the value that was too large. For later
+/// commands, it does not.
 const DETAILED_COMMANDS_MAX: usize = 64;
 /// Maximum size of a message with orders, bytes. The last order may exceed it.
 const ORDERS_BYTES_MAX: usize = 256 << 10;

@@ -98,7 +98,7 @@ impl Session {
     fn send_subscriber_query_result(&mut self, request: u32, subject: &str) {
         let result = match self.prepared.take() {
             Some(result) => result,
-            // The query was not prepared, so its result is available now.
+            // The query needed no preparation, so its result is available at once.
             None => self
                 .query_subscribers(subject)
                 .and_then(|mut query| subscriber_or_refusal(subject, query.try_take().unwrap_or(Ok(true)))),
@@ -143,8 +143,8 @@ impl Session {
         self.outbound.push(FromNode::Settings(Settings { request, settings: MessageList::new(&lines) }));
     }
 
-    /// Responds with the groups of a topic whose dead letters could not all be stored. For each group, the response has
-    /// their number and the error with which one of them was refused.
+    /// Responds with the groups of a topic whose dead letters could not all be stored. For each group, states how many
+    /// dead letters are not stored, and the error with which one of them was refused.
     fn describe_dead_letters(&mut self, request: u32, topic: &str) {
         let Some(found) = self.node.topic(topic) else {
             return self.refuse_request(request, &self.node.missing_topic_error(topic));

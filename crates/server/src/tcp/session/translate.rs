@@ -55,7 +55,7 @@ pub(super) fn config_from_wire(config: &wire::TopicConfig<'_>, defaults: &TopicC
 fn reliable_from_wire(config: &wire::TopicConfig<'_>) -> ReliableOptions {
     let defaults = ReliableOptions::default();
     ReliableOptions {
-        // A larger number becomes 65,535. If this exceeds the limit, the check of the configuration refuses it.
+        // A number above 65,535 becomes 65,535. If 65,535 exceeds the limit, the check of the configuration refuses it.
         subscribers_max: u16::try_from(config.reliable_subscribers_max).unwrap_or(u16::MAX),
         wait_max: match config.wait_ms_max {
             0 => defaults.wait_max,

@@ -52,7 +52,7 @@ pub(super) enum DeliveryOutcome {
     More,
     /// The member has skipped many expired records. Before it continues, other members are served.
     Skipped,
-    /// The member has received its last record before it leaves.
+    /// The member is leaving, and has received its last record.
     Complete,
     Ended(SubscribeError),
 }

@@ -17,7 +17,7 @@ pub(super) struct OpenedPublisher {
     pub(super) pattern: Option<Pattern>,
     /// The pattern that the client requested when it opened the publisher.
     pub(super) requested: Pattern,
-    /// Whether the client may publish to some of the topic's subjects only. The subject of each record must then be
+    /// Whether the client may publish only to some of the topic's subjects. The subject of each record must then be
     /// checked.
     pub(super) checks_each_record: bool,
     pub(super) producer: u64,

@@ -1,10 +1,12 @@
-//! Keeps the batches of another node that wait for room in a full topic. The node's other batches are handled meanwhile.
+//! Keeps the batches of another node that wait for room in a full topic. The node's other batches are handled
+//! meanwhile.
 //!
 //! Invariant: the batches of one publisher to one partition are appended in the order of their arrival.
 //!
-//! Limits: the batches of one connection take at most [`PARKED_BYTES_MAX`] bytes, which are charged to the node's memory
-//! budget. The batches of one publisher to one partition take at most as many bytes as stay free, so that one full topic
-//! leaves room for others. A batch beyond these limits is refused at once.
+//! Limits: the batches of one connection take at most [`PARKED_BYTES_MAX`] bytes, which are charged to the node's
+//! memory budget. The batches of one publisher to one partition take at most as many bytes as are still free, that is,
+//! about half of this limit. One full topic therefore leaves room for others. A batch beyond these limits is refused at
+//! once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -76,7 +78,8 @@ impl ParkedBatches {
         self.queues.iter().find(is_same)
     }
 
-    /// The wait of a batch that arrives now, and its reason, if earlier batches of its publisher to its partition wait.
+    /// If earlier batches of the same publisher to the same partition wait, returns the wait of a batch that arrives
+    /// now, and its reason.
     fn wait_behind(&self, header: &PublishHeader) -> Option<(RoomWait, PublishError)> {
         let queue = self.queue(header)?;
         let RoomWait { began_ns, deadline_ns } = queue.batches.front()?.wait;
@@ -142,7 +145,7 @@ impl Session {
     fn retry_queue(&mut self, queue: &mut ParkedQueue) -> bool {
         while let Some(first) = queue.batches.front_mut() {
             if self.outbound.control.len() > CONTROL_BYTES_MAX {
-                // Continue when the other node has read the responses.
+                // The next batches are tried when the other node has read the responses.
                 self.publishing.parked.retry = true;
                 return true;
             }

@@ -1,4 +1,4 @@
-//! Detaches the workers for whose tenants the user has lost the permission.
+//! Detaches a client's workers after its user has lost the permission for the workers' tenants.
 
 use dunlin::raft::CommandBatch;
 use dunlin::scheduler::TaskCommand;
