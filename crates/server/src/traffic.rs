@@ -26,7 +26,7 @@ struct ConnectionCounters {
     accepted: AtomicU64,
 }
 
-/// Counts a connection as open. Dropping the value ends the count.
+/// Counts a connection as open until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection(Arc<Traffic>, Protocol);
 

@@ -3,7 +3,8 @@
 //!
 //! A thread records each time that it parks, that is, has nothing to do. If a thread has not parked since the last
 //! check, the watchdog spawns a probe on it, which is a small task. The thread counts as stalled if the probe has not
-//! run after [`STALL`]. Time in which the thread waits for a processor or the process is stopped is left out.
+//! run after [`STALL`]. Time in which the thread waits for a processor, or in which the whole process is stopped, does
+//! not count.
 //!
 //! Each stall is logged once, with what the kernel reports about the thread, and is counted in
 //! `dunlin_listener_stalls_total`. In debug builds, and with `DUNLIN_STALL=abort`, a stall aborts the process, so that
@@ -151,7 +152,7 @@ impl ThreadTimes {
         ThreadTimes { running_ns: numbers.next().unwrap_or(0), waiting_ns: numbers.next().unwrap_or(0) }
     }
 
-    /// Returns how much of `step` the thread could have run. `since` has the thread's times at the beginning of the
+    /// Returns for how much of `step` the thread could have run. `since` has the thread's times at the beginning of the
     /// step.
     fn runnable_time(self, since: ThreadTimes, step: Duration, state: char) -> Duration {
         let between = |since: u64, now: u64| Duration::from_nanos(now.saturating_sub(since));

@@ -1,9 +1,9 @@
 //! Does the TLS handshake of a new connection.
 //!
 //! Limits: `handshake_ms_max` for the whole handshake. During the handshake, the connection already counts as a session
-//! (`sessions_max`), and needs the memory of [`TlsCodec`]. A few connections beyond this limit may send a health probe.
-//! At most `handshakes_max` handshakes run at the same time, and at most half of them with clients of one address.
-//! Other clients wait within the same time limit.
+//! (`sessions_max`), and needs the memory of [`TlsCodec`]. A few connections beyond `sessions_max` may send a health
+//! probe. At most `handshakes_max` handshakes run at the same time, and at most half of them with clients of one
+//! address. Other clients wait within the same time limit.
 
 use std::future::poll_fn;
 use std::io;

@@ -25,7 +25,7 @@ pub(crate) struct HandshakePermits {
 pub(super) struct HandshakePermit<'a> {
     _one_of_all: Option<SemaphorePermit<'a>>,
     _one_of_address: Option<OwnedSemaphorePermit>,
-    /// The handshake's share of the entry of its address. It must be dropped after the permits, and is therefore the
+    /// The handshake's share in the entry for its address. It must be dropped after the permits, and is therefore the
     /// last field: dropping the last share of an address removes the entry.
     _share: AddressShare<'a>,
 }

@@ -47,8 +47,9 @@ pub fn node_load_reader(node: &Node, prefix: &str) -> impl FnMut() -> Option<Sch
     }
 }
 
-/// Stores the shapes of the attached workers whose names begin with `prefix`, without duplicates. A shape is what
-/// decides which tasks a worker can run. If no such worker is attached, the previous shapes remain.
+/// Stores the shapes of the attached workers whose names begin with `prefix`, without duplicates. A worker's shape
+/// consists of the properties that decide which tasks the worker can run. If no such worker is attached, the previous
+/// shapes remain.
 fn update_shapes(workers: &[WorkerView], prefix: &str, shapes: &mut Vec<WorkerShape>) {
     let matching = workers.iter().filter(|worker| worker.name.starts_with(prefix.as_bytes()));
     let mut attached: Vec<WorkerShape> = matching.map(WorkerShape::from).collect();

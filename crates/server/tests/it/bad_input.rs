@@ -89,7 +89,8 @@ fn bad_frame_is_refused_but_the_connection_stays_open() {
     assert!(peer.next(|m| matches!(m, FromNode::Published(_)).then_some(())).is_some());
 }
 
-/// Publishes these bytes as the frame of one record. The node must refuse it; returns the error code.
+/// Publishes these bytes as the frame of one record, which the node must refuse. Returns the error code of the refusal;
+/// `None` if the node closes the connection.
 fn publish_invalid(peer: &mut Peer, producer_seq: u64, frames: &[u8]) -> Option<ErrorCode> {
     let header = dunlin::wire::PublishHeader {
         publisher: 1,
@@ -114,7 +115,7 @@ fn invalid_reply_subject_is_refused_as_a_bad_frame() {
     let mut sound = vec![0; encoded.padded()];
     meta.encode(encoded, 0, b"x", &mut sound);
     let at = sound.windows(5).position(|bytes| bytes == b"r.Xyz").unwrap() + 2;
-    // A client with a name like that of another node must be checked in the same way.
+    // A client whose name looks like another node's must be checked like any other client.
     for client in ["client", "$node-7"] {
         let mut peer = Peer::connect_as(&server, client);
         peer.open_publisher(1, "a");

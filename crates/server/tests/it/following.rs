@@ -113,8 +113,8 @@ fn late_checksum_reveals_a_lost_last_record() {
     assert_eq!(checksum, Some(10), "after {heartbeats} heartbeats");
 }
 
-/// If a record is withheld from a client, the client never consumes it. With conflation, the channel must not wait
-/// until it does.
+/// If a record is withheld from a client, the client never consumes it. With conflation, the channel must not wait for
+/// the client to consume such a record.
 #[test]
 fn conflated_subscription_continues_after_a_withheld_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
@@ -185,8 +185,8 @@ fn options_of_a_refused_subscription_are_discarded() {
         });
         assert_eq!(refused, Some(Ok(subscription)));
     }
-    // FOLLOW stated options for subscription 1. With these options, a topic without a state would refuse it, so they
-    // must not apply any more.
+    // FOLLOW stated options for subscription 1. With these options, a topic without a state would refuse the
+    // subscription. The options must therefore not apply any more.
     reader.subscribe(1, "plain", StartAt::Latest, PLENTY);
     let accepted = reader.next(|message| match message {
         FromNode::Subscribed(subscribed) => Some(Ok(subscribed.subscription)),

@@ -129,7 +129,7 @@ fn client_connects_when_a_starting_node_becomes_ready() {
 fn client_waits_for_a_starting_node_despite_a_dead_node() {
     let opening = StartupListeners::start(&listeners(), "its topics are being counted").unwrap();
     let relay = Relay::to(address(opening.addresses(), Protocol::Tcp));
-    // The socket is bound but does not listen, so that nobody else can listen at this port.
+    // The socket is bound but does not listen, so that no other program can listen at this port.
     let unused_socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     unused_socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let away = unused_socket.local_addr().unwrap().as_socket().unwrap();

@@ -397,7 +397,8 @@ fn viewer_with_an_invalid_radius_is_refused() {
     }
 }
 
-/// The client chooses the subject for the response, and the process may have permissions that the client lacks.
+/// The client chooses the subject for the response. If the process published to any subject, the client could use
+/// permissions of the process that it lacks itself.
 #[test]
 fn world_process_responds_only_to_inboxes() {
     let node = Node::start(Config::default()).unwrap();

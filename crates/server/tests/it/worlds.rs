@@ -411,7 +411,7 @@ fn pause_of_a_world_survives_the_loss_of_its_keys() {
     });
     let ticks = || members.iter().flat_map(WorldMember::ticks).collect::<BTreeMap<_, _>>();
     let before = ticks();
-    // Deletes all keys in one transaction. Without the key of the pause only, the world would continue.
+    // Deletes all keys in one transaction. If only the key `hold` were missing, the world would make ticks again.
     let entries = test.kv.prefix("space/held/").unwrap();
     let all = entries.iter().fold(Transaction::new(), |all, entry| all.delete(&entry.key));
     assert!(test.kv.transact(&all).unwrap().succeeded);
@@ -603,8 +603,8 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(998..1_000).chain(raced));
 }
 
-/// Here, the process with the higher region asks before the other one spawns the entity. It then waits for a third
-/// process, so that the other process learns of a spawn that is not checked yet.
+/// Here, the process with the higher region asks before the other one spawns the entity. The asking process then waits
+/// for a third process, so that the other one learns of a spawn that is not checked yet.
 #[test]
 fn duplicate_spawn_that_waits_for_a_third_process_is_removed() {
     let test = WorldTest::new(settings("awaited", 3, StandbyMode::None));

@@ -107,7 +107,7 @@ fn probes_and_the_dashboard_need_no_credentials() {
 #[test]
 fn password_flood_from_one_address_does_not_lock_out_others() {
     let guarded = Guarded::with(USERS, |config| {
-        // On a busy machine, verifying all passwords takes a while.
+        // On a busy machine, verifying all passwords takes a while, so the time limit is long.
         config.limits.handshake_ms_max = 60_000;
         config.limits.access.logins_at_once = 1;
         config.limits.access.logins_waiting_max = 8;
@@ -125,8 +125,8 @@ fn password_flood_from_one_address_does_not_lock_out_others() {
             stream
         })
         .collect();
-    // When the node has sent its first bytes to each connection of the flood, the connection was accepted. The logins
-    // of the flood are then queued before those of other addresses.
+    // The node's first bytes show that it has accepted a connection. Once each connection of the flood has received
+    // them, the flood's logins are queued before those of other addresses.
     for stream in &mut flood {
         std::io::Read::read_exact(stream, &mut [0; 4]).unwrap();
     }
@@ -149,7 +149,7 @@ fn correct_password_is_also_throttled_after_many_wrong_ones() {
         }
     }
     assert_eq!(last, Some(ErrorCode::RateLimit));
-    // Until the delay is over, every attempt with the right password must be refused with `RATE_LIMIT`.
+    // As long as the throttle lasts, every attempt with the right password must be refused with `RATE_LIMIT`.
     until("the throttle lets the right password in", || match ana() {
         Ok(_) => true,
         refused => {

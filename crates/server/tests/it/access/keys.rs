@@ -192,8 +192,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
         assert_eq!(refused.code(), Some(ErrorCode::Forbidden), "{denied}");
     }
     assert!(matches!(guest.watch("a/1", WatchFrom::Now), Err(WatchError::Kv(_))));
-    // The topic `$kv` contains all changes. Its subscriber must receive only keys for which the subscriber's user may
-    // have a watch.
+    // The topic `$kv` contains all changes. A subscriber must receive only the keys that its user may watch.
     let options = SubscribeOptions { start: Start::Earliest, on_gap: OnGap::Fail, ..Default::default() };
     let received = raw(&guarded.by_password("ana"), options.clone(), 5);
     assert_eq!(received, ["1 a/1", "4 a/2", "5 a/1"], "nothing is missing: what is left out is skipped");
@@ -202,7 +201,7 @@ fn tcp_watch_shows_only_the_allowed_keys_of_a_revision() {
     let refused = guarded.by_password("guest").subscribe("$kv", options).unwrap_err();
     assert!(matches!(refused, SubscribeError::Forbidden(_)), "{refused:?}");
 
-    // In the next users file, `ana` has lost the permission for some keys and has it for others.
+    // The next users file takes the permission for some keys from `ana`, and grants it for others.
     let mut later = ana.watch("a/x", WatchFrom::Now).unwrap();
     guarded.rewrite(&USERS.replace("\"a/*\",", "\"c/*\", \"a/x2*\","));
     forbidden(ana.put("a/1", ""));

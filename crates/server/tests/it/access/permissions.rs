@@ -337,8 +337,8 @@ fn replies_reach_only_the_user_who_sent_the_request() {
     asks.ping();
     let request = answers.message();
     let reply = request.reply.unwrap();
-    // The responder knows the inbox's name from the request. With it, the responder may publish to the inbox, but must
-    // not read from it.
+    // The responder knows the inbox's name from the request. The responder may publish to the inbox, but must not read
+    // from it.
     answers.send_line("SUB _INBOX.own.> 2");
     assert_eq!(answers.line(), "-ERR 'Permissions Violation for Subscription to \"_INBOX.own.>\"'");
     answers.send_line(&format!("PUB {reply} 1\r\n!"));

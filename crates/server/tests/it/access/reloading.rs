@@ -85,7 +85,7 @@ fn wildcard_subscription_gets_topics_once_they_are_allowed() {
     publish("secret.old", "hidden");
     publish("secret.later", "hidden");
     guarded.rewrite(&users("", "\">\"", "\">\""));
-    // Both responses show that the session has applied the new users file.
+    // This response and the receipt for the next record show that both sessions have applied the new users file.
     nats.ping();
     ana.publisher("plain").unwrap().publish(b"applied").unwrap();
     let mut expect = |payload: &str| {
@@ -166,7 +166,8 @@ fn removing_a_user_ends_only_the_leases_of_that_user() {
     assert!(bob.get("of-bob").unwrap().is_some());
 }
 
-/// Without this, `ana` could renew its leases after the move, and so keep locks that belong to the former tenant.
+/// If the leases did not end, `ana` could renew them after the move, and so keep locks that belong to the former
+/// tenant.
 #[test]
 fn moving_a_user_to_another_tenant_ends_the_users_leases() {
     let users = |tenant: &str| {

@@ -115,7 +115,7 @@ fn revoked_permission_ends_lock_waits_of_disconnected_clients() {
         peer.head("PUT", &format!("/v1/locks/gate?wait&lease={}", lease(&guarded)), &headers);
         until("it waits beside those whose clients are gone", || count_waits(&guarded) == count);
     }
-    // This change adds another permission only, so it must not end the waits.
+    // This change only adds another permission, so it must not end the waits.
     guarded.rewrite(&users("keys = [\"*\"]\npublish = [\"a\"]"));
     guarded.rewrite(&users("keys = [\"*\"]\nkeys_deny = [\"$lock/gate\"]"));
     until("nothing waits", || count_waits(&guarded) == 0);

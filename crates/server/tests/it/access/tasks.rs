@@ -73,7 +73,8 @@ fn tcp_worker_of_a_tenant_gets_only_tasks_of_that_tenant() {
     attachment.complete(&assigned, b"done", &Default::default());
     attachment.flush(PATIENCE);
     assert_eq!(attachment.load().answered, 1);
-    // The task of the other tenant is older. Without the restriction, it would be assigned before this one.
+    // The other tenant's task is older than `second`. If the worker were not restricted to the tenant `acme`, it would
+    // receive the older task first.
     let second = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
     let assigned = attachment.next(PATIENCE).unwrap().expect("a task");
     assert_eq!(assigned.task(), second);

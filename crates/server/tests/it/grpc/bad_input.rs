@@ -80,7 +80,7 @@ fn grpc_message_with_too_many_elements_is_refused() {
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
         let text = refused.message();
         assert!(text.contains("grpc.message_elements_max") && text.contains("100"), "{text}");
-        // Elements of nested messages count too.
+        // The elements of nested messages count towards the limit too.
         let mut with_headers = publish("t", "x");
         let header = v1::Header { name: "h".to_owned(), value: "v".into() };
         with_headers.record.as_mut().unwrap().headers = vec![header; 101];

@@ -16,7 +16,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An HTTP/2 frame of the type SETTINGS without any settings.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// Opens an HTTP/2 connection on which the test decides about every frame.
+/// Opens an HTTP/2 connection on which the test chooses every frame.
 async fn connect_h2(server: &Server, change: impl FnOnce(&mut h2::client::Builder)) -> SendRequest<Bytes> {
     let stream = tokio::net::TcpStream::connect(grpc_address(server)).await.unwrap();
     let mut builder = h2::client::Builder::new();

@@ -237,7 +237,7 @@ fn queue_members_follow_a_moved_topic() {
     }
 }
 
-/// These members are like those of NATS sessions, but read only when the test tells them to.
+/// The members in this test are like those of NATS sessions, but read only when the test tells them to.
 #[test]
 fn moved_topic_loses_no_record_of_its_queue_group() {
     const RECORDS: usize = 100;

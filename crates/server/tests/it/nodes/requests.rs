@@ -132,8 +132,8 @@ fn request_after_the_last_subscriber_has_left_gets_503() {
         assert_eq!(requester.text().1, "here");
         service.send_line("UNSUB 1");
         service.ping();
-        // The requester's node may still count the ended subscription for a moment. Such a request gets no response,
-        // and is repeated.
+        // The requester's node may still count the ended subscription for a moment. A request that is sent in this
+        // moment gets no response, and is repeated.
         until("it is told", || {
             requester.send_line(&format!("PUB {subject} _INBOX.me.1 1\r\n?"));
             requester.send_line("PING");

@@ -80,7 +80,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, mut before: impl FnMut(&[u8])
 }
 
 fn forward_requests(client: TcpStream, node: TcpStream, flow: &Mutex<ResponseFlow>) {
-    // The end of the last piece, because a request may be split.
+    // The end of the previous piece, because `CLAIM` may be split between two pieces.
     let mut recent = Vec::new();
     forward(client, node, |piece| {
         recent.extend_from_slice(piece);

@@ -7,7 +7,7 @@ use super::{
     wait_until_all_tick, wait_until_each_exists_once,
 };
 
-/// Each process ends as soon as the successor of the last one has joined. Most standbys have no copy yet.
+/// Each process ends as soon as the replacement of the previous process has joined. Most standbys have no copy yet.
 #[test]
 fn restarting_all_processes_in_turn_loses_no_entity() {
     for standby in [StandbyMode::None, StandbyMode::Required] {
