@@ -16,7 +16,7 @@ use crate::watchdog::Pulse;
 /// busy sessions poll their own sockets anyway.
 const SPIN_EVENT_INTERVAL: u32 = 16;
 
-/// Number of tasks that a thread that does not spin runs between two polls of all its sockets. With the runtime's
+/// Number of tasks that a thread runs between two polls of all its sockets, unless the thread spins. With the runtime's
 /// default of 61, a single client that flooded the node delayed the other sockets by 20 ms.
 const EVENT_INTERVAL: u32 = 2;
 

@@ -147,8 +147,8 @@ impl Server {
         self.watchdog.watch(runtime.pulse(), &core.handle);
         let host = cluster.host();
         let listeners = self.addresses.iter().map(|(protocol, at)| match at.ip().is_unspecified() {
-            // If a listener listens on all interfaces, its published address has the host at which other nodes reach
-            // this node.
+            // If a listener listens on all interfaces, its own address is useless to other nodes. Its port is therefore
+            // published with the host at which other nodes reach this node.
             true => (protocol.name().to_owned(), format!("{host}:{}", at.port())),
             false => (protocol.name().to_owned(), at.to_string()),
         });

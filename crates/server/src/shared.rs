@@ -38,7 +38,7 @@ pub(crate) const LOGIN: u32 = u32::MAX - 5;
 /// Token of the notification that the addresses of the cluster's NATS listeners have changed.
 pub(crate) const NODES: u32 = u32::MAX - 9;
 
-/// How many connections beyond the limit may send a health probe at the same time.
+/// How many connections beyond `sessions_max` may send a health probe at the same time.
 const PROBES_MAX: usize = 32;
 
 /// The state that all listeners and sessions of a server share.
@@ -169,8 +169,8 @@ impl SharedServer {
         Some(SessionGuard { shared: Arc::clone(self), session, is_of_node: false })
     }
 
-    /// Lets an HTTP connection beyond the limit send a health probe. The slot is free again when the permit is dropped.
-    /// Returns `None` if all slots are in use, or if the node is still starting.
+    /// Lets an HTTP connection beyond `sessions_max` send a health probe. The slot is free again when the returned
+    /// permit is dropped. Returns `None` if all slots are in use, or if the node is still starting.
     pub(crate) fn reserve_probe_slot(&self) -> Option<OwnedSemaphorePermit> {
         if self.is_opening() { None } else { Arc::clone(&self.probe_slots).try_acquire_owned().ok() }
     }

@@ -80,7 +80,7 @@ impl Traffic {
 }
 
 impl OpenConnection {
-    /// Counts the connection as one of another protocol from now on.
+    /// From now on, counts the connection as one of `protocol`.
     pub(crate) fn switch_to(self, protocol: Protocol) -> OpenConnection {
         self.0.count_accepted(protocol)
     }

@@ -141,7 +141,7 @@ struct WatchedThread {
 #[derive(Debug, Clone, Copy, Default)]
 struct ThreadTimes {
     running_ns: u64,
-    /// The waiting time until the thread last began to run, ns.
+    /// How long the thread has waited for a processor in total, ns. A wait that is still going on is not included.
     waiting_ns: u64,
 }
 

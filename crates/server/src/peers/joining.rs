@@ -1,4 +1,4 @@
-//! Runs a group membership of this node's client at the node that owns the topic.
+//! Handles the membership of one of this node's clients in a share group, if another node owns the group's topic.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ pub(super) struct RemoteJoin {
     logs: Vec<Arc<LogName>>,
     /// Whether this node has asked the owner to stop delivering.
     is_ending: bool,
-    /// Whether the last record has arrived. The owner still waits for the positions up to which the client consumed
-    /// records.
+    /// Whether the last record has arrived. After that, the owner still waits to learn up to which positions the client
+    /// has consumed the records.
     is_finished: bool,
 }
 

@@ -25,7 +25,7 @@ const LOST: &str = "the connection was lost";
 /// maximum, its idle relays are dropped.
 const RELAYS_MAX: usize = 16_384;
 
-/// The connection to one other node, and the requests that wait for it.
+/// The connection to one other node, and the requests that wait for the connection.
 pub(super) struct NodeLink {
     /// The number of the other node.
     to: u64,
@@ -36,7 +36,7 @@ pub(super) struct NodeLink {
     /// connection, each is `requested` at once.
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
-    /// Presences of publishers that the thread has not announced yet.
+    /// Presences that the thread has not announced yet. A presence states that a topic has publishers at this node.
     presences: Mutex<Vec<Arc<PublisherPresence>>>,
     /// Whether the connection was given up. After that, responses are ignored, even those that the kernel has already
     /// received.

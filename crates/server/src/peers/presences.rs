@@ -20,7 +20,7 @@ pub(super) struct Presences {
 }
 
 impl Presences {
-    /// Announces the new presences, and withdraws those that are no longer needed.
+    /// Announces the presences in `new`, and withdraws announced presences that are no longer needed.
     pub(super) fn advance(&mut self, client: &Client, new: Vec<Arc<PublisherPresence>>) {
         let mark = Some(ProducerMark { producer: NO_PRODUCER, producer_epoch: PRESENT, producer_seq: 0 });
         self.announced.extend(new.into_iter().map(|presence| {

@@ -25,7 +25,7 @@ pub struct SpaceConfig {
     /// If set, each tick waits until all processes have finished the previous tick, with its handovers and ghosts. The
     /// world's states then depend only on the inputs, not on the number of processes.
     pub lockstep: bool,
-    /// If set, regions change their size when their loads diverge. Cannot be combined with `lockstep`.
+    /// If set, the sizes of regions change when the regions' loads diverge. Cannot be combined with `lockstep`.
     pub balance: Option<BalancePolicy>,
     /// If set, `listen` may be an address that other machines can reach, although connections are not encrypted.
     pub insecure: bool,

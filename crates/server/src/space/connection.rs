@@ -76,7 +76,7 @@ impl WriteBuffer {
         self.parts_bytes + self.last.len() - self.sent
     }
 
-    /// Adds bytes. A large number of bytes is not copied, but becomes a part of its own.
+    /// Adds bytes. If there are many, they are not copied, but become a part of their own.
     fn push(&mut self, bytes: &Bytes) {
         if bytes.len() < SHARED_BYTES_MIN {
             return self.last.extend_from_slice(bytes);

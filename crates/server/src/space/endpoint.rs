@@ -6,7 +6,7 @@
 //! called a viewer. A viewer is identified by its inbox, and is removed when the inbox ends.
 //!
 //! The client names the subject for the responses in its request. Responses are sent only to inboxes, because the
-//! process may publish to subjects to which the client may not. If an inbox is full, the process does not wait for
+//! process may publish to subjects that the client may not use. If an inbox is full, the process does not wait for
 //! room.
 //!
 //! If a client deletes the topic of one of the three subjects, requests to this subject have no response until
@@ -143,7 +143,7 @@ fn respond(
         if let Err((why, text)) = handle(&request)
             && reply_inbox(&request).is_some()
         {
-            // If the client has disconnected, it cannot receive the reply.
+            // An error is ignored, because a client that has disconnected cannot receive the reply.
             let _ = request.reply(&encode_response(&WorldResponse::Refused { why, text: &text })[..]);
         }
     };
@@ -241,7 +241,7 @@ fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (WorldRe
         Err((why, text)) => WorldResponse::Refused { why: *why, text },
     };
     if let Some(mut to) = to {
-        // If the client has disconnected, it cannot receive the response.
+        // An error is ignored, because a client that has disconnected cannot receive the response.
         let _ = to.publish(&encode_response(&response)[..]);
     }
 }

@@ -14,7 +14,7 @@
 //!   6 ended     region u32             the sender stopped running this region
 //!   7 settled   step u64               in lock-step: the sender has completed this step (see `lockstep`)
 //!   8 follow    region u32             the sender is a standby for a region of the receiver
-//!   9 snapshot  region u32, bytes      the region's whole state: the standby begins
+//!   9 snapshot  region u32, bytes      the region's whole state, with which the standby begins its copy
 //!  10 record    region u32, bytes      a change of the region
 //!  11 progress  region u32, entries u64, tick u64     the standby has applied the region's changes up to these entries
 //!                                                     and this tick

@@ -35,8 +35,8 @@ pub struct Space<const D: usize, B> {
     address: SocketAddr,
 }
 
-/// The socket at which a process accepts connections from the world's other processes. If the address is in use, a
-/// program that binds this socket first fails before it has changed anything.
+/// The socket at which a process accepts connections from the world's other processes. A program can bind this socket
+/// before it changes anything, so that it fails early if the address is in use.
 #[derive(Debug)]
 pub struct RunnerListener {
     socket: TcpListener,

@@ -24,7 +24,8 @@ pub const VERSION: u16 = 5;
 const NONCE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"dunlinSP";
 
-/// The identity of a world: its name, and a hash of its setup. Two processes compare it when they connect.
+/// The identity of a world: its name, and a hash of its setup. Two processes compare their identities when they
+/// connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldIdentity {
     /// The world's name.

@@ -56,7 +56,7 @@ pub(super) struct ProcessLink {
     since_ns: u64,
     /// Whether this turn's first frame, which states tick and time, was already queued.
     turn_sent: bool,
-    /// Whether the next received frame belongs to a step that has not begun here, and must wait.
+    /// Whether the next received frame must wait, because it belongs to a step that has not begun here.
     pub(super) must_wait: bool,
     /// The tick and the time that the peer stated for its current turn.
     pub(super) turn: (u64, u64),

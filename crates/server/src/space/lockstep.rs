@@ -1,5 +1,5 @@
-//! Keeps the ticks of a world's processes in lock-step: a process begins a tick only when all have finished the last
-//! one.
+//! Keeps the ticks of a world's processes in lock-step: a process begins a tick only when all processes have finished the
+//! previous one.
 //!
 //! ```text
 //!  step 2r      a tick was made: the process completes its handovers, then sends `settled 2r`
@@ -7,8 +7,8 @@
 //!  next tick    may begin when all processes have sent `settled 2r + 1`
 //! ```
 //! If a peer sends frames of a step that this process has not begun, they stay unread. A process therefore never
-//! receives an entity from a tick that it has not made. A run of ticks begins with these steps without a tick, because
-//! entities may have been added since the last run.
+//! receives an entity from a tick that it has not made. A run of ticks begins with both steps, without a tick before
+//! them, because entities may have been added since the previous run.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub(super) enum LockstepAction {
 }
 
 impl ProcessLockstep {
-    /// Creates the lock-step of this process with the processes that have these numbers.
+    /// Creates the lock-step of this process with the processes whose numbers are in `others`.
     pub(super) fn new(others: impl Iterator<Item = u64>) -> ProcessLockstep {
         ProcessLockstep {
             step: 0,

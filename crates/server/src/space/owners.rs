@@ -33,7 +33,8 @@
 //!   before the key is written, and continues when the standby has a copy.
 //! - A lost response does no lasting harm. When the thread reads the keys the next time, it sees which of its writes
 //!   succeeded, and continues from there. If a process's lease ends before the response to its claim, the region has
-//!   not run in the epoch of the claim. If the key `claim` still names this process, it continues from its state.
+//!   not run in the epoch of the claim. If the key `claim` still names this process, the process continues the region
+//!   from its own state.
 //! - A region's epochs only grow, even if the cluster has lost its keys. After such a loss, they continue from the
 //!   epoch of the cluster's revisions, which is higher than all earlier epochs.
 //! - An owner whose lease has expired keeps the states of its regions. With a new lease, it continues the regions that

@@ -54,7 +54,7 @@ const PENDING_HANDOVERS_MAX: usize = 1 << 16;
 /// A function that is called after every tick until it returns `false`.
 type Watcher<const D: usize, B> = Box<dyn FnMut(&Host<D, B>, u64) -> bool + Send>;
 
-/// Executes the ticks, messages and requests of all regions of one process, on one thread.
+/// Makes the ticks of all regions of one process, and handles their messages and requests, on one thread.
 pub struct WorldRunner<const D: usize, B> {
     config: SpaceConfig,
     host: Host<D, B>,
@@ -229,7 +229,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Sends the messages and records that the regions have produced, and the progress of this process's copies.
+    /// Sends the messages and records that the regions have produced. Also reports the progress of this process's
+    /// copies to the regions' owners.
     pub(super) fn send_output(&mut self) {
         self.check_spawned();
         for (region, (entries, tick)) in self.standby_tracker.take_progress() {
@@ -282,7 +283,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         &self.host
     }
 
-    /// The regions of this process, for changing them, such as spawning entities.
+    /// The regions of this process, for example to spawn entities in them.
     pub fn host_mut(&mut self) -> &mut Host<D, B> {
         &mut self.host
     }
@@ -356,7 +357,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             .is_some_and(|ours| self.standby_tracker.has_candidate(region, acknowledged(ours)))
     }
 
-    /// Tells the host which changes of a region all its standbys have confirmed, if the owner waits for them.
+    /// Tells the host which changes of a region are confirmed by all standbys for which the changes wait.
     fn acknowledge_standbys(&mut self, region: RegionId, now_ns: u64) {
         if let Some((entries, tick)) = self.standby_tracker.confirmed_progress(region) {
             self.host.standby_acknowledged(region, entries, tick, now_ns);
@@ -405,7 +406,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.start_run();
     }
 
-    /// Whether more ticks are to be made, or the steps after the last tick in lock-step are not complete.
+    /// Whether more ticks are to be made or, in lock-step, the steps after the last tick are not complete.
     pub fn is_busy(&mut self) -> bool {
         self.schedule.due_ns().is_some() || self.is_between_steps()
     }
@@ -430,13 +431,13 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.links.routes().collect()
     }
 
-    /// Takes the connections that were refused since the last call, by this process or by the other one. Each has the
-    /// other process's number, if it is known.
+    /// Takes the refusals of connections since the last call. Either this process or the other one has refused the
+    /// connection. Each refusal has the other process's number, if it is known.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Takes, for each process that was refused since the last call because of its setup or version, the reason.
+    /// For each process that was refused since the last call because of its setup or version, takes the reason.
     pub(super) fn take_conflicts(&mut self) -> BTreeMap<Option<u64>, String> {
         std::mem::take(&mut self.conflicts)
     }

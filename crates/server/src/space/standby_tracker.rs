@@ -110,7 +110,7 @@ impl<const D: usize> StandbyTracker<D> {
         self.confirmed_progress(region)
     }
 
-    /// How far all followers for which the region's changes wait have confirmed the changes. `None` if there is no such
+    /// How far the changes of a region are confirmed by all followers for which they wait. `None` if there is no such
     /// follower, or it has no copy yet.
     pub(super) fn confirmed_progress(&self, region: RegionId) -> Option<StandbyProgress> {
         let progress = self.followers.get(&region)?.progress?;

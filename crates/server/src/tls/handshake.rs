@@ -148,15 +148,15 @@ pub(crate) fn poll_handshake(tls: &mut TlsStream, cx: &mut Context<'_>) -> Poll<
     Poll::Ready(Ok(()))
 }
 
-/// Sends the alert, and waits until the client can have read it.
+/// Sends the alert, and gives the client time to read it.
 async fn close_after_alert(mut tls: Box<TlsStream>) -> io::Result<()> {
     poll_fn(|cx| tls.poll_writable(cx)).await?;
     tls.shutdown_write()?;
     drain(tls.socket()).await
 }
 
-/// Reads and discards the client's data until the client has closed its side. If a socket with unread bytes is closed,
-/// the system discards output that is in transit.
+/// Reads and discards the client's data until the client has closed its side, or until [`DISCARDED_BYTES_MAX`] bytes
+/// were read. If a socket with unread bytes is closed, the system discards output that is in transit.
 async fn drain(socket: &TcpStream) -> io::Result<()> {
     let mut buffer = [0; 4 << 10];
     let mut discarded = 0;
@@ -191,8 +191,8 @@ async fn until_stopped<T>(
     .await
 }
 
-/// Refuses a client because there are too many sessions. If the client has received INFO (it has the session number
-/// `announced_id`) it expects plain text, and gets text. Other clients get a TLS alert.
+/// Refuses a client because there are too many sessions. If `announced_id` is set, the client has received INFO and
+/// expects plain text, so the refusal is text. Other clients get a TLS alert.
 async fn refuse_over_limit(shared: &SharedServer, announced_id: Option<u64>, socket: &mut TcpStream) {
     let mut out = Vec::new();
     match announced_id {

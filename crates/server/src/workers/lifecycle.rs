@@ -39,8 +39,8 @@ enum WorkerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
     state: WorkerState,
-    /// The time since when no worker with this process's name has been attached, ms; `None` if one is attached or if it
-    /// is unknown.
+    /// The time, ms, since which no worker with this process's name has been attached. `None` if one is attached, or if
+    /// this is unknown.
     detached_since_ms: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ impl WorkerLifecycle {
         self.state = WorkerState::Warm;
     }
 
-    /// Records that a process of the warm pool is called, and must attach before `deadline_ms`. Returns whether the
+    /// Remembers that a process of the warm pool is called, and must attach before `deadline_ms`. Returns whether the
     /// process was in the warm pool.
     pub(super) fn wake(&mut self, deadline_ms: u64) -> bool {
         let is_warm = self.state == WorkerState::Warm;
@@ -94,7 +94,7 @@ impl WorkerLifecycle {
         is_warm
     }
 
-    /// Records whether a worker with this process's name is attached now. Returns an event if the state has changed.
+    /// Remembers whether a worker with this process's name is attached now. Returns an event if the state has changed.
     pub(super) fn record_attached(&mut self, now_ms: u64, is_attached: bool) -> Option<LifecycleEvent> {
         if !is_attached {
             self.detached_since_ms.get_or_insert(now_ms);
@@ -115,7 +115,7 @@ impl WorkerLifecycle {
         }
     }
 
-    /// Records that it is unknown which workers are attached.
+    /// Remembers that it is unknown which workers are attached.
     pub(super) fn record_unknown(&mut self) {
         self.detached_since_ms = None;
     }

@@ -84,7 +84,7 @@ impl LocalWorkers {
         self.processes.is_empty()
     }
 
-    /// Records which workers are attached now, by their names.
+    /// Remembers which workers are attached now. `names` are the workers' names.
     pub fn update_attached<'n>(&mut self, now_ms: u64, names: impl Iterator<Item = &'n str>) {
         let attached: Vec<InstanceId> = names.filter_map(|name| self.instance_of(name)).collect();
         for (instance, process) in &mut self.processes {
@@ -108,7 +108,7 @@ impl LocalWorkers {
         }
     }
 
-    /// Records that it is unknown which workers are attached, because the scheduler cannot be read.
+    /// Remembers that it is unknown which workers are attached, because the scheduler cannot be read.
     pub fn mark_unknown(&mut self) {
         self.processes.values_mut().for_each(|process| process.lifecycle.record_unknown());
     }

@@ -30,7 +30,7 @@ pub struct NatsMessage {
     pub subject: String,
     pub sid: String,
     pub reply: Option<String>,
-    /// The header lines, without the empty line at the end. The first has only the status that follows `NATS/1.0`.
+    /// The header lines, without the empty line at the end. The first line has only the status that follows `NATS/1.0`.
     pub headers: Vec<String>,
     pub payload: Vec<u8>,
 }

@@ -85,7 +85,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let claim =
                     Transaction::new().if_modified_at(&own, invalid("region")).if_modified_at(&epochs, read);
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
-                // Deletes the name of the previous owner's standby, which has no copy of this owner's state.
+                // Deletes the key that names the previous owner's standby, because this standby has no copy of the new
+                // owner's state.
                 let claim = claim.put(&epochs, text.as_bytes()).put(&newest_claim, &value).delete(&standby);
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }

@@ -100,7 +100,8 @@ impl RegionOwner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StandbyKey {
     pub(super) process: u64,
-    /// Set until the named process has a copy: the previous standby, which would take over, or 0 if there was none.
+    /// The previous standby, which would take over until the named process has a copy; 0 if there was none. `None` once
+    /// the named process has a copy.
     pub(super) before: Option<u64>,
     /// The epoch of the owner from which the standby has its copy.
     pub(super) epoch: u64,
@@ -116,7 +117,7 @@ impl StandbyKey {
         self.process == 0
     }
 
-    /// Whether this process would take over the region if the owner were lost, provided that it has a copy.
+    /// Whether `process` would take over the region if the owner were lost, provided that `process` has a copy.
     pub(super) fn counts(&self, process: u64) -> bool {
         match self.before {
             None | Some(0) => self.process == process,

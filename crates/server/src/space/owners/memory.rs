@@ -67,7 +67,7 @@ mod tests {
     const EPOCH: u64 = 7;
     const PROCESS: u64 = 2;
 
-    /// The keys after `claimant` claimed the region in the next epoch, and its lease ended.
+    /// The keys after `claimant` has claimed the region in the epoch after `EPOCH`, and its lease has ended.
     fn claimed_by(claimant: u64) -> WorldSnapshot {
         WorldSnapshot {
             began: [R].into(),

@@ -1,4 +1,4 @@
-//! Decides what a process does with the regions of its world, from the world's keys and the process's own state. The
+//! Decides, from the world's keys and a process's own state, what the process does with the regions of its world. The
 //! decision depends on nothing else. Times are part of the process's state, so no clock is read.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,8 @@ pub(super) struct LocalState {
 /// An action of this process on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegionAction {
-    /// Become the owner of a region, and continue it from a standby's copy, or from this process's own earlier state.
+    /// Become the owner of a region, and continue it from the copy that this process has as a standby, or from its own
+    /// earlier state.
     TakeOver(RegionId),
     /// Become the owner of a region, and begin it without a copy. If `lost` is set, the region had an owner before,
     /// whose state is lost.

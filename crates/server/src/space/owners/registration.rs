@@ -15,7 +15,7 @@ use crate::space::description::WorldDescription;
 use crate::space::error::SpaceError;
 use crate::space::secret::{Secret, random};
 
-/// Process numbers are below this, so that they are short enough for people to read and compare.
+/// Process numbers are below this number, so that they are short enough for people to read and compare.
 const NUMBERS: u64 = 1_000_000;
 
 /// Returns a random process number. The cluster does not assign numbers, because it would not know them after it has

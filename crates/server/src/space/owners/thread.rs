@@ -91,8 +91,9 @@ pub enum WorldEvent {
         /// The other process if it was the region's standby; otherwise `None`.
         heir: Option<u64>,
     },
-    /// A region begins although fewer processes are present than expected, because the waiting time has passed. If a
-    /// process with a copy of the region registers later, its copy is not used.
+    /// A region begins although fewer processes are present than expected, because the time
+    /// [`RegionOwnershipConfig::patience`] has passed. If a process with a copy of the region registers later, its copy
+    /// is not used.
     WaitedOut {
         /// The region.
         region: RegionId,

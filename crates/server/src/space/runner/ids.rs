@@ -82,8 +82,8 @@ pub(super) struct IdChecks<const D: usize, B> {
     /// The entities that were spawned here and for which no query was sent yet.
     unchecked: Vec<EntityId>,
     is_checking: bool,
-    /// The spawned entities whose id another region also has, while it is open which of the two is removed. Their ids
-    /// are checked again.
+    /// The spawned entities whose ids also exist in another region, while it is undecided which of the two entities is
+    /// removed. Their ids are checked again.
     undecided: BTreeSet<EntityId>,
     /// The entities spawned for clients whose ids are checked a second time: for each, the function that replies to the
     /// client, and where and when the entity was spawned.
@@ -156,7 +156,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.query_unchecked_ids();
     }
 
-    /// Sends a query for the unchecked ids, unless an earlier one is pending.
+    /// Sends a query for the unchecked ids, unless an earlier query is pending.
     fn query_unchecked_ids(&mut self) {
         if self.ids.is_checking {
             return;

@@ -32,7 +32,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                 self.host.show_changes(self.lockstep.is_none(), now_ns);
                 self.send_output();
             }
-            // When lock-step allows the next tick, all ghosts of the last tick have arrived.
+            // When lock-step allows the next tick, all ghosts of the last tick have arrived, and the viewers can
+            // receive them.
             self.send_viewer_updates();
         }
     }

@@ -65,7 +65,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             if let Err(why) = publisher.publish(&bytes[..]) {
                 let text =
                     format!("cannot send an update of {} bytes: {why}; reduce the radius", bytes.len());
-                // This also fails if the viewer's session has ended.
+                // An error is ignored: publishing also fails if the viewer's session has ended.
                 let _ = publisher.publish(
                     &encode_response(&WorldResponse::Refused { why: WorldRefusal::Wrong, text: &text })[..],
                 );

@@ -181,8 +181,8 @@ impl Session {
         Ok(())
     }
 
-    /// Starts to read those `readable` logs that the user could not read before. As in a log with a filter, the
-    /// subscription receives the records from now on.
+    /// Starts to read those `readable` logs that the user could not read before. The subscription receives only the
+    /// records that are appended from now on.
     fn read_granted_logs(&mut self, number: u32, readable: LogsToRead) {
         if self.opening.iter().any(|opening| opening.subscription == number) {
             // When the pending channels are open, the subscription is checked again.

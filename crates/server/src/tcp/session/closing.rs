@@ -26,7 +26,7 @@ pub(super) struct Closing {
     waited_ms: u32,
     /// Whether the session has already closed its sending direction.
     has_shut_down: bool,
-    /// Whether the session may end now, because its time to close is over or the client has disconnected.
+    /// Whether the session may end now, because the time limit for closing has passed or the client has disconnected.
     pub(super) is_over: bool,
 }
 
@@ -85,8 +85,8 @@ impl Session {
         }
     }
 
-    /// Handles the end of the time to close. Ends the session, unless responses are pending: without these responses,
-    /// the client would not know the outcomes of its commands.
+    /// Called when the time limit for closing has passed. Ends the session, unless responses are pending: without these
+    /// responses, the client would not know the outcomes of its commands.
     pub(super) fn on_close_timeout(&mut self) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         closing.is_over = !closing.goodbye_pending || closing.waited_ms >= RESPONSES_MS_MAX;
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Refuses the client because the server does not admit its session.
+    /// Refuses the client because the server admits no further session.
     pub(super) fn refuse_connection(&mut self) {
         self.send_preamble(Preamble::OURS);
         self.fail(&self.shared.admission_refusal());

@@ -188,7 +188,7 @@ impl Session {
             self.advance_channel(number);
         } else if has_lost || !channel.is_all_reported() {
             // The next heartbeat contains the channel's position. If the last records were lost, the subscriber notices
-            // this by the position.
+            // this from the position.
             channel.touch(number, &mut self.touched);
         }
     }
@@ -285,7 +285,7 @@ impl Session {
         }
     }
 
-    /// Sends the new positions of channels that have skipped records, as a preparation of the next heartbeat.
+    /// Called before a heartbeat. Sends the new positions of channels that have skipped records.
     pub(super) fn advance_touched(&mut self) {
         for (&number, channel) in &mut self.channels {
             if channel.cursor.skip_unwanted() {

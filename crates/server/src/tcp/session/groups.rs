@@ -1,5 +1,5 @@
-//! Handles memberships in groups. While a client has credit, records are copied into the output, some at a time. For a
-//! work group, the client must also have requested records.
+//! Handles memberships in groups. While a client has credit, records are copied into the output, a limited number at a
+//! time. For a work group, the client must also have requested records.
 
 mod member;
 mod writer;

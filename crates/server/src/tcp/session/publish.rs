@@ -85,7 +85,7 @@ impl RoomWait {
 }
 
 impl SessionPublishers {
-    /// Records that a topic has room again, so that the waiting batches are tried again.
+    /// Remembers that a topic has room again, so that the waiting batches are tried again.
     pub(super) fn on_room(&mut self) {
         self.parked.retry();
         if let Some(blocked) = &mut self.blocked {

@@ -1,7 +1,7 @@
 //! Reads messages from the socket.
 //!
 //! Messages are decoded in the thread's read buffer. The session copies only an incomplete message; a message larger
-//! than the buffer is collected in memory of the session. The copied bytes are charged to the login share before the
+//! than the buffer is collected in the session's own memory. The copied bytes are charged to the login share before the
 //! login, and to the client's tenant afterwards.
 
 use std::io;

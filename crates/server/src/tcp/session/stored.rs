@@ -48,7 +48,7 @@ pub(super) struct PendingAck {
 struct AckOutcome {
     stored: Vec<Published>,
     refused: Option<(Refused, Vec<PublishHeader>)>,
-    /// Whether the queue may already have another acknowledgement or refusal.
+    /// Whether another acknowledgement or refusal of the queue may already be due.
     more: bool,
 }
 

@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// Removes and returns what RESUME and FOLLOW stated for this subscription number. Call this when a subscription
-    /// starts or ends, so that a later subscription with the same number does not use it.
+    /// starts or ends, so that a later subscription with the same number does not use these values.
     pub(super) fn take_resume_and_follow(
         &mut self,
         number: u32,
@@ -262,7 +262,8 @@ impl Session {
         let options = &subscription.options;
         let progress = cursor.log().list_subscriber(options, cursor.is_registered(), reported);
         if options.feeds_mirror() {
-            // The mirror may have subscribers that cannot receive gaps.
+            // This log keeps its history for the mirror, because the mirror may have subscribers that cannot receive
+            // gaps.
             progress.keep_history();
         }
         let debt = Default::default();

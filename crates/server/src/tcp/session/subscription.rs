@@ -88,7 +88,7 @@ pub(super) struct Channel {
     /// Number of bytes by which the channel has exceeded its share of writes. The channel sends nothing until the
     /// shares that it leaves unused have made up for these bytes.
     pub(super) debt: Cell<usize>,
-    /// Whether the socket did not take all bytes of the channel in the last write.
+    /// Whether the last write left some of the channel's bytes unsent.
     pub(super) stopped: bool,
     /// Whether the channel is selected for the write that is being planned.
     pub(super) is_selected: bool,
@@ -131,7 +131,7 @@ impl Channel {
         self.cursor.read_through()
     }
 
-    /// Records that the client knows the channel's present position.
+    /// Remembers that the client knows the channel's present position.
     pub(super) fn mark_all_reported(&mut self) {
         self.reported = self.read_through();
         self.progress.set_position(self.reported);

@@ -163,7 +163,7 @@ fn worker_ends_when_its_permission_is_taken_away() {
         for command in [TaskCommand::Renew { workers: vec![worker] }, extend] {
             assert_eq!(refusal_of(walt.command(&command)), ErrorCode::Forbidden);
         }
-        // The first worker was detached. Another worker must receive its task as well as the new one.
+        // The first worker was detached. Another worker must receive the task of that worker, and the new task.
         let fresh = root.submit("acme", NewTask::new(b"k", b"")).unwrap().task;
         let other = root.attach(options).unwrap();
         let mut assigned = [0, 0].map(|_| other.next(PATIENCE).unwrap().expect("a task").task());

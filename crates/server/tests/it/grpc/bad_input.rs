@@ -167,7 +167,7 @@ fn short_invalid_protobuf_is_refused_as_a_protocol_error() {
     });
 }
 
-/// A message in which the first fields have a type that they have in no request.
+/// A message whose first fields have types that these fields have in no request.
 #[derive(Clone, PartialEq, prost::Message)]
 struct WrongTypes {
     #[prost(fixed32, tag = "1")]

@@ -36,7 +36,7 @@ fn labels(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Returns the `/metrics` of a node, prepared so that each metric has a value.
+/// Returns the text of `/metrics` at a node that is prepared so that each metric has a value.
 fn scrape() -> String {
     let dir = tempfile::tempdir().unwrap();
     let (node, _) = Node::open(Config::default(), Arc::new(RealDisk), dir.path()).unwrap();

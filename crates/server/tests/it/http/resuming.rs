@@ -195,7 +195,7 @@ fn subscribers_of_a_state_topic_end_if_a_plain_one_replaces_it() {
         assert_eq!((end.event.as_str(), &end.json()["title"]), ("end", &json!("NO_STATE")), "{state}");
         let end = socket.receive_json();
         assert_eq!((&end["op"], &end["title"]), (&json!("end"), &json!("NO_STATE")), "{state}");
-        // In this case, the new topic exists before the subscriber connects again.
+        // Now the new topic exists before the subscriber connects again.
         let path = format!("/v1/topics/t/events?{state}");
         let response = fixture.peer().request("GET", &path, &[(ID, &old)], b"");
         assert_eq!((response.status, response.code().as_str()), (409, "NO_STATE"), "{state}");

@@ -56,7 +56,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
     let mut publishers = [1, 2, 3].map(|id| cluster.nats(id));
     for number in 0..RECORDS {
         let (text, of_many) = (number.to_string(), format!("orders.{}", number % 10));
-        // The first records to `orders` create its topics, which the members of the second group then find.
+        // The first record to each subject `orders.N` creates a topic, which the members of the second group then find.
         ["jobs", &of_many].iter().for_each(|subject| publishers[number % 3].publish(subject, &text));
     }
     let mut received = BTreeSet::new();
@@ -266,7 +266,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
         until("the owner has it", || !cluster.node(id).topic("t").unwrap().logs()[0].is_mirror());
     };
     let mut received = BTreeSet::new();
-    // A member that reads connects to the topic's owner, and after a move to the next owner.
+    // When a member reads, it connects to the topic's owner. After a move, it connects to the next owner.
     let mut read_until = |members: &mut [ShareMember], what: &str, is_so: &dyn Fn(usize) -> bool| {
         until(what, || {
             for member in members.iter_mut() {

@@ -96,7 +96,7 @@ impl OpenedPublisher {
         Ok(())
     }
 
-    /// Records that a batch was refused. `by_node` is true if the node that forwarded the batch sends it again, and
+    /// Remembers that a batch was refused. `by_node` is true if the node that forwarded the batch sends it again, and
     /// false if its client does.
     pub(super) fn record_refusal(&mut self, header: &PublishHeader, by_node: bool) {
         let partition = header.partition;
