@@ -1,5 +1,5 @@
-//! Keeps the ticks of a world's processes in lock-step: a process begins a tick only when all processes have finished the
-//! previous one.
+//! Keeps the ticks of a world's processes in lock-step: a process begins a tick only when all processes have finished
+//! the previous one.
 //!
 //! ```text
 //!  step 2r      a tick was made: the process completes its handovers, then sends `settled 2r`
