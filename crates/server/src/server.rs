@@ -46,8 +46,8 @@ pub struct Server {
     tcp: Vec<SocketAddr>,
     unix: Vec<PathBuf>,
     tasks: Vec<AbortHandle>,
-    /// The watchdog. It must be dropped before the threads, and therefore precedes them in this struct. Otherwise, it
-    /// would report their end as a stall.
+    /// The watchdog must be dropped before the threads. Otherwise, it would report the threads' end as a stall. It
+    /// therefore precedes the threads in this struct.
     watchdog: Watchdog,
     _runner: Arc<dyn ResponderExecutor>,
     _runtimes: Vec<Runtime>,
@@ -209,7 +209,7 @@ impl Server {
     }
 
     /// Reads the users file again and applies it, also to clients that are already connected. If the file is invalid,
-    /// the present users remain. The server does the same by itself about two seconds after the file has changed.
+    /// the present users remain. The server also reads a changed file by itself, about two seconds after the change.
     pub fn reload_users(&self) -> Result<(), UsersError> {
         self.shared.reload_users()
     }
@@ -225,8 +225,8 @@ impl Server {
     }
 
     /// Reads the certificates and the users file again, and returns whether all are valid. If a file is invalid, the
-    /// present setting remains, and the log states the reason. The server does the same by itself about two seconds
-    /// after a file has changed.
+    /// present setting remains, and the log states the reason. The server also reads a changed file by itself, about
+    /// two seconds after the change.
     pub fn reload(&self) -> bool {
         self.shared.reloads.reload_all()
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge};
 
-/// A session may hold this many unsent bytes without a memory charge. This is enough for the rest of a batch of the
-/// usual size.
+/// A session may hold this many unsent bytes without a memory charge. The number suffices for the rest of a batch of
+/// the usual size.
 pub(crate) const UNCHARGED_BYTES_MAX: usize = (16 << 10) + 64;
 
 /// The unsent output of a session. Records that are still in logs are not part of it.

@@ -29,7 +29,8 @@ use super::handle::Space;
 use super::pace::monotonic_ns;
 use super::runner::{SpawnError, WorldRunner};
 
-/// Retention of the topics for requests, bytes. It is small, because requests are handled at once and never read again.
+/// Retention of the topics for requests, bytes. The retention is small, because requests are handled at once and never
+/// read again.
 const HISTORY_BYTES: u64 = 1 << 20;
 
 /// The beginning of the subjects of all inboxes.

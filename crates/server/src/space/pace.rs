@@ -22,7 +22,7 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Schedules ticks at multiples of their interval. Late ticks are made one directly after another. If more than
-/// `behind_max` ticks are late, only one is made, and the others are skipped.
+/// `behind_max` ticks are late, only one of them is made, and the rest is skipped.
 #[derive(Debug)]
 pub(super) struct TickSchedule {
     pace: TickPace,

@@ -43,8 +43,8 @@ pub struct WorldConfig<const D: usize> {
     pub between: SocketAddr,
     /// Retention of a region's topic, bytes; default 64 MiB.
     pub history_bytes: u64,
-    /// Data from which the program can create the world again. It is part of the world's description, and must be the
-    /// same in all processes; default null.
+    /// Data from which the program can create the world again. The data are part of the world's description, and must
+    /// be the same in all processes; default null.
     pub recipe: Value,
 }
 
@@ -80,9 +80,9 @@ pub struct WorldProcess<const D: usize, B> {
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B> {
-    /// Joins a world, or creates it if this is its first process. All processes of a world need the same setup, regions
-    /// and behaviour. `kv` contains the world's keys. `populate` inserts the entities of a region that begins for the
-    /// first time. `on_event` is called with each event.
+    /// Joins a world, or creates the world if this is its first process. All processes of a world need the same setup,
+    /// regions and behaviour. `kv` contains the world's keys. `populate` inserts the entities of a region that begins
+    /// for the first time. `on_event` is called with each event.
     pub fn start(
         node: &Node,
         kv: Kv,

@@ -387,8 +387,8 @@ fn owner_killed_under_load_loses_only_reported_records() {
         assert!(is_reported, "{notices:?}");
         let got: BTreeSet<u64> = numbers.iter().copied().collect();
         let missing: Vec<u64> = (1..=4_000).filter(|n| !got.contains(n) && !unsure.contains(n)).collect();
-        // The killed owner had acknowledged the missing records before it sent them to the mirrors. They must be
-        // consecutive, and the notice above reports them.
+        // The killed owner had acknowledged the missing records before it sent them to the mirrors. These records must
+        // be consecutive, and the notice above reports them.
         assert!(missing.windows(2).all(|pair| pair[1] == pair[0] + 1), "{missing:?}");
         assert!(numbers.is_sorted(), "in the order in which they were published");
     }

@@ -1,10 +1,11 @@
 //! Changes the partition: how the world's space-filling curve is divided into the stretches that are the regions. The
 //! cluster stores the partition in one key.
 //!
-//! The owner of the first region compares the loads of all regions. It writes the key only if neither the key nor the
-//! ownership of the first region has changed since it read them. Even if two processes consider themselves the owner,
-//! only one of them succeeds, so partitions change one after another. Entities that belong to another region in the new
-//! partition are handed over as usual. No entity is lost while some processes still have the old partition.
+//! The owner of the first region compares the loads of all regions. This owner writes the key only if neither the key
+//! nor the ownership of the first region has changed since it read both. Even if two processes consider themselves the
+//! owner, only one of their writes succeeds, so partitions change one after another. Entities that belong to another
+//! region in the new partition are handed over as usual. No entity is lost while some processes still have the old
+//! partition.
 
 use dunlin::space::Behaviour;
 use dunlin::state::{ComparedProperty, Comparison};

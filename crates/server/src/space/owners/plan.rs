@@ -21,8 +21,8 @@ pub(super) struct LocalState {
     pub(super) copies: BTreeMap<RegionId, u64>,
     /// The regions whose state is in this process's memory although the process does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
-    /// The regions that have begun at some time, as far as this process knows. It remembers them even if the cluster
-    /// loses its keys.
+    /// The regions that have begun at some time, as far as this process knows. The process remembers these regions even
+    /// if the cluster loses its keys.
     pub(super) began: BTreeSet<RegionId>,
     /// The regions that this process owns and whose named standby has a copy.
     pub(super) begun_copies: Vec<RegionId>,
@@ -32,8 +32,8 @@ pub(super) struct LocalState {
     pub(super) free_ms: BTreeMap<RegionId, u64>,
     /// How long a region waits for a process that has a copy before it begins without entities, ms.
     pub(super) patience_ms: u64,
-    /// Whether this process leaves the world. It then hands over its regions. It only takes over regions that no other
-    /// process can continue, and hands them over, too.
+    /// Whether this process leaves the world. A leaving process hands over its regions. It takes over only regions that
+    /// no other process can continue, and hands these over, too.
     pub(super) leaving: bool,
 }
 
@@ -117,8 +117,8 @@ fn plan_as_owner(
             .then_some(RegionAction::Name(region, no_standby));
     };
     let improves_balance = local.leaving || snapshot.count(candidate) + 2 <= snapshot.count(local.process);
-    // In a world without standbys, a process is named as a standby only so that it can receive the region. This is done
-    // for one region at a time, or for all regions of a process that leaves.
+    // In a world without standbys, a process is named as a standby only so that it can receive the region. One region
+    // at a time gets such a standby, or all regions of a process that leaves.
     let ours =
         |region: &RegionId| snapshot.owners.get(region).is_some_and(|(owner, _)| *owner == local.process);
     let is_handing_over =
@@ -169,7 +169,8 @@ fn plan_without_owner(
     }
     let free_ms = local.free_ms.get(&region).copied().unwrap_or(0);
     if snapshot.invalid_revision("region", region.0.into()) != 0 && free_ms <= local.patience_ms {
-        // The owner may still run the region. It notices soon that its key is invalid, and claims the region again.
+        // The owner may still run the region. It notices soon that the region's key is invalid, and claims the region
+        // again.
         return None;
     }
     let enough_processes = snapshot.processes.len() >= local.expected || free_ms > local.patience_ms;

@@ -18,8 +18,8 @@ use crate::space::secret::{Secret, random};
 /// Process numbers are below this number, so that they are short enough for people to read and compare.
 const NUMBERS: u64 = 1_000_000;
 
-/// Returns a random process number. The cluster does not assign numbers, because it would not know them after it has
-/// lost its keys. If another process of the world has the same number, the process is refused.
+/// Returns a random process number. The cluster does not assign numbers, because a cluster that has lost its keys would
+/// no longer know them. If another process of the world has the same number, the process is refused.
 pub fn process_number() -> Result<u64, SpaceError> {
     let bytes = random()?;
     let number = bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));

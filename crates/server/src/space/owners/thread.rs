@@ -50,7 +50,8 @@ pub struct RegionOwnershipConfig {
     pub patience: Duration,
     /// The rate at which ticks are made.
     pub pace: TickPace,
-    /// Data from which this program can create the world again. It becomes part of the world's [`WorldDescription`].
+    /// Data from which this program can create the world again. The data become part of the world's
+    /// [`WorldDescription`].
     pub recipe: Value,
 }
 
@@ -147,7 +148,7 @@ pub enum WorldEvent {
     Cut(u64),
     /// The lease was lost for the given reason. The process registers again.
     LeaseLost(String),
-    /// A request to the cluster failed for the given reason. It is repeated.
+    /// A request to the cluster failed for the given reason. The request is repeated.
     Away(String),
 }
 
@@ -435,8 +436,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         }
     }
 
-    /// Stops a region of this process. Its state stays in memory, so that the region can continue here if no other
-    /// process claims it.
+    /// Stops a region of this process. The region's state stays in memory, so that the region can continue here if no
+    /// other process claims it.
     fn retire(&mut self, region: RegionId, epoch: u64) {
         self.memory.insert(region, RegionMemory { epoch, owner: true });
         // An error is ignored, because the runner may already have ended.

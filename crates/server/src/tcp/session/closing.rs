@@ -1,7 +1,8 @@
 //! Closes a connection. Its pending output is sent first, and the client gets time to read it.
 //!
 //! Invariant: GOODBYE is sent only after the responses to all accepted commands and queries, and no message is accepted
-//! after it. A client that has received GOODBYE therefore knows that requests without a response were not executed.
+//! after GOODBYE. A client that has received GOODBYE therefore knows that requests without a response were not
+//! executed.
 
 use dunlin::Refused;
 use dunlin::wire::{ALL_ANSWERED, ErrorCode, FromNode, Goodbye, Heartbeat, MessageList, Preamble};

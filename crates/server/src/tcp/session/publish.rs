@@ -1,7 +1,7 @@
 //! Appends the batches that a client publishes. Each batch is checked once, and its bytes are appended unchanged.
 //!
 //! If a reliable topic is full, the session of a client reads nothing until the topic has room, or until the topic's
-//! wait time is over. This affects only this client. The session of another node, which forwards records of many
+//! wait time is over. Other clients are not affected. The session of another node, which forwards records of many
 //! clients, [parks](parked) the batch and continues to read.
 
 mod open;

@@ -105,7 +105,8 @@ impl Session {
         while let Ok(DecodeOutcome::Message(message, taken)) =
             self.decoder.next_from_client(&unread[self.scanned_bytes..])
         {
-            // The credit message is handled a second time later. This does no harm, because it states the total credit.
+            // The credit message is handled a second time later. The repetition does no harm, because the message
+            // states the total credit.
             if let FromClient::Credit(credit) = message {
                 self.credit(&credit);
             }

@@ -262,8 +262,8 @@ fn dependency_on_a_task_of_another_tenant_is_unknown() {
     let submit = |task| {
         let after = vec![TaskDependency::Task { task }];
         match ana.submit("acme", NewTask { after, ..NewTask::new(b"k", b"") }) {
-            // The text contains the number of the missing task. It is replaced so that the texts of two refusals can be
-            // compared.
+            // The text contains the number of the missing task. The number is replaced so that the texts of two
+            // refusals can be compared.
             Err(TasksError::Refused(refused)) => {
                 (refused.code, refused.text.replace(&format!("{task:x}"), "N"))
             }
