@@ -102,7 +102,8 @@ impl TopicRelay {
 }
 
 impl NodeLink {
-    /// Starts the link's thread. Call [`NodeLink::end`] to end the thread.
+    /// Starts the link's thread. `lookup` returns how to connect to the other node; `None` if the node's address is
+    /// unknown. Call [`NodeLink::end`] to end the thread.
     pub(super) fn start(
         to: u64,
         lookup: impl Fn() -> Option<(Address, ClientOptions)> + Send + 'static,

@@ -74,7 +74,8 @@ fn list(known: &[String]) -> String {
 }
 
 impl WorldDescription {
-    /// Creates the description of a world from the setup of its regions.
+    /// Creates the description of a world from the setup of its regions, and from values for the fields with the same
+    /// names.
     pub fn of<const D: usize>(
         setup: &RegionSetup<D>,
         regions: &[RegionId],

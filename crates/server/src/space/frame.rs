@@ -103,6 +103,7 @@ impl SpaceFrame<'_> {
     }
 
     /// Decodes the first frame in `bytes`. Returns the frame and its length, or `None` if the frame is incomplete.
+    /// Fails if kind and payload of the frame have more than `max` bytes.
     pub(super) fn decode(bytes: &[u8], max: usize) -> Result<Option<(SpaceFrame<'_>, usize)>, RunnerRefusal> {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;

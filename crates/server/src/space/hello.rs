@@ -35,7 +35,7 @@ pub struct WorldIdentity {
 }
 
 impl WorldIdentity {
-    /// Computes the identity of a world.
+    /// Computes the identity of a world from its name, and from the settings that must be the same in all processes.
     pub fn of<const D: usize>(
         name: &str,
         setup: &RegionSetup<D>,

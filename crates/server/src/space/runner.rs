@@ -298,7 +298,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Continues a region here from this process's copy. Returns `false` if there is no copy.
+    /// Continues a region here from this process's copy, under the lease in `succession`. Returns `false` if there is
+    /// no copy.
     pub fn take_over(
         &mut self,
         region: RegionId,

@@ -78,8 +78,8 @@ impl Secret {
     }
 }
 
-/// The message of a proof. It includes the lengths of both hellos, so that bytes at the end of one cannot be moved to
-/// the beginning of the other.
+/// The message over which a proof is computed. It includes the lengths of both hellos, so that bytes at the end of one
+/// hello cannot be moved to the beginning of the other.
 fn message(role: Role, own_hello: &[u8], peer_hello: &[u8]) -> Vec<u8> {
     let length = |hello: &[u8]| (hello.len() as u64).to_le_bytes();
     let (own_length, peer_length) = (length(own_hello), length(peer_hello));

@@ -96,7 +96,7 @@ impl<const D: usize> StandbyTracker<D> {
         named
     }
 
-    /// Records how far a follower has confirmed the changes of a region. Returns the region's [confirmed
+    /// Remembers how far a follower has confirmed the changes of a region. Returns the region's [confirmed
     /// progress](StandbyTracker::confirmed_progress).
     pub(super) fn record_progress(
         &mut self,

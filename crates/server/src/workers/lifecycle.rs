@@ -120,7 +120,8 @@ impl WorkerLifecycle {
         self.detached_since_ms = None;
     }
 
-    /// Checks the deadlines. Returns an event and a signal if one has passed.
+    /// Checks the deadlines, and whether the worker has been detached for `silent_ms_max`. Returns the event, if there
+    /// is one, and the signal for the process.
     pub(super) fn advance(
         &mut self,
         now_ms: u64,

@@ -69,7 +69,7 @@ struct Process {
 }
 
 impl LocalWorkers {
-    /// Creates a value without any processes.
+    /// Creates a [`LocalWorkers`] that does not run any processes yet.
     pub fn new(command: WorkerCommand, limits: WorkersLimits) -> LocalWorkers {
         LocalWorkers { command, limits, processes: BTreeMap::new(), events: Vec::new() }
     }

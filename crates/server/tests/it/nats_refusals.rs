@@ -19,8 +19,8 @@ use dunlin_server::Server;
 use crate::nats_peer::{NatsPeer, serve_nats};
 use crate::serve_node;
 
-/// Checks that client libraries take this `-ERR` line for a permission violation about `subject`, and stay connected.
-/// Returns the text of the error.
+/// Checks that client libraries take this `-ERR` line for a violation of the permission for `operation` on `subject`,
+/// and stay connected. Returns the text of the error.
 pub fn permission_violation(line: &str, operation: &str, subject: &str) -> String {
     let text = line.strip_prefix("-ERR '").and_then(|rest| rest.strip_suffix('\'')).expect(line);
     // nats.go and nats.py compare the text in lower case. nats.go and nats.js also expect the operation before the

@@ -243,7 +243,7 @@ impl TestCluster {
         NatsPeer::open(self.members.lock().unwrap()[&id].server.as_ref().unwrap())
     }
 
-    /// Creates a topic, and makes this node its owner.
+    /// Creates a topic, and makes the node `id` its owner.
     fn create_topic_at(&self, id: u64, name: &str, config: TopicConfig) {
         self.node(id).create_topic(name, config, false).unwrap();
         let moved = self.members.lock().unwrap()[&id].ownership.clone();

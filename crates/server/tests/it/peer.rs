@@ -137,7 +137,7 @@ impl Peer {
         self.send(FromClient::OpenPublisher(OpenPublisher { publisher, producer, producer_epoch, subject }));
     }
 
-    /// Publishes a batch to partition 0. `first` is the producer's number of its first record.
+    /// Publishes a batch to partition 0. `first` is the producer's number of the batch's first record.
     pub fn publish(&mut self, publisher: u32, first: u64, payloads: &[&[u8]]) {
         let frames = frames(payloads);
         let header = PublishHeader {

@@ -64,7 +64,8 @@ impl Session {
 }
 
 impl Channel {
-    /// Marks the channel, so that the next heartbeat contains its position.
+    /// Marks the channel, so that the next heartbeat contains the channel's position. `touched` lists the marked
+    /// channels.
     pub(super) fn touch(&mut self, number: u32, touched: &mut Vec<u32>) {
         if !std::mem::replace(&mut self.touched, true) {
             touched.push(number);

@@ -15,7 +15,8 @@ const PRODUCER: u64 = 7;
 
 type PublishFn = fn(&Guarded, &str, &str, u32) -> Result<bool, String>;
 
-/// Publishes a producer's first record over HTTP as this user. Returns whether the node took it for a duplicate.
+/// Publishes the first record of a producer's epoch over HTTP as this user. Returns whether the node took the record
+/// for a duplicate.
 fn publish_over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let mut peer = HttpPeer::connect(guarded.address(dunlin_server::Protocol::Http));
     let (authorization, producer) = (basic(user, PASSWORD), PRODUCER.to_string());
@@ -33,7 +34,8 @@ fn publish_over_http(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -
     }
 }
 
-/// Publishes a producer's first record over gRPC as this user. Returns whether the node took it for a duplicate.
+/// Publishes the first record of a producer's epoch over gRPC as this user. Returns whether the node took the record
+/// for a duplicate.
 fn publish_over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     run(async {
         let producer = Some(v1::Producer { id: PRODUCER + 1, epoch, seq: 1 });
@@ -44,8 +46,8 @@ fn publish_over_grpc(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -
     })
 }
 
-/// Publishes a producer's first record with the Rust client as this user. Returns whether the node took it for a
-/// duplicate.
+/// Publishes the first record of a producer's epoch with the Rust client as this user. Returns whether the node took
+/// the record for a duplicate.
 fn publish_over_tcp(guarded: &Guarded, user: &str, subject: &str, epoch: u32) -> Result<bool, String> {
     let identity = Some(ProducerIdentity { producer: PRODUCER + 2, epoch });
     let options = PublisherOptions { identity, ..PublisherOptions::default() };

@@ -109,7 +109,7 @@ fn calls() -> Vec<(String, String)> {
     calls
 }
 
-/// Reads the names of an enum's variants from its source file.
+/// Reads the names of an enum's variants from its source file. The variants follow after the text `begin`.
 fn variants(path: &str, begin: &str) -> Vec<String> {
     let source = read(path);
     let (_, rest) = source.split_once(begin).unwrap_or_else(|| panic!("no {begin} in {path}"));

@@ -38,7 +38,7 @@ fn grpc_frame(flag: u8, message: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// Sends a call with this body, and returns the gRPC status of the response; `None` if there is no response.
+/// Calls the method `name` with this body, and returns the gRPC status of the response; `None` if there is no response.
 async fn status_of(client: &mut SendRequest<Bytes>, name: &str, body: Bytes) -> Option<Code> {
     *client = client.clone().ready().await.ok()?;
     let (response, mut sending) = client.send_request(new_request(name), false).ok()?;
