@@ -1,6 +1,6 @@
 //! The demo, which replays recorded markets to many subscribers. Each subscriber must receive every record or a gap
-//! notice for it. The [`ledger`] counts the published lines. To judge a subscriber, the demo compares the records and
-//! gaps that the subscriber received with the ledger, and never uses statistics of the node.
+//! notice for it. The [`ledger`] counts the published lines. To judge a subscriber, the demo compares the ledger with
+//! the records and gaps that the subscriber received. The demo never uses the node's own statistics.
 
 mod account;
 mod books;
@@ -49,7 +49,8 @@ pub struct DemoOptions<'a> {
     pub url: String,
 }
 
-/// The result of the demo: how many records are not accounted for, and how many replicas have a wrong order book.
+/// The result of the demo: how many records are not accounted for (neither received nor reported in a gap notice), and
+/// how many replicas have a wrong order book.
 pub struct DemoResult {
     pub unaccounted: u64,
     /// The number of replicas with at least one order book that differs from the oracle's book.
@@ -142,8 +143,8 @@ impl DemoOptions<'_> {
 /// Returns the topics to which a recording's lines are published, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let bytes = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // A topic that is full deletes a whole segment, which is an eighth of its memory. The retention of 9/7 of the
-    // lines' memory is so large that the topic never becomes full.
+    // A full topic deletes a whole segment, which is an eighth of the topic's retention. Here the lines take only 7/9
+    // of the retention, so the topic never becomes full.
     let bytes = (bytes * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), bytes)];
     if recording.topic == SHORT_OF {

@@ -14,9 +14,10 @@ use crate::stats::Summary;
 use crate::store::StoredRun;
 use crate::table::{LineStyle, Table};
 
-/// The smallest change that is reported, as a share: changes of at most 5 % count as noise.
+/// The smallest change that is reported, as a share. Changes of at most 5 % count as noise.
 pub const NOISE_MIN: f64 = 0.05;
-/// The smallest number of other systems' rows from which the machine's drift (its change of speed) is computed.
+/// The machine's drift is the change of its speed between the two runs. Drift is computed only from at least this many
+/// rows of other systems.
 const PEER_ROWS_MIN: usize = 5;
 
 /// The change of one of Dunlin's measured figures between two benchmark runs.
@@ -30,9 +31,9 @@ pub struct RowComparison {
     pub then: f64,
     /// The median in the new run.
     pub now: f64,
-    /// By which factor the figure improved; a value below 1 means that it became worse.
+    /// The factor by which the figure improved. A factor below 1 means that the figure became worse.
     pub times_better: f64,
-    /// How much of a change can be noise, as a share.
+    /// The largest change that noise can explain, as a share.
     pub noise: f64,
 }
 
@@ -57,7 +58,8 @@ pub struct RunComparison {
 }
 
 impl RunComparison {
-    /// Compares all rows of Dunlin that exist in both runs. The row that became worst comes first.
+    /// Compares all rows of Dunlin that exist in both runs. The row that became worse by the largest factor comes
+    /// first.
     pub fn of(now: &RowSet, then: &StoredRun) -> Self {
         let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()

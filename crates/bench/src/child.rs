@@ -30,8 +30,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 const STDERR_BYTES_MAX: usize = 8 * 1024;
 
-/// The command with which this process starts a child process. The command runs the same program, or another one with
-/// the same roles.
+/// The command with which this process starts a child process. The child runs the same program as this process, or
+/// another program that offers the same roles.
 #[derive(Clone, Debug)]
 pub struct ChildProgram {
     program: PathBuf,
@@ -155,7 +155,7 @@ impl Child {
         self.lines.try_iter().collect()
     }
 
-    /// Returns all printed lines of the child that no call has returned yet, and waits for more until the child ends.
+    /// Waits until the child has ended. Returns all printed lines of the child that no call has returned yet.
     pub fn remaining_lines(&self) -> Vec<String> {
         self.lines.iter().collect()
     }

@@ -108,7 +108,7 @@ fn print(suite: &Suite, options: &BenchOptions, outcome: &SuiteOutcome) -> Resul
         out.write_all((suite.blocks)(&outcome.rows).as_bytes())?;
         let goals = goals_table(suite, &outcome.rows);
         if options.quick && !goals.is_empty() {
-            // Goals apply to full runs. A quick run makes too few requests to judge them.
+            // Goals apply only to full runs: a quick run makes too few requests to judge a goal.
             writeln!(out, "\nquick: goals are not judged, since they require full runs")?;
         } else if !goals.is_empty() {
             write!(out, "{}", goals.text(colour))?;

@@ -1,7 +1,7 @@
 //! A reader's account of the records and gaps that it received from one log. The demo compares the account with the
-//! published records. Each record and each gap must begin directly after the previous one; otherwise an error is added
-//! to the account. The account contains a running hash of the received lines, so that a reader in another process need
-//! not send all lines.
+//! published records. Each record and each gap must begin directly after the previous record or gap; otherwise an error
+//! is added to the account. The account contains a running hash of the received lines, so that a reader in another
+//! process need not send all lines.
 
 use std::collections::BTreeMap;
 
@@ -38,10 +38,10 @@ impl MissedRecords {
     }
 }
 
-/// The records of one topic that a reader of the demo received, and the gaps that were reported to this reader.
+/// The records of one topic that a reader of the demo received, and the gaps that the node reported to this reader.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopicReadReport {
-    /// The position up to which every record is accounted for.
+    /// The reader has received every record up to this position, or a gap that contains the record.
     pub through: Position,
     /// The number of received records.
     pub received: u64,
@@ -49,7 +49,7 @@ pub struct TopicReadReport {
     pub content: ContentDigest,
     /// The reported gaps, in the order in which the node reported them.
     pub missed: Vec<MissedRecords>,
-    /// The number of notices that the reader is lagging, so that it may soon lose records.
+    /// How many notices the reader received that it lags so far behind that it may soon miss records.
     pub warnings: u64,
     /// The errors that were found, as text.
     pub faults: Vec<String>,
@@ -70,7 +70,7 @@ pub fn add_event(accounts: &mut ReadReportsByTopic, event: &Event<'_>) {
             _ => return,
         },
     };
-    // Most events belong to a topic that has an account already. `entry` would copy the topic's name for each of them.
+    // Most events belong to a topic that has an account already. `entry` would copy the topic's name for every event.
     if !accounts.contains_key(topic) {
         accounts.insert(topic.clone(), TopicReadReport::default());
     }

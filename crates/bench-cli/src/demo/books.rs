@@ -93,7 +93,7 @@ impl Books {
         market.push(&self.node, &[line, b"\n"])
     }
 
-    /// Waits until the replicas have read the last record, and compares their books with the oracle's books.
+    /// Converts `line`, a line of the recording with index `recording`, to records of order books, and publishes them.
     pub fn close(mut self) -> Result<ReplicaVerdicts> {
         let mut ends = BTreeMap::new();
         for market in &mut self.markets {

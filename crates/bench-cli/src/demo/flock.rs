@@ -39,7 +39,7 @@ pub use nodes::{DEFAULT_TCP_PORT, DemoNodeServices, DemoNodes, reserve_or_any_po
 use reader::NodeReaders;
 use verdict::NodeVerdicts;
 
-/// The longest time without progress before the demo fails. The time is long, because the machine may be busy.
+/// Updates the display to the values in `lines`. Text output appears only at intervals.
 const PATIENCE: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The value of `ClusterDemoState::gate` with which all lines may be published: a thousand thousandths.
@@ -62,7 +62,8 @@ pub struct ClusterDemoState {
     lines: AtomicU64,
     /// The longest time in ns that a publisher has waited for an acknowledgement since the last kill.
     waited_ns: AtomicU64,
-    /// The number of readers that have reconnected since the last kill.
+    /// Each market may publish this share of its lines now, in thousandths. A market that reaches this share waits
+    /// until the next kill is over.
     readers: AtomicU64,
     /// The longest time in ns during which a reader received nothing since the last kill.
     silent_ns: AtomicU64,
@@ -83,7 +84,7 @@ impl ClusterDemoState {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Returns the share of its lines, in thousandths, that each market may publish now.
+    /// Returns the share of lines, in thousandths, that each market may publish now.
     fn gate(&self) -> u64 {
         self.gate.load(Ordering::Acquire)
     }
@@ -128,8 +129,8 @@ struct MarketResult {
     books: Vec<(String, SizeByPrice)>,
 }
 
-/// The result of the cluster demo: the kills of nodes, and the comparison of received lines and order books with the
-/// recordings.
+/// The result of the cluster demo: the kills of nodes, and whether the received lines and order books equal those of
+/// the recordings.
 pub struct ClusterDemoResult {
     node_kills: Vec<NodeKill>,
     lines: NodeVerdicts,

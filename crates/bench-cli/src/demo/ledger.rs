@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::account::{ContentDigest, MissedRecords, TopicReadReport};
 use super::recording::MarketRecording;
 
-/// The recording of each topic, and the number of its lines that have been published. The lines that readers received
-/// are compared with the published lines.
+/// The recording of each topic, and how many of the recording's lines have been published. At the end, the demo
+/// compares these lines with the lines that readers received.
 #[derive(Debug, Default)]
 pub struct LineLedger<'a> {
     topics: BTreeMap<String, Entry<'a>>,
@@ -19,15 +19,15 @@ struct Entry<'a> {
     published: u64,
 }
 
-/// The result of comparing the lines that one reader received with the published lines.
+/// The result of comparing the published lines with the lines that one reader received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadVerdict {
     pub published: u64,
     pub received: u64,
     pub gaps: usize,
     pub missed: u64,
-    /// The number of records that the reader neither received nor was told to be missing, or that were reported
-    /// inconsistently.
+    /// The number of records for which the reader received neither the record nor a gap notice; at least the number of
+    /// errors in the reader's account.
     pub unaccounted: u64,
     pub bytes: ContentMatch,
     pub faults: Vec<String>,
@@ -65,8 +65,9 @@ impl<'a> LineLedger<'a> {
         self.topics.get(topic).map_or(0, |entry| entry.published)
     }
 
-    /// Compares a reader's account of a topic with the ledger. The reader must have received each record once, or a gap
-    /// that contains it. The received lines must have the same contents as the published ones.
+    /// Compares a reader's account of a topic with the ledger. For each published record, the reader must have received
+    /// either the record, once, or a gap that contains it. The received lines must have the same contents as the
+    /// published ones.
     pub fn judge(&self, topic: &str, account: &TopicReadReport) -> ReadVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();

@@ -13,7 +13,7 @@ pub struct SubscriberPlan {
     pub topic_choice: TopicChoice,
     /// The pause after each record; `None` for no pauses.
     pub sleep: Option<Duration>,
-    /// When the subscriber starts or is killed. The number is the share of all lines that must be published before.
+    /// When the subscriber starts or is killed: before each step, this share of all lines must be published.
     pub steps: &'static [(f64, PlanStep)],
 }
 
@@ -31,8 +31,8 @@ pub enum SubscriberLocation {
 pub enum TopicChoice {
     /// The topics of all markets. Each of them retains all records of its market.
     Markets,
-    /// The topic [`SHORT_TOPIC`], which has a short retention. One market's lines are published to it in addition to
-    /// the market's own topic.
+    /// The topic [`SHORT_TOPIC`], which has a short retention. One market's lines are published both to this topic and
+    /// to the market's own topic.
     Short,
 }
 
@@ -45,11 +45,12 @@ pub enum PlanStep {
     Kill,
 }
 
-/// The market whose lines are published to [`SHORT_TOPIC`], too. This market has the most lines per second.
+/// The market whose lines are also published to [`SHORT_TOPIC`]. Of all markets, this market has the most lines per
+/// second.
 pub const SHORT_OF: &str = "market.bitstamp.btcusd";
 pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
 /// The retention of [`SHORT_TOPIC`] in bytes: about two seconds of lines at the default speed. The market begins with
-/// 6,500 lines for the initial order book, and these lines fit as well, so that a fast reader misses none.
+/// 6,500 lines for the initial order book. All of them fit into the topic, so that a fast reader misses none.
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 

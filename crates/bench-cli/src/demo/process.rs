@@ -106,7 +106,7 @@ impl Drop for DemoProcess {
 fn listen(reports: ChildStdout, reader: &DemoReader, ready: &Sender<()>) {
     let mut reports = BufReader::new(reports);
     let mut line = String::new();
-    // If the process was killed while it wrote a line, the line has no line break. Such a line is ignored.
+    // If the process was killed while it wrote a line, the line has no line break. The loop ignores such a line.
     while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
         match line.trim_end().parse() {
             Ok(ChildReport::Ready) => drop(ready.send(())),

@@ -71,7 +71,7 @@ impl MarketRecording {
         Ok(MarketRecording { topic, source: source.to_owned(), bytes, lines })
     }
 
-    /// Removes all lines but the first `lines`; keeps at least two lines.
+    /// Keeps the first `lines` lines, or the first two if `lines` is smaller, and removes the others.
     pub fn cut(&mut self, lines: usize) {
         self.lines.truncate(lines.max(2));
         self.bytes.truncate(self.lines.last().map_or(0, |last| last.end as usize + 1));

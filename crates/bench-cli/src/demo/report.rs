@@ -16,12 +16,12 @@ use super::account::{ContentDigest, MissedRecords, ReadReportsByTopic, TopicRead
 pub enum ChildCommand {
     /// Subscribe to this pattern, and read from the oldest record.
     Read { pattern: String },
-    /// Subscribe to this topic after the position in `account_line`. Continue the account in `account_line`, which an
-    /// earlier process began.
+    /// Subscribe to this topic after the position in `account_line`. Continue the account of the topic in
+    /// `account_line`, which an earlier process began.
     Resume { topic: String, account_line: ReadReportLine },
     /// Start to read. The parent sends this command after all `Read` and `Resume` commands.
     Start,
-    /// The position of the topic's last record is `last`.
+    /// Sent when all lines are published: the topic's last record has the position `last`.
     End { topic: String, last: Position },
 }
 
@@ -42,7 +42,7 @@ pub enum ChildReport {
     Finished,
 }
 
-/// A line of text in which a reader process reports on one log: totals, and the gaps since the last report.
+/// A line of text in which a reader process reports on one log: the totals, and the gaps since the previous report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadReportLine {
     pub through: Position,
@@ -53,7 +53,8 @@ pub struct ReadReportLine {
 }
 
 impl ReadReportLine {
-    /// Returns the totals of `account` and its new gaps, which are all gaps after the first `gaps_reported`.
+    /// Returns a report with the totals of `account`, and with those of its gaps that come after the first
+    /// `gaps_reported`.
     pub fn of(account: &TopicReadReport, gaps_reported: usize) -> ReadReportLine {
         ReadReportLine {
             through: account.through,

@@ -28,7 +28,7 @@ use super::verdicts::SubscriberVerdicts;
 const DISPLAY_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time that the demo sleeps before it checks for signals and updates the display.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// The demo stops waiting for subscribers that have made no progress for this time.
+/// The longest time that the demo waits for subscribers that make no progress.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// A run of the demo: its node, its subscribers, and how many lines have been published.
@@ -231,8 +231,8 @@ impl Member {
         Ok(())
     }
 
-    /// Returns the commands for a subscriber's process. A new subscriber gets one pattern; a restarted one gets each of
-    /// its topics with the account so far.
+    /// Returns the commands for a subscriber's process. A new subscriber gets one pattern. A restarted subscriber gets
+    /// each of its topics, with the account that its earlier processes reported.
     fn commands(&self) -> Vec<ChildCommand> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {
@@ -264,7 +264,8 @@ impl Member {
         self.topics.iter().filter_map(own).collect()
     }
 
-    /// Returns the number of records that the subscribers received, or that the node reported to them as missing.
+    /// Returns the number of records that the subscribers received, plus the number that the node reported to them as
+    /// missing.
     fn accounted_for(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.received + account.missed_records()).sum()
     }

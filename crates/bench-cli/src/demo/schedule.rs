@@ -1,6 +1,7 @@
-//! Computes when each line must be published. The time since the recording's first line is divided by a factor, the
-//! replay speed. All recordings start together. By default each recording has its own factor, so that a market of six
-//! days and a market of half an hour both take a minute. A speed on the command line applies to all recordings.
+//! Computes when each line must be published. A line's time since the recording's first line is divided by a factor,
+//! which is the replay speed. All recordings start together. By default each recording has its own factor, so that a
+//! market of six days and a market of half an hour both take a minute. A speed on the command line applies to all
+//! recordings.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The recordings that the demo replays. They are read from files, or generated; generated markets are labelled as
-//! such.
+//! The recordings that the demo replays. The recordings are read from files, or generated; the demo labels generated
+//! markets as such.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The number of output lines that are kept, over all processes of the world.
 const OUTPUT_LINES_MAX: usize = 100;
-/// How long the world runs before the demo's next event, such as a kill.
+/// How long the world runs before each event of the demo, such as a kill.
 const SPAN: Duration = Duration::from_secs(4);
 
 /// The last output lines of all processes of the world, for error messages.
@@ -71,8 +71,8 @@ impl Member {
                     }
                     output.push_back(format!("pid {id}: {line}"));
                     drop(output);
-                    // The demo reads only the first line from the channel. Later lines fail here if the receiver is
-                    // already dropped.
+                    // The demo reads only the first line from the channel. Sending a later line fails if the receiver
+                    // is already dropped.
                     let _ = sender.send(line);
                 }
             });
@@ -362,7 +362,7 @@ impl WorldDemo<'_> {
         Ok(accounts)
     }
 
-    /// Kills a process that owns a region with SIGKILL. Waits until another process owns the region, and then starts a
+    /// Sends SIGKILL to a process that owns a region. Waits until another process owns the region, and then starts a
     /// new process.
     pub fn kill_and_restart(&mut self) -> Result<()> {
         // Without a cluster, the first process runs the node and must not be killed.

@@ -58,7 +58,8 @@ macro_rules! use_case {
     };
 }
 
-/// A goal for the other clients while one client overloads the node: an upper limit for a figure of theirs.
+/// A goal for the other clients while one client overloads the node: an upper limit for one of the other clients'
+/// figures.
 macro_rules! isolation {
     ($offender:literal, $metric:literal, $times:expr) => {
         goal(

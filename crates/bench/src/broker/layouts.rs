@@ -1,5 +1,5 @@
-//! The layouts of the tables that suite `broker` prints. A table has the columns of the table in Ratatoskr's benchmark
-//! document, and then additional ones.
+//! The layouts of the tables that suite `broker` prints. Each table begins with the columns of the corresponding table
+//! in Ratatoskr's benchmark document. Additional columns follow.
 
 use crate::layout::CaseLayout;
 use crate::layout::ColumnValue::{Metric, Param, Range, Share};

@@ -16,8 +16,8 @@ const FANOUT: [usize; 2] = [10, 100];
 /// The measurements with nats.go: the message size in bytes, and the number of subscribers.
 const NATS_GO_SHAPES: [(usize, usize); 3] = [(64, 1), (1024, 1), (64, 10)];
 const IN_FLIGHT: u64 = 256;
-/// The size of a write in bytes for the measurement of the floor, which is a raw TCP stream. The floor shows the
-/// highest throughput that the machine allows.
+/// The size in bytes of each write when the floor is measured. The floor is the throughput of a raw TCP stream, which
+/// is the highest throughput that the machine allows.
 const FLOOR_BYTES: usize = 65536;
 
 /// Returns the groups of measurements of case `nats_listener`.

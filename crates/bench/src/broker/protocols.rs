@@ -3,7 +3,7 @@
 //!
 //! The measurement `one_in_flight` publishes a record, waits for the response, and then publishes the next record, as
 //! Ratatoskr's benchmark document does. Afterwards all records are read back and checked. The measurement `stream`
-//! publishes as fast as a subscriber with the same protocol reads, without loss.
+//! publishes as fast as a subscriber over the same protocol can read, so that no record is lost.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ use crate::stats::Latencies;
 use crate::timed::{TimedTransfer, sustained};
 
 const CASE: &str = "protocols";
-/// The retention in bytes, which is enough for all records of a run.
+/// The retention of the topic in bytes, which is enough for all records of a run.
 const HISTORY_BYTES: u64 = 64 << 20;
 
 /// Returns the groups `one_in_flight` and `stream`. Each group has one measurement for each protocol.
@@ -85,7 +85,7 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     let received = receive(&mut *sink, count, |_| ());
     let mut node = Some(node);
     if received.is_err() {
-        // When the node is dropped, the publisher's pending call returns.
+        // Dropping the node ends the publisher's pending call.
         node.take();
     }
     let published = publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))?;

@@ -1,9 +1,9 @@
-//! Figures that peers reached on a similar machine. On that machine, the floor (the throughput of a raw TCP stream in
-//! 64 KiB writes) was 6.03 GB/s.
+//! Figures that peers (other systems) reached in an earlier run, on another but similar machine. In that run, the
+//! floor (the throughput of a raw TCP stream in 64 KiB writes) was 6.03 GB/s.
 //!
 //! The throughput of small messages depends on the number of instructions, not of bytes. A faster floor therefore does
 //! not necessarily make small messages faster. There are no figures for several subscribers, because the client in that
-//! measurement checked nothing and used the same cores as the broker.
+//! run checked nothing and used the same cores as the broker.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;
@@ -24,6 +24,6 @@ const fn small(target: &'static str, params: Pairs, metric: &'static str, figure
 
 const STREAM: Pairs = &[("pattern", "stream"), ("driver", "raw"), ("bytes", "64")];
 
-/// The figures that peers of suite `broker` reached on the similar machine.
+/// The figures that peers of suite `broker` reached in the earlier run.
 pub const PEER_FIGURES: &[PeerFigure] =
     &[small("nats", STREAM, "msgs_per_s", 3.24e6), small("redis", STREAM, "msgs_per_s", 2.07e6)];

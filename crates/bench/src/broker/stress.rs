@@ -326,8 +326,8 @@ impl Work {
 }
 
 impl Reader {
-    /// Reads and checks all records before number `until`. Returns the times that the first and the last of these
-    /// records contain; `None` if there is no record to read.
+    /// Reads and checks the next records, up to but not including number `until`. Returns the times that the first and
+    /// the last of these records contain; `None` if there is no record to read.
     #[inline]
     fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
         let (mut next, mut fault, mut ages) = (self.next, None, None);

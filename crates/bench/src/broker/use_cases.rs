@@ -20,11 +20,11 @@ use crate::protocols::route::{ProtocolRoute, RouteEnds, Sink, Source, TOPIC};
 use crate::stats::Latencies;
 
 const CASE: &str = "use_cases";
-/// The retention in bytes, which is much larger than the lag of any subscriber.
+/// The retention of a topic in bytes, which is much larger than the lag of any subscriber.
 const HISTORY_BYTES: u64 = 256 << 20;
 /// The smallest number of measured records, which is enough for a 99th percentile.
 const RECORDS_MIN: u64 = 1_500;
-/// The number of measured records, divided by the number of records that are published before them to warm up.
+/// The number of records that are published to warm up is the number of measured records divided by this number.
 const UNMEASURED: u64 = 5;
 
 /// A use of messaging, such as chat: its records per second, and the highest acceptable latency.
@@ -44,7 +44,8 @@ const fn case(name: &'static str, per_s: u64, limit_us: u64) -> UseCase {
     UseCase { name, per_s, limit: Duration::from_micros(limit_us), durable: false }
 }
 
-/// The use cases in the table. The use case `financial` appears twice: with a volatile and with a durable topic.
+/// The measured use cases, one for each row of the table. The use case `financial` appears twice: with a volatile and
+/// with a durable topic.
 pub const USE_CASES: [UseCase; 7] = [
     case("chat", 1_000, 5_000),
     case("iot", 5_000, 10_000),
@@ -130,8 +131,8 @@ pub fn run(
         .with("within_percent", within as f64 * 100.0 / count as f64))
 }
 
-/// Publishes every record when it is due; records that are due together are published together. Returns the due time of
-/// the first record, in ns.
+/// Publishes `count` records, `per_s` a second, each when it is due. Records that are due together are published
+/// together. Returns the due time of the first record, in ns.
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
     // By default, the kernel may end a sleep up to 50 µs late.
     set_current_timer_slack(NonZeroU64::new(1))?;

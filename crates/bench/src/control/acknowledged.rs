@@ -1,6 +1,6 @@
 //! The values that a key-value store has acknowledged to the benchmark's clients. A lane is a task that has one request
-//! in flight. Each key is written by only one lane, so it has the value of its last acknowledged write, or of a later
-//! write whose request failed.
+//! in flight. Each key is written by only one lane, so the key has the value of its last acknowledged write, or of a
+//! later write whose request failed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -51,8 +51,8 @@ impl KeyWrites {
         self.acknowledged += 1;
     }
 
-    /// Whether a key with these writes may have this value and version; `None` for a missing key. A write whose request
-    /// failed may have been carried out.
+    /// Whether a key with these writes may have the value and version in `found`; `None` stands for a missing key. A
+    /// write whose request failed may or may not have been carried out.
     fn allow(self, found: Option<(&[u8], u64)>) -> bool {
         let Some((value, version)) = found else { return self.acknowledged == 0 };
         let mut values = self.last_acknowledged.max(1)..=self.sent;
@@ -151,7 +151,8 @@ impl ExpectedValues {
         Ok(())
     }
 
-    /// Reads `count` consecutive keys, and returns an error if a value is not the one of the key's first write.
+    /// Reads `count` consecutive keys, from number `from`. Returns an error if a value is not the one that was first
+    /// written to its key.
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
         let key = key_name(from);
         let query = ControlQuery::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
@@ -181,8 +182,8 @@ impl ExpectedValues {
         self.for_each_key(VERIFY_LANES, 1, async |values, lane, nth, _| values.get(lane, nth).await).await
     }
 
-    /// Reads every thousandth key, and returns an error if a value is not the expected one. Each key must have been
-    /// written once.
+    /// Reads every thousandth key, and returns an error if a value is not the expected one. Assumes that each key was
+    /// written exactly once.
     pub async fn verify_sample(&self) -> Result<()> {
         self.0.writes.borrow_mut().fill(KeyWrites { sent: 1, last_acknowledged: 1, acknowledged: 1 });
         for nth in (0..self.0.work.keys).step_by(1_000) {
@@ -224,7 +225,7 @@ impl ExpectedValues {
         writes.sent
     }
 
-    /// Notes that the store has acknowledged the last write of a key.
+    /// Records that the store has acknowledged the last write of a key.
     fn acknowledge(&self, nth: usize) {
         self.0.writes.borrow_mut()[nth].acknowledge();
     }

@@ -95,8 +95,8 @@ async fn run_case(
     }
 }
 
-/// Measures requests at the highest rate. If `work.half` is set, then measures requests at half of that rate and
-/// reports these.
+/// Measures requests as `work` describes. If `work.half` is set, measures again at half of the rate that was reached,
+/// and returns the second measurement instead of the first.
 async fn run_load(
     work: &ControlWorkload,
     leader: &StoreConnection,
@@ -111,7 +111,7 @@ async fn run_load(
     }
     let peak_per_s = full.ops as f64 * 1e9 / full.elapsed_ns as f64;
     leader.usage_and_reset().await?;
-    // The rate is high enough for ten requests, so that even a short measurement has some.
+    // The rate allows at least ten requests in the measuring time, so that even a short measurement has some requests.
     let rate = (peak_per_s / 2.0).max(10e9 / work.time_ns as f64);
     let half = lanes::run(values, rate).await?;
     let commit_avg_ns = leader.usage().await?.commit_ns;
@@ -126,7 +126,7 @@ async fn count_elections(nodes: &[StoreConnection]) -> Result<u64> {
     Ok(won)
 }
 
-/// Returns the share of the requests between nodes for which no new connection had to be opened.
+/// Returns the share of the requests between nodes that used an existing connection.
 async fn link_reuse_share(nodes: &[StoreConnection]) -> Result<f64> {
     let (mut requests, mut opened) = (0, 0);
     for node in nodes {
@@ -179,13 +179,13 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
         if after.snapshot >= before.applied {
             return Ok(monotonic_ns() - start_ns);
         }
-        // The leader was already taking a snapshot, because its log had become long, so it ignored the request. The
-        // other snapshot lacks entries from before the request, so its time is not measured.
+        // The leader was already taking a snapshot, because its log had become long, and ignored this request. The
+        // snapshot in progress lacks entries from before the request, so its time is not measured.
     }
 }
 
-/// A client's connection to a node, over the benchmark's own protocol. After `connect_client`, the node is also
-/// connected through Dunlin's client.
+/// A client's connection to a node, over the benchmark's own protocol. After `connect_client`, there is also a
+/// connection to the same node through Dunlin's client library.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     connection: ConnectionHandle,
@@ -199,7 +199,7 @@ impl StoreConnection {
         Self { connection, kv: None }
     }
 
-    /// Also connects to the same node through Dunlin's client, at listener `tcp`.
+    /// Also connects to the same node through Dunlin's client library, at listener `tcp`.
     pub async fn connect_client(&mut self) -> Result<()> {
         let listener = self.usage().await?.listener;
         let client = Client::connect(&format!("dunlin://{listener}"), ClientOptions::default())?;

@@ -1,5 +1,5 @@
-//! The interface that all clusters have which suite `control` measures. The nodes are processes that can be killed. The
-//! clients are processes too; they receive a description of the requests to make.
+//! The interface of the clusters that suite `control` measures. The nodes are processes that can be killed. The clients
+//! are processes too; they receive a description of the requests to make.
 
 use anyhow::Result;
 

@@ -19,7 +19,7 @@ use crate::stats::Latencies;
 
 /// The size of a large write in bytes. For such writes, the disk's throughput is the limit.
 pub const LARGE_BYTES: usize = 1 << 20;
-/// The size of a small write in bytes. A log makes such a write for one request.
+/// The size of a small write in bytes. A node's log makes such a write for a single request.
 pub const SMALL_BYTES: usize = 4 << 10;
 
 /// For the duration `time`, writes `bytes` bytes again and again; calls fdatasync after each write.
@@ -95,8 +95,8 @@ fn max_bytes_per_s(samples: &[DiskSample], window: Duration) -> Option<f64> {
     samples.iter().enumerate().filter_map(per_s).max_by(f64::total_cmp)
 }
 
-/// Returns the number of bytes written to a device. The seventh field of the device's file `stat` counts sectors of 512
-/// bytes (see Documentation/block/stat.rst of the kernel).
+/// Returns the number of bytes written to a device. `stat` is the path of the device's file `stat`, in which the
+/// seventh field counts sectors of 512 bytes (see Documentation/block/stat.rst of the kernel).
 fn bytes_written(stat: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(stat).ok()?;
     Some(text.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)

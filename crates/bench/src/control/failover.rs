@@ -20,9 +20,10 @@ use crate::stats::Latencies;
 pub enum ProbeCommand {
     /// Asks for the index of the leader.
     Leader(bool),
-    /// Asks when a write was first acknowledged, among the writes that began after this time. Times are in ns.
+    /// Considers only the writes that began after the given time, and asks when the first of them was acknowledged.
+    /// Both times are in ns.
     AfterNs(u64),
-    /// Asks how long the election took with which the present leader became leader. Only for Dunlin.
+    /// Asks how long the election of the present leader took. Only for Dunlin.
     Elections(bool),
 }
 
@@ -32,7 +33,8 @@ pub enum ProbeCommand {
 pub enum ProbeReply {
     /// The response to `ProbeCommand::Leader`: the index of the leader.
     Leader(usize),
-    /// The response to `ProbeCommand::AfterNs`: the time in ns at which such a write was first acknowledged.
+    /// The response to `ProbeCommand::AfterNs`: the time in ns of the first acknowledgement of a write that began after
+    /// the given time.
     AnsweredNs(u64),
     /// The response to `ProbeCommand::Elections`: how long the present leader's last election took, in ns. Empty if the
     /// leader does not respond.

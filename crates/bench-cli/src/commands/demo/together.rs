@@ -29,7 +29,7 @@ const WORKERS_ALL: &str = "3..6";
 const ONCE: (Duration, Duration) = (Duration::from_secs(100), Duration::from_secs(30));
 /// Without `--once`: how long a round takes, and the time from one kill of a node to the next.
 const CONTINUOUS: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(60));
-/// The interval at which the thread of the world checks whether the world must stop.
+/// How often the thread that runs the world checks whether to stop the world.
 const STEP: Duration = Duration::from_millis(500);
 /// How long the world runs before the demo counts the world's entities and kills one of the world's processes.
 const CALM: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ const CALM: Duration = Duration::from_secs(10);
 /// The options of `demo --together`, which runs markets, tasks and a world on one cluster.
 pub struct CombinedDemoOptions<'a> {
     pub source: &'a ReplaySource,
-    /// The directory that contains the recordings. The Python program reads them from there.
+    /// The directory that contains the recordings. The Python program `recordings.py` also reads them.
     pub data: &'a Path,
     pub speed: Option<Speed>,
     pub kill_every: Option<Duration>,
@@ -82,8 +82,8 @@ impl CombinedDemoOptions<'_> {
                 scope.spawn(move || stop_all_on_error(self.tasks(work, urls, narrator, closing, stop)))
             });
             let markets = stop_all_on_error(self.markets(&mut nodes, narrator, closing, stop));
-            // With `--once`, the tasks continue for a while after the last kill of a node, so `join` waits for their
-            // end.
+            // With `--once`, the tasks continue for a while after the last kill of a node, so `join` waits until the
+            // tasks have ended.
             let tasks = tasks.map(|tasks| {
                 tasks.join().unwrap_or_else(|_| Err(anyhow!("the thread that runs the tasks panicked")))
             });
@@ -106,7 +106,8 @@ impl CombinedDemoOptions<'_> {
         if closing.holds() { Ok(()) } else { bail!("some checks failed: see the tables above") }
     }
 
-    /// Replays the markets' lines and order books on the cluster, and kills the cluster's nodes.
+    /// Replays the markets' lines and order books on the cluster. Meanwhile, kills one node after another and restarts
+    /// it.
     fn markets(
         &self,
         nodes: &mut DemoNodes,
@@ -175,7 +176,7 @@ impl CombinedDemoOptions<'_> {
         }
     }
 
-    /// Runs the tasks of four tenants.
+    /// Runs the Python program in which four tenants submit tasks.
     fn tasks(
         &self,
         program: &TaskDemoProgram,

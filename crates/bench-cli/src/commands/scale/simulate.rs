@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::{percent, prices, read, seconds};
 
-/// How long the simulation applies each value of the load series, in ms. In the original series a value covers 30
-/// minutes. The simulation applies it for 75 s, so a day takes an hour.
+/// How long the simulation applies each value of the series of loads, in ms. In the original series, a value covers 30
+/// minutes. The simulation applies a value for 75 s, so that a day takes an hour.
 const VALUE_MS: u64 = 75_000;
-/// The number of values for one day in the load series.
+/// The number of values for one day in the series of loads.
 const DAY_VALUES: usize = 48;
 /// The number of worker starts to simulate. Some of the simulated starts fail.
 const WARM_STARTS: u64 = 20_000;
@@ -323,8 +323,8 @@ fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
 fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
-    // The processors and memory that one worker needs, according to Dunlin's requirements: it runs 85 tasks per second,
-    // each with about 17 ms of CPU time, and uses 57 % of 8 GB of memory.
+    // The processors and memory that one worker needs, according to Dunlin's requirements: a worker runs 85 tasks per
+    // second, each with about 17 ms of CPU time, and uses 57 % of 8 GB of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);
     let rows = sim::savings(arguments.seed, &workload, &policy, mean_us, prices, (need, "m6i.large"));

@@ -54,7 +54,8 @@ impl ExpectedBooks {
         }
     }
 
-    /// Ends the recording. Drops the rows that are not applied yet, because the recorder wrote them while it shut down.
+    /// Removes the order `id`, which no longer exists, as later rows of the recording show. Dunlin's parser, not the
+    /// oracle, finds such orders: the oracle checks only prices and sizes.
     pub fn end(&mut self) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();
@@ -107,8 +108,8 @@ fn units(value: &Value, per_one: f64) -> Result<i64> {
 }
 
 impl BitstampOrders {
-    /// Applies a row of a Bitstamp recording. Its columns are id, local time, exchange time, price, volume, action and
-    /// direction.
+    /// Converts a decimal number to a number of smallest units, of which `per_one` equal 1. Rounding gives the exact
+    /// result, because the numbers have few digits.
     fn apply_row(&mut self, row: Vec<String>) {
         let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
         let closing = action == "deleted" && local == exchange;

@@ -65,8 +65,8 @@ impl<'a> MarketPublisher<'a> {
         let format = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
-        // Bitstamp's recording lists two orders that had already ended before the recording began. With these orders,
-        // the best bid would nearly always exceed the best ask.
+        // Bitstamp's recording lists two orders that had already ended before the recording began. The option drops
+        // them. With them, the best bid would nearly always exceed the best ask.
         let parsed =
             Parsed::new(format, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(MarketPublisher {

@@ -25,7 +25,7 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// When the demo kills nodes: a number of kills, or one kill in each interval.
 #[derive(Debug, Clone, Copy)]
 pub enum KillPlan {
-    /// The number of kills. They are spread evenly over the lines.
+    /// The number of kills, which are spread evenly over the published lines.
     Among(usize),
     /// The interval between two kills, while lines are being published.
     Every(Duration),
@@ -38,7 +38,7 @@ pub struct NodeKill {
     was_leader: bool,
     /// The time from the kill until every node responded again and reported all nodes as voters.
     recovery: Duration,
-    /// The number of subscribers that lost their connection, and the longest time during which one of them received
+    /// The number of subscribers that lost their connection, and the longest time for which one of them received
     /// nothing.
     subscribers: (u64, Duration),
     /// The longest time that a publisher waited for an acknowledgement after the kill.

@@ -134,8 +134,8 @@ impl DemoNodes {
         leads.max_by_key(|status| status.term).map(|status| status.node as usize - 1)
     }
 
-    /// Waits until every node responds, reports all nodes as voters, and is ready. Returns early if the demo is
-    /// interrupted.
+    /// Waits until every node responds, reports all nodes as voters, and is ready. Fails if this takes longer than
+    /// `patience`. Returns early if the demo is interrupted.
     pub fn wait_complete(&self, patience: Duration, stop: &StopFlag) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -216,7 +216,7 @@ fn reserve_any_port() -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into()).context("no free port")
 }
 
-/// Reserves port `preferred`, or a random free port if another program uses it.
+/// Reserves port `preferred`, or a random free port if another program uses `preferred`.
 pub fn reserve_or_any_port(preferred: u16) -> Result<ReservedAddress> {
     ReservedAddress::new((Ipv4Addr::LOCALHOST, preferred).into()).or_else(|_| reserve_any_port())
 }

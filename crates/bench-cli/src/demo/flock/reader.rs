@@ -1,5 +1,5 @@
 //! Runs two threads that read from one node of the demo: one receives all lines, the other keeps a replica of all order
-//! books. After the node was killed, both threads reconnect and continue.
+//! books. If the node is killed, both threads reconnect later and continue.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -69,7 +69,7 @@ fn subscribe(url: &str, pattern: &str, start: Start, on_gap: OnGap) -> Result<Su
     }
 }
 
-/// Whether a reader is connected to its node. Measures the time from the loss of the connection to the next event.
+/// The state of a reader's connection to its node. Measures the time from the loss of the connection to the next event.
 struct ReaderLink<'s> {
     state: &'s ClusterDemoState,
     disconnected_since: Option<Instant>,
@@ -91,8 +91,8 @@ impl<'s> ReaderLink<'s> {
         }
     }
 
-    /// Must be called for each event. If the connection was lost before the event, counts a reconnection and the time
-    /// without events.
+    /// Must be called for each event. If the connection was lost before this event, counts a reconnection, and records
+    /// how long the reader received nothing.
     fn record_event(&mut self) {
         if let Some(since) = self.disconnected_since.take() {
             self.state.record_reconnect(since.elapsed());

@@ -1,4 +1,4 @@
-//! Compares the lines that the reader at each node received with the recordings.
+//! Compares the recordings with the lines that each node's reader received.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -29,8 +29,7 @@ struct Row {
 }
 
 impl NodeVerdicts {
-    /// Compares the lines that the reader at one node received with the published lines, and adds the results to the
-    /// table.
+    /// Compares the published lines with the lines that one node's reader received, and adds the results to the table.
     pub fn judge(
         &mut self,
         node: &str,

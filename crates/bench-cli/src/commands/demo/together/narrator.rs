@@ -53,10 +53,11 @@ impl<'a> DemoEventPrinter<'a> {
     }
 }
 
-/// The result of one part of the demo: its name, whether it passed, and a sentence about the result.
+/// The result of one part of the demo: the part's name, whether the part passed, and a sentence about the result.
 pub type PartResult = (&'static str, (bool, String));
 
-/// The final tables and results of all parts of the demo. Each part adds its own; they are printed together at the end.
+/// The final tables and results of all parts of the demo. Each part adds its tables and results when the part ends. At
+/// the end of the demo, all of them are printed together.
 #[derive(Debug, Default)]
 pub struct ClosingReport {
     tables: Vec<u8>,

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use dunlin_cli::signals::StopFlag;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// In each round: how long the tenants submit tasks at a steady rate, in seconds.
+/// How long the tenants submit tasks at a steady rate in each round, in seconds.
 const STEADY: &str = "30";
 /// The number of tasks that one tenant submits at once after the steady load.
 const SPIKE: &str = "500";
