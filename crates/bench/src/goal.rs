@@ -40,7 +40,7 @@ pub struct GoalVerdict {
     pub reference: Option<f64>,
     /// If the threshold refers to another row: Dunlin's figure divided by the figure of that row.
     pub ratio: Option<f64>,
-    /// Whether the goal is met; `None` if it cannot be judged.
+    /// Whether the goal is met; `None` if the goal cannot be judged.
     pub met: Option<bool>,
     /// If the goal cannot be judged: the reason.
     pub reason: Option<String>,
@@ -92,7 +92,7 @@ impl Threshold {
     }
 }
 
-/// A figure that another system's documentation states. Dunlin's measured figure is compared with it.
+/// A figure that another system's documentation states. Dunlin's measured figure is compared with this figure.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerClaim {
     /// The description of the figure, in the words of the documentation.
@@ -104,7 +104,8 @@ pub struct PeerClaim {
 }
 
 impl PeerClaim {
-    /// Returns by which factor Dunlin's measured figure is better. A value below 1 means that it is worse.
+    /// Returns the factor by which Dunlin's figure `measured` is better than the claimed figure. A factor below 1 means
+    /// that Dunlin's figure is worse.
     pub fn times_better(&self, measured: f64) -> f64 {
         if metric::less_is_better(self.ours.metric) { self.figure / measured } else { measured / self.figure }
     }
@@ -121,18 +122,18 @@ pub struct PeerFigure {
     pub floor: RowPattern,
     /// The figure of the floor in the earlier run.
     pub floor_figure: f64,
-    /// Whether the peer's figure rises with the floor's figure. It does if the peer spends most of its time on moving
-    /// bytes.
+    /// Whether the peer's figure rises with the floor's figure, as it does if the peer spends most of its time on
+    /// moving bytes.
     pub rises_with_the_floor: bool,
 }
 
-/// How far a peer's figure may be below the expected figure, as a share. If it is further below, the peer is not
-/// compared.
+/// How far a peer's figure may be below the expected figure, as a share. If the peer's figure is further below, no
+/// ratio with the peer is computed.
 const PEER_TOLERANCE: f64 = 0.20;
 
-/// Marks the rows of peers that do not reach their known figures, which are first scaled to the floor of this run.
-/// Something else slowed such a peer down, so a comparison with it would be unfair. A peer's row is also marked if this
-/// run did not measure the peer's floor.
+/// Marks the row of each peer that does not reach its known figure, after the known figure is scaled to the floor of
+/// this run. Something else slowed such a peer down, so a comparison with it would be unfair. A peer's row is also
+/// marked if this run did not measure the peer's floor.
 pub fn mark_unfair_peers(rows: &mut RowSet, peer_figures: &[PeerFigure]) {
     let judged: Vec<(FigureRow, RowNote)> = peer_figures
         .iter()

@@ -27,7 +27,7 @@ pub enum ColumnValue {
     Metric(&'static str),
     /// The lowest and the highest value of a metric.
     Range(&'static str),
-    /// The percentage of a metric in relation to the same metric in another row. The fields are the metric, and the
+    /// The value of a metric as a percentage of the same metric in another row. The fields are the metric, and the
     /// other row's target and transport. All other parameters of that row are the same.
     Share(&'static str, &'static str, &'static str),
 }
@@ -166,7 +166,8 @@ fn table(layouts: &[CaseLayout], case: &str, rows: &RowSet) -> Table {
     table
 }
 
-/// Returns the table of a case without lines. `more` is the heading of one more column.
+/// Returns the table of a case with its headings, but without lines. `more` is the heading of an additional last
+/// column.
 pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Table {
     let layout = layouts.iter().find(|layout| layout.case == case);
     let (title, mut headings) = match layout {
@@ -183,7 +184,7 @@ pub fn empty_table(layouts: &[CaseLayout], case: &str, more: Option<&str>) -> Ta
 /// The lines that show the results of one measurement in a table.
 #[derive(Debug)]
 pub struct PointText<'a> {
-    /// A row of the measurement, to identify it.
+    /// One of the measurement's rows, which identifies the measurement.
     pub row: &'a FigureRow,
     /// How the lines are highlighted.
     pub style: LineStyle,

@@ -35,9 +35,9 @@ impl TopicNames {
 /// takes less than a millisecond, so an interrupt would change its time by a tenth.
 const PASSES: u64 = 10;
 
-/// Measures a registry of `topics` names: first how long `create` takes to fill it, and then how long look-ups in
-/// random order take. Returns the figures of SPOT's benchmark document: the times and the rates of the creation and of
-/// the look-ups.
+/// Measures a registry of `topics` names: first how long `create` takes to fill it, and then how long `lookups`
+/// look-ups with `has` take, in random order. Returns the figures of SPOT's benchmark document: the times and the rates
+/// of the creation and of the look-ups.
 pub fn time_registry<R>(
     topics: usize,
     lookups: usize,

@@ -1,6 +1,6 @@
 //! The options of `dunlin bench`, before and after validation.
 //!
-//! With `--quick`, fewer things are measured, but all checks are made. If the environment variable `CI` or
+//! With `--quick`, runs are fewer and shorter, but all checks are made. If the environment variable `CI` or
 //! `GITHUB_ACTIONS` is set, runs are quick even without the option.
 
 mod feed;
@@ -24,8 +24,8 @@ pub struct RawOptions {
     pub params: Vec<String>,
     /// `--runs`: the number of measured rounds.
     pub runs: Option<u32>,
-    /// `--warmup`: the number of unmeasured rounds. In suite `feed` it may be a duration such as `1s`: updates in this
-    /// time at the start of each run do not count.
+    /// `--warmup`: the number of unmeasured rounds. For suite `feed`, the value may be a duration such as `1s` instead:
+    /// updates that are due in this time at the start of each run do not count.
     pub warmup: Option<String>,
     /// `--time`: the duration of a sustained run, such as `1s` or `500ms`.
     pub time: Option<String>,
@@ -47,11 +47,11 @@ pub struct BenchOptions {
     /// The cases to run; if there are none, all cases.
     pub cases: Vec<String>,
     /// The parameters by which measurements are selected, each with its allowed values. A measurement runs only if it
-    /// has an allowed value for each of them.
+    /// has an allowed value for each of these parameters.
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// The number of measured rounds.
     pub runs: u32,
-    /// The number of unmeasured rounds before the measured ones.
+    /// The number of unmeasured rounds before the measured rounds.
     pub warmup: u32,
     /// The duration of a sustained run.
     pub time: Duration,

@@ -83,7 +83,7 @@ impl Params {
         Self::default()
     }
 
-    /// Adds a parameter. If there is one with this name, the new value replaces the old one.
+    /// Adds a parameter. If a parameter with this name exists, the new value replaces the old one.
     pub fn with(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         self.0.retain(|(known, _)| known != name);
         let position = self.0.partition_point(|(known, _)| rank(known) < rank(name));
@@ -96,7 +96,7 @@ impl Params {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// Whether each of `pairs` is a parameter with its value.
+    /// Whether every name in `pairs` is a parameter, and has the value in `pairs`.
     pub fn contains_all(&self, pairs: &[(&str, &str)]) -> bool {
         pairs.iter().all(|&(name, value)| self.get(name) == Some(&ParamValue::from(value)))
     }

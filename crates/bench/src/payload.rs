@@ -30,7 +30,7 @@ impl NumberedPayload {
         Self { bytes }
     }
 
-    /// Writes this sequence number into the payload, and returns the payload.
+    /// Writes the sequence number `seq` into the payload, and returns the payload.
     pub fn with_seq(&mut self, seq: u64) -> &[u8] {
         let word = seq.to_le_bytes();
         let last = self.bytes.len() - WORD;
@@ -41,8 +41,8 @@ impl NumberedPayload {
 }
 
 impl NumberedPayload {
-    /// Writes this sequence number and, as the second word, this time into the payload, and returns the payload.
-    /// Receivers must check such a payload with [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
+    /// Writes the sequence number `seq` and, as the second word, the time `time_ns` into the payload, and returns the
+    /// payload. Receivers must check such a payload with [`ReadExtent::AllButTime`] or [`ReadExtent::Ends`].
     pub fn with_seq_and_time(&mut self, seq: u64, time_ns: u64) -> &[u8] {
         self.with_seq(seq);
         self.bytes[WORD..2 * WORD].copy_from_slice(&time_ns.to_le_bytes());
@@ -67,7 +67,7 @@ pub enum ReadExtent {
 }
 
 impl ReadExtent {
-    /// Returns how many bytes a receiver reads of a payload with `payload` bytes.
+    /// Returns how many bytes of a payload of `payload` bytes a receiver reads.
     pub fn bytes(self, payload: usize) -> usize {
         match self {
             Self::All | Self::AllButTime => payload,
@@ -75,7 +75,7 @@ impl ReadExtent {
         }
     }
 
-    /// Whether the payload is the one with sequence number `seq`.
+    /// Whether the payload is intact and contains the sequence number `seq`.
     #[inline]
     pub fn check(self, payload: &[u8], seq: u64) -> bool {
         match self {

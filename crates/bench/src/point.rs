@@ -43,9 +43,9 @@ pub mod target {
     pub const ASYNQ: &str = "asynq";
     /// Tasks in Redis, with the Python library Celery.
     pub const CELERY: &str = "celery";
-    /// Tasks of HyperQueue, with its own server.
+    /// Tasks in HyperQueue, which has a server of its own.
     pub const HYPERQUEUE: &str = "hyperqueue";
-    /// Collections of the standard library.
+    /// Collections of Rust's standard library.
     pub const STD: &str = "std";
 }
 
@@ -172,7 +172,7 @@ pub struct Suite {
     pub claims: &'static [PeerClaim],
     /// The figures that peers are known to reach.
     pub peer_figures: &'static [PeerFigure],
-    /// Returns text to print in addition to the tables, in the format of the benchmark document.
+    /// Returns text to print in addition to the tables, in the format of another system's benchmark document.
     pub blocks: fn(&RowSet) -> String,
 }
 

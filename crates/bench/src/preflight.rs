@@ -1,8 +1,8 @@
 //! Checks whether the conditions on this machine would distort measurements. The warnings are printed before a run, and
 //! are stored with the run.
 //!
-//! Only [`PreflightReport::collect`] reads `/proc` and `/sys`. The warnings are computed from its result, so that they
-//! can be tested. A warning never stops a run.
+//! Only [`PreflightReport::collect`] reads `/proc` and `/sys`. The warnings are computed from the returned report, so
+//! that tests can check them. A warning never stops a run.
 
 use std::time::Duration;
 

@@ -130,8 +130,8 @@ async fn make_request(
     }
 }
 
-/// Starts a thread that sends the due time of each request, shortly after that time. A separate thread is needed,
-/// because the timers of the async runtime have a resolution of only one millisecond.
+/// Starts a thread that sends the due time of each request to the returned channel, shortly after that time. A separate
+/// thread is needed, because the timers of the async runtime have a resolution of only one millisecond.
 fn pace(rate: f64, end_ns: u64) -> mpsc::UnboundedReceiver<u64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

@@ -25,8 +25,8 @@ pub fn measure(
     let sample = ControlReport::of(work, &mut cluster.clients(bench, work)?)?.sample();
     let per_s = device.and_then(|device| device.max_bytes_per_s(Duration::from_nanos(work.time_ns)));
     drop(cluster);
-    // A measurement at half of the highest rate begins with requests at the highest rate. Its disk writes are therefore
-    // not reported.
+    // With `work.half`, the clients first make requests at the highest rate. The disk writes at the two rates cannot be
+    // told apart, so they are not reported.
     let writes = matches!(work.case.as_str(), "put" | "cas" | "batch") && !work.half;
     let Some(per_s) = per_s.filter(|_| writes) else { return Ok(sample) };
     let floor = disk::measure(disk::LARGE_BYTES, FLOOR.min(bench.options.time))?;

@@ -40,9 +40,9 @@ pub struct MeasuredNodeStatus {
     pub applied: u64,
     /// The index of the last entry that a snapshot contains.
     pub snapshot: u64,
-    /// How long each election took that this node won, in ns.
+    /// For each election that this node won: how long the election took, in ns.
     pub elections_ns: Vec<u64>,
-    /// The mean time from proposal to response, in ns.
+    /// The mean time from the proposal of a command to its result, in ns.
     pub commit_ns: f64,
     /// The address of listener `tcp`.
     pub listener: SocketAddr,

@@ -107,7 +107,7 @@ fn loads() -> Vec<(ControlLoad, &'static [&'static str])> {
 /// Returns the groups of measurements of suite `control`.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let mut groups = vec![floor_points(options)];
-    // Quick runs leave out clusters of more than three nodes.
+    // A quick run leaves out clusters of more than three nodes.
     let is_chosen = |nodes: usize| nodes <= 3 || !options.quick;
     for (load, peers) in loads().into_iter().filter(|(load, _)| is_chosen(load.nodes)) {
         let peers = if with_peers { peers } else { &[] };
@@ -183,8 +183,8 @@ fn watch_point(options: &BenchOptions) -> Measurement {
     })
 }
 
-/// Returns the measurement of elections under full load. It runs for the whole time that the user requested, because
-/// elections are rare as long as no node is killed.
+/// Returns the measurement of elections under full load. The measurement runs for the whole time that the user
+/// requested, because elections are rare as long as no node is killed.
 fn soak_point(options: &BenchOptions) -> Measurement {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);

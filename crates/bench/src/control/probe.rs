@@ -46,7 +46,7 @@ pub async fn run(nodes: Vec<StoreConnection>) -> Result<()> {
                 print_line(&ProbeReply::AnsweredNs(answered_ns.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
-                // Only the last election of the present leader counts: the one after the kill.
+                // Only the election counts that the present leader won last, which is the one after the kill.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(usage) = node.usage().await else { continue };

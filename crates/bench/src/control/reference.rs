@@ -1,5 +1,5 @@
-//! Figures that etcd reached with its own Go client on a similar machine. On that machine, the disk made 6,960 synced
-//! writes of 4 KiB per second.
+//! Figures that etcd reached with its own Go client in an earlier run, on another but similar machine. In that run, the
+//! disk made 6,960 synced writes of 4 KiB per second.
 //!
 //! With many requests in flight, etcd is limited by the processor. A faster disk therefore does not always make etcd
 //! faster.
@@ -19,7 +19,7 @@ const fn etcd(
     PeerFigure { peer, figure, floor: FLOOR, floor_figure: 6_960.0, rises_with_the_floor: false }
 }
 
-/// The figures that peers of suite `control` reached on the similar machine.
+/// The figures that peers of suite `control` reached in the earlier run.
 pub const PEER_FIGURES: &[PeerFigure] = &[
     etcd("put", &[("nodes", "1"), ("in_flight", "256")], 22_937.0),
     etcd("put", &[("nodes", "3"), ("in_flight", "256")], 11_781.0),

@@ -20,7 +20,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 type Response = (u64, Result<Bytes, String>);
 type ResponseSender = mpsc::UnboundedSender<Response>;
 
-/// Serves the requests of one client until it closes the connection.
+/// Serves the requests of one client until the client closes the connection.
 pub async fn serve(stream: TcpStream, node: Arc<ControlNodeState>) {
     if stream.set_nodelay(true).is_err() {
         return;

@@ -79,8 +79,8 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
     Ok(())
 }
 
-/// Whether the event is a write of one key by the benchmark, as opposed to a write of the nodes' own keys. Returns an
-/// error if the event is damaged or has another form.
+/// Whether the event is a write of one key by the benchmark, and not a write of the nodes' own keys, which begin with
+/// `$`. Returns an error for a damaged value, a deletion, or an event with several changes.
 fn is_client_write(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
     for change in KeyEvents::new(payload)? {

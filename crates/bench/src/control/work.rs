@@ -42,7 +42,7 @@ pub struct ControlWorkload {
     /// Peers' clients connect to all nodes.
     #[serde(default)]
     pub via: String,
-    /// Whether requests at half of the highest rate are measured, in an open loop. The highest rate is measured before.
+    /// Whether to measure requests at half of the highest rate, in an open loop. The highest rate is measured first.
     #[serde(default)]
     pub half: bool,
     /// The number of watchers. Each of them reads all changes.
@@ -91,7 +91,7 @@ pub struct ControlReport {
     /// The number of elections that were won while the requests were made.
     #[serde(default)]
     pub elections: u64,
-    /// The share of the requests between nodes for which no new connection had to be opened.
+    /// The share of the requests between nodes that used an existing connection.
     #[serde(default)]
     pub links: f64,
 }

@@ -2,8 +2,8 @@
 //! MDD-Sim.
 //!
 //! The document measured server, source and clients in one process. We measured an optimised build of MDD-Sim's newest
-//! source on a similar machine (two virtual cores, Linux), but in another run. These figures therefore show only orders
-//! of magnitude. Over TCP, MDD-Sim's server ran in a separate process.
+//! source in an earlier run, on a machine similar to the one on which Dunlin is measured (two virtual cores, Linux).
+//! These figures therefore show only orders of magnitude. Over TCP, MDD-Sim's server ran in a separate process.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;

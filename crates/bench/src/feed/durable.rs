@@ -23,7 +23,7 @@ use crate::scratch_disk::ScratchDisk;
 
 /// The size of a record's payload in bytes.
 pub const BYTES: usize = 256;
-/// The number of records that wait for the disk together.
+/// The number of records that the publisher sends before it waits for their acknowledgements.
 pub const IN_FLIGHT: u64 = 64;
 /// The retention in bytes, which is larger than all records of a run.
 const HISTORY_BYTES: u64 = 4 << 30;

@@ -1,8 +1,8 @@
 //! Measures many subscribers that start to follow a large, changing order book at the same time.
 //!
 //! The connections are opened before the measurement. Then all clients subscribe, and the measurement ends when every
-//! client has the whole book. One more subscriber follows the book during the whole run. It also exists in the
-//! comparison run, in which no clients join: every publish then has to wake a subscriber in both runs.
+//! client has the whole book. One more subscriber follows the book during the whole run. In the comparison run, this
+//! subscriber is the only one, because no clients join. Every publish therefore has to wake a subscriber in both runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +27,8 @@ const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Measures `readers` subscribers that join at the same time. With 0, makes the comparison run. The metric `p99_ns` is
-/// the 99th percentile of the time that a call of `send` takes in the book's source.
+/// Measures `readers` subscribers that join at the same time. With 0 readers, makes the comparison run. The metric
+/// `p99_ns` is the 99th percentile of the time that a call of `send` takes in the book's source.
 pub fn measure(bench: &BenchContext, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;

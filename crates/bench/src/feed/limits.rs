@@ -17,7 +17,8 @@ const STEP: Duration = Duration::from_secs(1);
 const STEPS_UP_MAX: u32 = 16;
 const STEPS_BETWEEN: u32 = 3;
 
-/// The number of deliveries per second that are offered in the delivery measurement, over all clients.
+/// The number of deliveries per second, over all clients, that the source offers when the highest delivery rate is
+/// measured.
 const OFFERED: u64 = 20_000_000;
 /// The retention in bytes, which is enough for all records of a run.
 const HISTORY_BYTES: u64 = 256 << 20;

@@ -83,7 +83,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
-        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that it is not dropped.
+        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that the server is not
+        // dropped.
         std::hint::black_box(&server);
     }
 }

@@ -38,12 +38,12 @@ struct ReaderStats {
     tally: DeliveryTally,
     /// Whether the subscriber sleeps after each read, in order to be slow.
     is_slow: bool,
-    /// For each change in the last read: the due time of the change's oldest update, in ns. The ages of these updates
-    /// are recorded when the sleep after the read has ended.
+    /// For each change in the current read: the due time of the change's oldest update, in ns. The ages of these
+    /// updates are recorded when the sleep after the read has ended.
     read: Vec<u64>,
-    /// The time at which the last read began, in ns.
+    /// The time at which the current read began, in ns. Only set for a slow subscriber.
     start_ns: u64,
-    /// How long the read before the last one took, including the sleep after it, in ns.
+    /// How long the previous read took, including the sleep after that read, in ns.
     previous_ns: Option<u64>,
     /// The topics with a loss that is being repaired. The value is the sequence number with which the repair is
     /// complete.
@@ -51,7 +51,7 @@ struct ReaderStats {
 }
 
 impl<S: Subscribe> FeedSubscriber<S> {
-    /// Creates a subscriber for the scenario. Its records come from `subscriber`.
+    /// Creates a subscriber for the scenario. The new subscriber gets its records from `subscriber`.
     pub fn new(subscriber: S, scenario: &FeedScenario, instruments: &Instruments) -> Self {
         let interval = |rate: u32| 1_000_000_000 / u64::from(rate.max(1));
         let each = instruments.list().iter();
@@ -78,8 +78,8 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.stats.window = window;
     }
 
-    /// Applies the events that have arrived, but only one if the subscriber is slow. Returns the number of applied
-    /// events.
+    /// Applies events that have arrived: at most `BATCH_MAX`, or only one if the subscriber is slow. Returns the number
+    /// of applied events.
     pub fn read(&mut self) -> Result<usize> {
         let limit = if self.delay.is_some() { 1 } else { BATCH_MAX };
         let stats = &mut self.stats;
@@ -184,7 +184,7 @@ impl ReaderStats {
         }
     }
 
-    /// Returns the due time of the oldest update in a change. `due_ns` is the due time of the newest one.
+    /// Returns the due time of the oldest update in a change. `due_ns` is the due time of the newest update.
     fn oldest_due(&self, change: &StateChange<'_, Book>, due_ns: u64) -> u64 {
         let more = (change.to.seq - change.from.seq).saturating_sub(1);
         let interval = self.intervals.get(&change.log.topic).copied().unwrap_or_default();

@@ -47,8 +47,8 @@ fn run_inproc(scenario: &FeedScenario, instruments: Instruments) -> Result<FeedF
         .map(|_| local_node.node().subscribe_all(&patterns, &options))
         .collect::<Result<_, _>>()?;
     let mut readers = readers(subscribers, scenario, &instruments);
-    // A subscription starts at the position of its first read. Therefore all subscribers read once before the first
-    // record is published.
+    // A subscription in the node's process starts at the position of its first read. Therefore all subscribers read
+    // once before the first record is published.
     readers.iter_mut().try_for_each(|reader| reader.read().map(drop))?;
     let window = MeasuringWindow::from(now_ns() + LEAD_NS, scenario);
     let source = FeedSource::new(local_node.node(), scenario, instruments.clone());
@@ -84,7 +84,7 @@ fn run_tcp(bench: &BenchContext, scenario: &FeedScenario, instruments: &Instrume
     Ok(FeedFigures::new(scenario, instruments, &published, &tallies, Some(client_ns)))
 }
 
-/// The result of a publishing thread. It contains the source's totals.
+/// The result of a publishing thread, which contains the source's totals.
 trait PublisherReport {
     fn totals(&self) -> &SourceTotals;
 }

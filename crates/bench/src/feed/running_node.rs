@@ -1,6 +1,6 @@
 //! Measures subscribers of a node that is already running (`--url`), such as a node of `dunlin feed serve`. The
-//! benchmark does not know which updates are due in such a node. It therefore counts no drops; it counts missing
-//! sequence numbers and their repairs instead.
+//! benchmark cannot know which updates are due in such a node. Instead of drops, the benchmark therefore counts missing
+//! sequence numbers and their repairs.
 
 use std::cell::RefCell;
 use std::rc::Rc;

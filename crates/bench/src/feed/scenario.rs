@@ -69,20 +69,20 @@ pub struct FeedScenario {
     pub config: InstrumentsText,
     /// The updates per second of each instrument; `None` for the rates in `config`.
     pub rate: Option<u32>,
-    /// Where the subscribers run: in the node's process or in another.
+    /// Where the subscribers run: in the node's process or in another process.
     pub placement: ReaderPlacement,
     /// Whether waiting threads spin or park.
     pub wait: WaitMode,
-    /// The number of subscribers. Each of them subscribes to all `instruments`.
+    /// The number of subscribers. Each of them subscribes to all of [`instruments`](Self::instruments).
     pub clients: usize,
-    /// The instruments to which clients subscribe; if there are none, clients subscribe to all.
+    /// The instruments to which clients subscribe; if the list is empty, clients subscribe to all.
     pub instruments: Vec<String>,
-    /// The number of price levels that a client shows. It is only printed, as in MDD-Sim's document; no result depends
-    /// on it.
+    /// The number of price levels that a client shows. The number is only printed, as in MDD-Sim's document; no result
+    /// depends on the number.
     pub depth: usize,
-    /// The duration of the warm-up at the start of the run. Its updates do not count.
+    /// The duration of the warm-up at the start of the run. Updates that are due during the warm-up do not count.
     pub warmup: Duration,
-    /// The duration of the part of the run in which updates count. It follows the warm-up.
+    /// The duration of the part of the run in which updates count. This part follows the warm-up.
     pub time: Duration,
     /// How long a slow subscriber sleeps after each message; `None` for no sleep.
     pub delay: Option<Duration>,

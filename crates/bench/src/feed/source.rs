@@ -10,8 +10,8 @@ use crate::clock::processor_ns;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::timed::{PublishTimes, TimedPublisher};
 
-/// How long the source spins before a record is due if subscribers spin too, in ns. Before that, the source sleeps, so
-/// that the subscribers can use its core.
+/// If subscribers spin too: how long the source spins before each record is due, in ns. Until then, the source sleeps,
+/// so that the subscribers can use the source's core.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
 /// The totals of one instrument: how many records were published, and the checksum of the final book.
@@ -19,7 +19,7 @@ const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 pub struct InstrumentTotals {
     /// The name of the instrument's topic.
     pub topic: String,
-    /// The number of all published records. It is also the sequence number of the last record.
+    /// The number of all published records. This number is also the sequence number of the last record.
     pub last_seq: u64,
     /// The number of records that were due in the counted part of the run.
     pub due: u64,
@@ -61,7 +61,7 @@ pub struct FeedSource {
 }
 
 impl FeedSource {
-    /// Creates a source. Its topics must exist.
+    /// Creates a source. The topics of `instruments` must exist.
     pub fn new(node: &Node, scenario: &FeedScenario, instruments: Instruments) -> Self {
         let spin_ns = (scenario.wait == WaitMode::Spin).then_some(SPIN_NS_AMONG_SPINNERS);
         Self { node: node.clone(), instruments, seed: scenario.seed, spin_ns }

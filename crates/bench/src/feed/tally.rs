@@ -17,16 +17,16 @@ pub struct DeliveryTally {
     /// The latency of each counted update, from its publication.
     pub sent: Latencies,
     /// The latency of each counted update that no loss delayed, from its publication. A repair delays the lost updates
-    /// and the update that revealed the loss, so they are left out. MDD-Sim's published benchmark counts latencies in
-    /// the same way.
+    /// and the update that revealed the loss, so these latencies are left out. MDD-Sim's published benchmark counts
+    /// latencies in the same way.
     pub direct: Latencies,
     /// The latency of each counted update, from the time when it was due.
     pub intended: Latencies,
     /// For each change at a slow subscriber: the age of the change's oldest update when the change has been processed.
     pub stale: Latencies,
-    /// The same age, in thousandths of the mean processing time of this change and of the change before it. The value
-    /// is 2000 for a subscriber that processes one update, and then one record that merges all updates that arrived
-    /// meanwhile.
+    /// The age as in [`stale`](Self::stale), in thousandths of the mean processing time of this change and of the
+    /// change before it. The value is 2000 for a subscriber that processes one update, and then one record that merges
+    /// all updates that arrived meanwhile.
     pub stale_by_processing: Latencies,
     /// The number of losses that subscribers detected because sequence numbers were missing.
     pub holes: u64,
@@ -86,8 +86,8 @@ impl DeliveryTally {
         self.first_ns.map_or(0, |first_ns| self.last_ns.saturating_sub(first_ns))
     }
 
-    /// Returns the number of counted updates per second. The time is that of the subscribers, or the time of
-    /// publication if that is longer.
+    /// Returns the number of counted updates per second. The rate is computed over the time that the subscribers took,
+    /// or over the time of publication (`published`) if that is longer.
     pub fn per_s(&self, published: Duration) -> f64 {
         self.delivered as f64 * 1e9 / (self.read_ns() as f64).max(published.as_nanos() as f64)
     }

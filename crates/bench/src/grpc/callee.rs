@@ -73,7 +73,8 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Makes one call with these payloads. Returns an error unless the response confirms or returns all of them.
+    /// Makes one call with `payloads`. Returns an error unless the response confirms all payloads (node) or returns
+    /// them (echo server).
     pub async fn call(&mut self, payloads: Vec<Bytes>) -> Result<()> {
         let count = payloads.len();
         match self {

@@ -1,5 +1,5 @@
-//! The echo server with which listener `grpc` is compared. It is a plain tonic server on one thread, with a unary call
-//! and a stream.
+//! The echo server with which listener `grpc` is compared. The echo server is a plain server on one thread, made with
+//! the library tonic, with a unary call and a stream.
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;

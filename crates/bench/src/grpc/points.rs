@@ -17,8 +17,8 @@ const BATCHES: [usize; 5] = [1, 5, 10, 20, 50];
 /// of them.
 const CONCURRENT: [(usize, usize); 3] = [(1, 64), (16, 1), (64, 1)];
 
-/// Returns the groups of suite `grpc`. Each has a measurement of Dunlin and, if `with_peers` is set, one of the echo
-/// server.
+/// Returns the groups of suite `grpc`. Each group has a measurement of Dunlin and, if `with_peers` is set, one of the
+/// echo server.
 pub fn groups(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let callees = || Callee::ALL.into_iter().filter(move |callee| with_peers || *callee == Callee::Node);
     let mut groups = Vec::new();
@@ -61,7 +61,8 @@ fn connect_point(callee: Callee, options: &BenchOptions) -> Measurement {
     })
 }
 
-/// The expected number of streamed records per second. The measurement sends this number times `--time`.
+/// The expected number of streamed records per second. The measurement sends this number of records for each second of
+/// `--time`.
 const STREAMED_PER_S: f64 = 5e6;
 
 fn stream_point(callee: Callee, options: &BenchOptions) -> Measurement {

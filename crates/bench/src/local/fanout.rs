@@ -41,7 +41,7 @@ pub fn measure(subscribers: usize, time: Duration) -> Result<RunSample> {
     });
     let published =
         publish_and_read(local_node.publisher("bench")?, first_half, &shared, burst(subscribers), time);
-    // From this number the second thread knows when it has read everything. The number is 0 if publishing failed.
+    // The second thread ends when it has read this number of records. The number is 0 if publishing failed.
     shared.last.store(published.as_ref().map_or(0, |published| published.records), Ordering::Release);
     reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))??;
     let (published, elapsed_ns) = (published?, monotonic_ns() - start_ns);
@@ -134,8 +134,8 @@ fn read_loop(mut second_half: Vec<Subscriber>, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Reads all available records. `from` is the number of the first one. Returns the number after the last one, up to
-/// which the other subscribers then read.
+/// Reads all available records, beginning with number `from`. Returns the number after the last record's number; the
+/// other subscribers then read up to the same record.
 fn read_available(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
     let mut next = from;
     drain(subscriber, usize::MAX, &mut next)?;

@@ -24,8 +24,8 @@ struct Grown {
     bytes: u64,
 }
 
-/// Starts a process that creates `count` objects of one kind. Returns the growth of its resident memory, divided by
-/// `count`.
+/// Starts a process that creates `count` objects of one kind. Returns the growth of the process's resident memory,
+/// divided by `count`.
 pub fn measure(bench: &BenchContext, of: &str, count: u64) -> Result<RunSample> {
     let mut child =
         bench.child.start("local-memory", &[("of", of.to_owned()), ("count", count.to_string())])?;

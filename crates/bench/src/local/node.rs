@@ -52,7 +52,8 @@ impl LocalNode {
         self.0.publisher(subject).with_context(|| format!("cannot publish to {subject}"))
     }
 
-    /// Creates a registered subscriber that starts at the first record. The publishers of a lossless topic wait for it.
+    /// Creates a registered subscriber that starts at the first record. The publishers of a lossless topic wait for
+    /// this subscriber.
     pub fn subscriber(&self, pattern: &str, wait: WaitStrategy) -> Result<Subscriber> {
         let options = SubscribeOptions {
             start: Start::Earliest,

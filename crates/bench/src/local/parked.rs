@@ -37,7 +37,7 @@ pub fn measure(subscribers: usize, records: u64) -> Result<RunSample> {
         move || read_in_tasks(sleepers, records, &read_count)
     });
     let latencies = publish(&topic, &read_count, subscribers as u64, records);
-    // When the topic is closed, the subscribers' tasks end, even if a publish has failed.
+    // Closing the topic ends the subscribers' tasks, even if a publish has failed.
     topic.close();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let latencies = latencies?;

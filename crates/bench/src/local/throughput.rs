@@ -29,7 +29,7 @@ pub fn measure(mode: PublishMode, bytes: usize, count: u64) -> Result<TimedTrans
     });
     let received =
         CorePinning::Apart.side(0).and_then(|_pinned| receive_all(&mut subscriber, mode, 1, count));
-    // When the subscriber is dropped, a pending call of the publisher returns.
+    // Dropping the subscriber ends a pending call of the publisher.
     drop(subscriber);
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
     Ok(TimedTransfer {

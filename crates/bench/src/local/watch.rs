@@ -30,7 +30,8 @@ const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 const IDLE_SAMPLE: Duration = Duration::from_millis(50);
 const IDLE_SHARE_MAX: f64 = 0.01;
 
-/// Publishes `records` records to one of `topics` topics. The subscriber subscribes to `pattern`.
+/// Publishes `records` records to one of `topics` topics. The subscriber subscribes to `pattern`. Also measures, for
+/// the time `idle`, the share of a core that the process uses while nothing is published.
 pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Result<RunSample> {
     let local_node = LocalNode::start()?;
     for nth in 0..topics {
@@ -51,7 +52,7 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
         publish(&mut publisher, &read_count, 1..records, &mut latencies)?;
         Ok(latencies.sample().with("cpu_share", cpu_share))
     });
-    // When the node is stopped, the subscriber's thread ends, even if a publish has failed.
+    // Stopping the node ends the subscriber's thread, even if a publish has failed.
     local_node.node().stop();
     let read = reading.join().map_err(|_| anyhow!("the subscriber thread panicked"))?;
     let sample = published?;

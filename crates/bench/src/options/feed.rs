@@ -42,9 +42,9 @@ pub struct FeedOptions {
     pub test_loss_every: Option<NonZeroU32>,
     /// The seed of the random updates.
     pub seed: u64,
-    /// The duration of the warm-up at the start of each run. Its updates do not count.
+    /// The duration of the warm-up at the start of each run. Updates that are due during the warm-up do not count.
     pub warmup: Duration,
-    /// The duration of the part of each run in which updates count. It follows the warm-up.
+    /// The duration of the part of each run in which updates count. This part follows the warm-up.
     pub time: Duration,
 }
 

@@ -90,8 +90,8 @@ pub struct ListenerNode {
     child: Child,
     listeners: Vec<(String, SocketAddr)>,
     _users: Option<tempfile::NamedTempFile>,
-    /// The directory with the node's data. It is removed when this field is dropped, because a killed node cannot
-    /// remove it.
+    /// The directory with the node's data. The directory is removed when this field is dropped, because a killed node
+    /// cannot remove it.
     _disk: Option<ScratchDisk>,
 }
 
@@ -152,7 +152,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&Ready { listeners })?;
     loop {
         thread::park();
-        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that it is not dropped.
+        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that the server is not
+        // dropped.
         std::hint::black_box(&server);
     }
 }

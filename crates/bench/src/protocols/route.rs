@@ -1,5 +1,5 @@
-//! The routes on which records travel from a publisher to a subscriber: in the node's process, through one of its
-//! listeners, or through nats-server. For each route there is a publisher and a subscriber.
+//! The routes on which records travel from a publisher to a subscriber: in the node's process, through one of the
+//! node's listeners, or through nats-server. For each route there is a publisher and a subscriber.
 
 use anyhow::{Context, Result};
 use dunlin::topic::{Start, SubscribeOptions, WaitStrategy};
@@ -33,7 +33,8 @@ pub enum ProtocolRoute {
 pub trait Source: Send {
     /// Publishes one record, and waits for the response.
     fn publish(&mut self, payload: &[u8]) -> Result<()>;
-    /// Prepares a record for the next call of [`push`](Self::push). An implementation may publish records earlier.
+    /// Prepares a record for the next call of [`push`](Self::push). An implementation may publish the record before
+    /// that call.
     fn send(&mut self, payload: &[u8]) -> Result<()>;
     /// Publishes the prepared records. Waits for a response only if the protocol requires it.
     fn push(&mut self) -> Result<()>;
@@ -53,7 +54,7 @@ pub struct RouteEnds {
     pub source: Box<dyn Source>,
     /// The subscriber.
     pub sink: Box<dyn Sink>,
-    /// The node or broker. When it is dropped, pending calls of the publisher and of the subscriber return.
+    /// The node or broker. When this value is dropped, pending calls of the publisher and of the subscriber return.
     pub node: IntermediateProcess,
 }
 

@@ -130,8 +130,8 @@ impl RawClient {
         Ok(self.stream)
     }
 
-    /// Parses the next message in the buffer; returns `None` if it is incomplete. Answers a ping at once, because the
-    /// caller may wait for another message.
+    /// Parses the next message in the buffer; returns `None` if the message is incomplete. Answers a ping at once,
+    /// because the caller may wait for another message.
     #[inline]
     fn next(&mut self) -> Result<Option<BrokerFrame>> {
         let Some((frame, used)) = self.dialect.parse(&self.buffer[self.parsed..self.filled], self.parsed)?
