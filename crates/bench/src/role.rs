@@ -103,8 +103,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
 fn set_parent_death_signal() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot make this process end when its parent process ends")?;
-    // The parent may have ended before this process asked the kernel for a signal at the parent's end. The parent is
-    // then init.
+    // If the parent ended before this process asked the kernel for a signal at the parent's end, no signal arrives.
+    // Init is then the parent.
     if getppid().is_none_or(|parent| parent.is_init()) {
         bail!("the parent process has ended");
     }

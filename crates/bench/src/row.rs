@@ -29,11 +29,11 @@ pub struct FigureRow {
     pub unit: String,
     /// The number of runs that the row summarises.
     pub runs: u64,
-    /// The median of the runs.
+    /// The median of the figure over the runs.
     pub median: f64,
-    /// The minimum of the runs.
+    /// The minimum of the figure over the runs.
     pub min: f64,
-    /// The maximum of the runs.
+    /// The maximum of the figure over the runs.
     pub max: f64,
     /// Whether the sequence number and the contents of each counted delivery were checked.
     pub checked: bool,
@@ -121,7 +121,7 @@ impl RowSet {
         self.rows.iter()
     }
 
-    /// Calls `note` for each row. If it returns a note, stores the note in the row. Other fields of the rows do not
+    /// Calls `note` for each row. If `note` returns a note, stores the note in the row. Other fields of the rows do not
     /// change.
     pub fn annotate(&mut self, mut note: impl FnMut(&FigureRow) -> Option<RowNote>) {
         for row in &mut self.rows {

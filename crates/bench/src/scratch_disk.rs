@@ -12,8 +12,8 @@ use crate::point::MissingPrerequisite;
 pub struct ScratchDisk(tempfile::TempDir);
 
 impl ScratchDisk {
-    /// Creates a directory in the system's temporary directory. If that is in memory, uses the working directory
-    /// instead; if both are in memory, returns an error.
+    /// Creates a directory in the system's temporary directory. If the system's temporary directory is in memory, uses
+    /// the working directory instead. If both directories are in memory, returns an error.
     pub fn new() -> Result<Self> {
         for parent in [std::env::temp_dir(), std::env::current_dir()?] {
             if !RealDisk.in_memory(&parent)? {

@@ -1,5 +1,5 @@
-//! Sockets within this machine, over TCP or as Unix sockets. The measurements of floors use them, and measurements of
-//! peers whose protocol the benchmark speaks itself.
+//! Sockets within this machine, over TCP or as Unix sockets. Two kinds of measurements use these sockets: those of
+//! floors, and those of peers whose protocol the benchmark itself speaks.
 //!
 //! Every blocking call times out after [`TIMEOUT`], so a run fails if the other side does not respond.
 
@@ -200,7 +200,7 @@ impl SocketListener {
         }
     }
 
-    /// Returns the address to which others connect.
+    /// Returns the address to which other processes connect.
     pub fn endpoint(&self) -> Result<SocketAddress> {
         match self {
             Self::Tcp(listener) => {

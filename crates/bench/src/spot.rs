@@ -1,6 +1,6 @@
 //! The suite `spot`: measures topics. The suite repeats the benchmarks in ServerLink's document about its SPOT
-//! benchmarks ("the SPOT document"), and prints tables with the same columns. It also makes further measurements for
-//! Dunlin's goals. `docs/benchmarks.md` is made from the suite's stored runs.
+//! benchmarks ("the SPOT document"), and prints tables with the columns of that document. The suite also makes further
+//! measurements for Dunlin's goals. `docs/benchmarks.md` is made from the suite's stored runs.
 
 pub mod claims;
 pub mod goals;
@@ -18,7 +18,7 @@ pub const THROUGHPUT_BYTES: [usize; 4] = [64, 1024, 8192, 65536];
 pub const LATENCY_BYTES: [usize; 3] = [64, 1024, 8192];
 /// The numbers of topics in the SPOT document's look-up table.
 pub const TOPIC_COUNTS: [usize; 4] = [100, 1_000, 10_000, 100_000];
-/// The number of look-ups among each number of topics.
+/// The number of look-ups for each of [`TOPIC_COUNTS`].
 pub const LOOKUPS: usize = 10_000;
 /// The number of round trips in a latency measurement: first for full runs, then for quick runs.
 pub const ROUND_TRIPS: (u64, u64) = (10_000, 100);

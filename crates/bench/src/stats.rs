@@ -42,7 +42,7 @@ impl Summary {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median.abs() }
     }
 
-    /// Whether the values differ so much that the report must warn of it.
+    /// Whether the values differ so much that the report must warn about the difference.
     pub fn is_noisy(&self) -> bool {
         self.spread() > SPREAD_WARNED
     }

@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-/// The highlighting of a table's line in a terminal: none, success, failure, or another system.
+/// How a table's line is highlighted in a terminal: not at all, as a success, as a failure, or as a line about another
+/// system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
     /// The line is not highlighted.
@@ -12,7 +13,7 @@ pub enum LineStyle {
     Good,
     /// The line shows a missed goal or another failure.
     Bad,
-    /// The line shows another system.
+    /// The line is about another system.
     Dim,
 }
 

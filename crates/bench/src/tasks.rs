@@ -8,8 +8,9 @@
 //!
 //! Other measurements run without nodes: those of the scheduler alone (`dispatch`, `backlog`), and those with the
 //! cluster simulator, which runs the same scheduler and autoscaler in virtual time (`via=simulator`). Simulated figures
-//! do not depend on the machine. They show what the autoscaler decides with the costs in `docs/autoscaling.md`. Each
-//! run of a simulated measurement uses another seed, so minimum and maximum show the effect of chance.
+//! do not depend on the machine. These figures show what the autoscaler decides with the costs in
+//! `docs/autoscaling.md`. Each run of a simulated measurement uses another seed, so minimum and maximum show the effect
+//! of chance.
 
 pub mod clients;
 mod failover;

@@ -12,8 +12,8 @@ use anyhow::Result;
 use crate::params::Params;
 use crate::point::{BenchContext, Measurement, RunSample};
 
-/// The size and the duration of a transfer. It begins with the first send, and ends when the last message has been
-/// received and checked.
+/// The size and the duration of a transfer. The transfer begins with the first send, and ends when the last message has
+/// been received and checked.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedTransfer {
     /// The beginning of the transfer on the machine's monotonic clock, in ns.

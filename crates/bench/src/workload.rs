@@ -135,8 +135,8 @@ pub fn receive_all(
     receive(subscriber, mode, first_seq, 0..count)
 }
 
-/// Receives and checks the records with these indexes. Index 0 is the record with sequence number 1. Returns the time
-/// of the last check, in ns.
+/// Receives and checks the records with the indexes in `range`. Index 0 is the record with sequence number 1. Returns
+/// the time of the last check, in ns.
 pub fn receive_from(subscriber: &mut impl Subscribe, mode: PublishMode, range: Range<u64>) -> Result<u64> {
     receive(subscriber, mode, 1, range)
 }
@@ -194,7 +194,7 @@ pub fn describe(event: &Event<'_>) -> String {
 }
 
 /// Makes `iterations` round trips, with one request in flight; the other side must run [`send_back_all`]. Before that,
-/// makes a tenth of this number of round trips to warm up.
+/// makes `iterations` ÷ 10 round trips to warm up.
 pub fn measure_round_trips(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,

@@ -91,7 +91,7 @@ fn run_peer<T: for<'de> Deserialize<'de>>(
         setup.pin.name(),
     ];
     let mut child = bench.child.start_program(&program, &args.map(str::to_owned))?;
-    // A single wait in the program may take a minute, so its whole run may take longer.
+    // A single wait in the program may take a minute, so the program's whole run may take longer.
     let report = child.read_line(2 * TIMEOUT + bench.options.time * 10)?;
     let status = child.wait(TIMEOUT)?;
     ensure!(status.success(), "zmq_peer ended with {status}{}", child.stderr_text());

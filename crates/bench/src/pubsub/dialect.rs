@@ -72,7 +72,7 @@ impl Dialect {
         }
     }
 
-    /// Returns a message that subscribes to a subject. The broker confirms it with [`BrokerFrame::Done`].
+    /// Returns a message that subscribes to a subject. The broker confirms the subscription with [`BrokerFrame::Done`].
     pub fn subscribe(self, subject: &str) -> String {
         match self {
             Self::Nats => format!("SUB {subject} 1\r\nPING\r\n"),
@@ -80,7 +80,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the bytes of a publish before its payload, which has `bytes` bytes.
+    /// Returns the bytes that precede the payload in a publish to `subject`. The payload has `bytes` bytes.
     pub fn publish_head(self, subject: &str, bytes: usize) -> Vec<u8> {
         match self {
             Self::Nats => format!("PUB {subject} {bytes}\r\n"),
@@ -91,8 +91,9 @@ impl Dialect {
         .into_bytes()
     }
 
-    /// Parses what the broker has sent first in `bytes`. These bytes begin at offset `at` of the receive buffer.
-    /// Returns the result and its length in bytes; `None` if it is incomplete.
+    /// Parses the first frame in `bytes`, which begin at offset `at` of the receive buffer. Returns the frame, and the
+    /// frame's length in bytes; `None` if the frame is incomplete. The positions in the frame are positions in the
+    /// receive buffer.
     #[inline]
     pub fn parse(self, bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
         match self {
@@ -138,7 +139,8 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     Ok(Some((frame, after)))
 }
 
-/// Parses a NATS message, from the second word on: `subject sid [reply] size`, then the payload and a line break.
+/// Parses a NATS message. `head` is the message's first line without `MSG `: `subject sid [reply] size`. The payload
+/// and a line break follow from offset `after` of `bytes` on. These bytes begin at offset `at` of the receive buffer.
 #[inline]
 fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let size_from =
@@ -152,8 +154,10 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     Ok(Some((BrokerFrame::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
-/// Returns the range of a payload that begins at `after` and has `size` bytes, and the position behind the line break
-/// after the payload. Returns `None` if these bytes have not arrived completely.
+/// Finds a payload of `size` bytes that begins at offset `after` of `bytes`, and the line break that follows it. These
+/// bytes begin at offset `at` of the receive buffer. Returns the range of the payload in the receive buffer, and the
+/// offset in `bytes` after the line break. Returns `None` if the payload and the line break have not arrived
+/// completely.
 #[inline]
 fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
     let end = after + size + 2;

@@ -1,4 +1,5 @@
-//! The connections of the subscribers. One thread reads from all of them, one after another, into a shared buffer.
+//! The connections of a broker's subscribers. One thread reads from all these connections, one after another, into a
+//! shared buffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -114,7 +115,8 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             stream.write_all(b"INFO {}\r\nPING\r\n").unwrap();
-            // The broker sends a ping. It waits for the client's answer.
+            // The client's greeting ends with a ping. The broker answers the ping, and then waits for the client's
+            // answer to the broker's own ping.
             read_until(&mut lines, "PING");
             stream.write_all(b"PONG\r\n").unwrap();
             read_until(&mut lines, "PONG");

@@ -1,5 +1,5 @@
 //! Measures requests and replies through a broker. The requester and the responder are both clients of the broker, so a
-//! request and its reply are transferred four times.
+//! request and its reply together take four transfers.
 
 use std::thread;
 
@@ -24,12 +24,12 @@ pub struct RequestTimes {
     pub latencies: Latencies,
     /// The time from the end of the warm-up to the last reply, in ns.
     pub elapsed_ns: u64,
-    /// The number of requests in this time.
+    /// The number of requests that were answered in `elapsed_ns`.
     pub requests: u64,
 }
 
 /// Sends `requests` requests, with at most `in_flight` of them waiting for a reply at the same time. Before that, sends
-/// a tenth of this number to warm up.
+/// `requests` ÷ 10 requests to warm up.
 pub fn measure(
     broker: Broker,
     pin: CorePinning,
@@ -102,7 +102,8 @@ impl Requester {
         Self { payload, write: Vec::new(), sent_ns, sent: 0, received: 0, counted_from: 0, latencies }
     }
 
-    /// Sends new requests, all in one write, until the allowed number of requests is in flight.
+    /// Sends new requests, all in one write, until the allowed number of requests is in flight, or until `all` requests
+    /// have been sent.
     fn fill_window(&mut self, client: &mut RawClient, all: u64) -> Result<()> {
         let in_flight = self.sent_ns.len() as u64;
         let until = all.min(self.received + in_flight);

@@ -1,4 +1,5 @@
-//! Measures look-ups of names in the hash map of the standard library. They are the floor for finding a topic.
+//! Measures look-ups of names in the hash map of the standard library. These look-ups are the floor for finding a
+//! topic.
 
 use std::collections::HashMap;
 

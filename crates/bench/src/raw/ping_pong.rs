@@ -13,9 +13,9 @@ use crate::stats::Latencies;
 /// The method by which one side of a round trip waits for the other side: polling or sleeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMethod {
-    /// It polls without a pause.
+    /// The side polls without a pause.
     Spin,
-    /// It sleeps in the kernel, and does not poll before.
+    /// The side sleeps in the kernel without polling first.
     Parked,
 }
 
@@ -58,7 +58,8 @@ pub fn measure(bench: &BenchContext, setup: PingPong, iterations: u64) -> Result
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
-/// Sends messages one after another, and checks each response. Before that, sends a tenth of the number to warm up.
+/// Sends `iterations` messages of `bytes` bytes, one after another, and checks each response. Before that, sends
+/// `iterations` ÷ 10 messages to warm up.
 pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = NumberedPayload::new(bytes);
     let mut response = vec![0; bytes];
@@ -77,7 +78,8 @@ pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u
     Ok(latencies)
 }
 
-/// The main function of the process that sends messages back. It ends when the other side closes the connection.
+/// The main function of the process that sends messages back. The process ends when the other side closes the
+/// connection.
 pub(crate) fn echo(args: &RoleArgs) -> Result<()> {
     let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let mut stream = args.get::<SocketAddress>("endpoint")?.connect()?;

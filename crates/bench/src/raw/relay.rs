@@ -42,7 +42,7 @@ pub fn measure(
     })
 }
 
-/// The main function of the relay's process. It ends when one of the clients closes its connection.
+/// The main function of the relay's process. The process ends when one of the clients closes its connection.
 pub(crate) fn relay(args: &RoleArgs) -> Result<()> {
     let _pinned = CorePinning::parse(args.text("pin")?)?.side(1)?;
     let endpoint: SocketAddress = args.get("endpoint")?;

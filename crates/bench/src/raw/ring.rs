@@ -1,5 +1,5 @@
-//! Measures `rtrb`, a ring for one producer and one consumer, with records of 64 bytes. It is the floor for passing
-//! records from one thread to another.
+//! Measures `rtrb`, a ring for one producer and one consumer, with records of 64 bytes. The ring is the floor for
+//! passing records from one thread to another.
 
 use std::thread;
 

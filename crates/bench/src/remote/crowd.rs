@@ -23,7 +23,7 @@ use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
 /// Measures `subscribers` connections for about `time`, with `per_s` records per second. Before that, publishes a fifth
-/// of the number of records to warm up.
+/// as many records to warm up.
 pub fn measure(bench: &BenchContext, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

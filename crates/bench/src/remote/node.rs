@@ -23,7 +23,7 @@ use crate::role::{RoleArgs, print_line};
 use crate::sockets::{SocketKind, unused_path};
 use crate::workload::{PublishMode, send_all};
 
-/// The topic of all measurements but the round trips.
+/// The topic of all measurements except those of round trips.
 pub const TOPIC: &str = "dunlin-bench";
 /// The topic of the requests in measurements of round trips.
 pub const REQUEST_TOPIC: &str = "dunlin-bench-ask";
@@ -61,7 +61,7 @@ pub enum NodeTask {
     },
     /// The node publishes records at a fixed rate, as soon as the topic has enough subscribers.
     Tick {
-        /// The number of subscribers that is enough.
+        /// The number of subscribers for which the node waits.
         readers: usize,
         /// The number of records.
         count: u64,
@@ -215,7 +215,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that it is not dropped.
+        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that the server is not
+        // dropped.
         std::hint::black_box(&server);
     }
 }
@@ -247,7 +248,7 @@ fn respond(local_node: &LocalNode) -> Result<Responder> {
     local_node.node().respond(REQUEST_TOPIC, respond_with_payload).context("cannot register the responder")
 }
 
-/// Publishes `count` records at a fixed rate. Each record contains the time at which it is due. Late records are
+/// Publishes `count` records, `per_s` a second. Each record contains the time at which it is due. Late records are
 /// published as well.
 fn tick(local_node: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = local_node.publisher(TOPIC)?;

@@ -1,4 +1,5 @@
-//! Measures round trips over sockets with one request in flight. The requests are made as in a user's program.
+//! Measures round trips over sockets with one request in flight. The requests are made with Dunlin's client, as in a
+//! user's program.
 
 use std::thread;
 
@@ -60,7 +61,7 @@ pub fn two_clients(
     let latencies = request_all(&requester_client, bytes, iterations);
     let mut node = Some(node);
     if latencies.is_err() {
-        // When the node is dropped, the responder's pending call returns.
+        // Dropping the node ends the responder's pending call.
         node.take();
     }
     let responded = responding.join().map_err(|_| anyhow!("the responder thread panicked"))?;
@@ -69,7 +70,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Makes `iterations` requests, one after another. Before that, makes a tenth of this number to warm up.
+/// Makes `iterations` requests, one after another. Before that, makes `iterations` ÷ 10 requests to warm up.
 fn request_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);

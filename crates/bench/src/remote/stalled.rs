@@ -18,15 +18,15 @@ use crate::workload::{PublishMode, receive_from};
 
 const BYTES: usize = 64;
 
-/// The number of records that are published before the measurement, so that the other subscribers stall. Neither the
-/// topic nor the connection of a subscriber that does not read can hold so many records.
+/// The number of records that are published before the measurement, so that the subscribers that never read stall.
+/// Neither the topic nor the connection of such a subscriber can hold so many records.
 const FILL: u64 = 200_000;
 /// The pause before the measurement. In this time, the node sends the stalled subscribers all the data that their
 /// connections accept.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// Delivers `count` records to one subscriber while `stalled` others do not read. The node begins to publish when all
-/// of them have subscribed. The measurement begins when the others have stalled.
+/// Delivers `count` records to one subscriber while `stalled` other subscribers do not read. The node begins to publish
+/// when all subscribers have subscribed. The measurement begins when the other subscribers have stalled.
 pub fn measure(bench: &BenchContext, stalled: usize, count: u64) -> Result<RunSample> {
     let mode = PublishMode::OneByOne;
     let task = NodeTask::Send { mode, bytes: BYTES, count: FILL + count };

@@ -53,7 +53,7 @@ pub fn brokered(
     let received = receive_all(&mut subscriber, PublishMode::OneByOne, 1, count);
     let mut node = Some(node);
     if received.is_err() {
-        // When the node is dropped, the publisher's pending call returns.
+        // Dropping the node ends the publisher's pending call.
         drop((node.take(), subscriber));
     }
     let start_ns = sending.join().map_err(|_| anyhow!("the publishing thread panicked"))?;

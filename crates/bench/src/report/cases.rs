@@ -87,7 +87,7 @@ fn build_case(
         if !numbers.contains(&number) {
             numbers.push(number);
         }
-        // The rows of a measurement differ only in the metric. All of them are added.
+        // All rows of the measurement are added. They differ only in the metric.
         let of_point = sets[run].iter().filter(|row| layout::same_point(row, point.row));
         of_point.for_each(|row| drop(rows.push(row.clone())));
     }

@@ -1,4 +1,5 @@
-//! The runs that a chapter of the report cites. They are numbered in the order in which they are cited first.
+//! The runs that a chapter of the report cites. The runs are numbered in the order in which the chapter first cites
+//! them.
 
 use std::fmt::Write as _;
 
@@ -16,9 +17,9 @@ impl<'a> CitedRuns<'a> {
         Self { runs, cited: Vec::new() }
     }
 
-    /// Calls `result_of` for each run, newest first, and returns the first good result, for which `is_good` returns
-    /// `true`. If there is none, returns the newest result. Cites the result's run, and also returns the number of this
-    /// run.
+    /// Calls `result_of` for one run after another, newest first, until `is_good` returns `true` for a result. If no
+    /// result is good, uses the newest result. Cites the run of this result. Returns the number of that run, and the
+    /// result.
     pub fn newest<T>(
         &mut self,
         result_of: impl Fn(&StoredRun) -> Option<T>,

@@ -25,8 +25,8 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// The metrics for which plots are drawn. Each list of metrics makes one plot, with the first of its metrics that was
-/// measured.
+/// The metrics for which plots are drawn. Each list stands for one plot, which shows the first metric of the list that
+/// was measured.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],
@@ -35,7 +35,7 @@ const DRAWN: [&[&str]; 4] = [
 ];
 
 const POINTS_MIN: usize = 3;
-/// The ratio of the largest to the smallest value from which an axis is logarithmic.
+/// An axis is logarithmic if the largest value is at least this many times the smallest value.
 const LOG_FROM: f64 = 20.0;
 
 /// Returns the plots with the curves of a case.

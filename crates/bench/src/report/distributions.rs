@@ -5,7 +5,8 @@ use crate::report::curves::{other_params, points};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
 use crate::row::{FigureRow, RowSet};
 
-/// The quantiles on the horizontal axis, each with its metric and its label. A line shows those that were measured.
+/// The quantiles on the horizontal axis, each with its metric and its label. A line of the plot shows the quantiles
+/// that were measured.
 const QUANTILES: [(&str, &str); 5] =
     [("p50_ns", "p50"), ("p95_ns", "p95"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("p9999_ns", "p99.99")];
 
@@ -44,8 +45,8 @@ fn line(point: &[&FigureRow]) -> Option<PlotLine> {
     (points.len() > 1).then_some(PlotLine { name, points })
 }
 
-/// Keeps at most [`LINES_MAX`] lines. If there are more, half of the lines are for Dunlin and half for peers, unless
-/// one side has too few. Dunlin's lines come first.
+/// Keeps at most [`LINES_MAX`] lines. If there are more, half of the kept lines are for Dunlin and half for peers,
+/// unless one side has fewer lines. Dunlin's lines come first.
 fn balanced(lines: Vec<(bool, PlotLine)>) -> Vec<PlotLine> {
     let (theirs, ours): (Vec<_>, Vec<_>) = lines.into_iter().partition(|(theirs, _)| *theirs);
     let room_for_ours = LINES_MAX - theirs.len().min(LINES_MAX / 2);

@@ -129,7 +129,7 @@ impl Plot {
         self.lines.iter().zip(COLOURS).map(|(line, of_line)| (colour(of_line), label(line))).collect()
     }
 
-    /// Returns the plot as an SVG element.
+    /// Returns the plot as the text of an SVG element.
     pub fn svg(&self) -> Result<String> {
         let mut svg = String::new();
         {

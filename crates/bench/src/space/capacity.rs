@@ -15,8 +15,8 @@ use crate::params::ParamValue;
 use crate::point::{BenchContext, RunSample};
 use crate::row::RowSet;
 
-/// Measures ticks at their normal rate, for the time of a run that the user requested. A run that is not quick takes at
-/// least `at_least`.
+/// Measures ticks at their normal rate, for the time that the user requested. The time is at least `at_least` unless
+/// the run is quick.
 pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
     let empty = WorldSetting { entities: 0, ..setting };
     let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
@@ -48,22 +48,22 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) 
 }
 
 /// Returns the memory that the entities need: the memory of all processes, minus that of the same processes without
-/// entities. Returns `None` if the difference is not above 0: for a few entities, it is smaller than the processes'
-/// memory varies.
+/// entities. Returns `None` if the difference is not above 0: with few entities, the difference is smaller than the
+/// usual variation of the processes' memory.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |reports: &[WorldReport]| reports.iter().map(|report| report.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Fits a line to the memory over the number of entities, and returns the result as text. Luciferase's document expects
-/// that the memory grows linearly.
+/// Fits a straight line to the memory as a function of the number of entities, and returns the result as text.
+/// Luciferase's document expects that the memory grows linearly.
 pub fn fit(rows: &RowSet) -> String {
     let number =
         |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
-        // Only rows with publication and without standbys are used.
+        // Only rows of runs that publish and have no standbys are used.
         .filter(|row| row.params.get("publish").is_none() && row.params.contains_all(&[("standbys", "0")]))
         .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
         .collect();

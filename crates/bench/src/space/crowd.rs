@@ -1,5 +1,5 @@
 //! Measures a flash crowd: four of five entities walk into one region. The loads of the regions are measured
-//! repeatedly, and the space-filling curve is divided again among the regions according to these loads.
+//! repeatedly, and if they differ too much, the space-filling curve is divided among the regions anew.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::setting::WorldSetting;
 use super::workers::WorldProcesses;
 use crate::point::{BenchContext, RunSample};
 
-/// The curve is divided again when the highest load of a region exceeds the mean load by this factor.
+/// The space-filling curve is divided anew when the highest load of a region exceeds the mean load times this factor.
 const TOLERANCE: f64 = 1.1;
 /// The regions count as balanced while the highest load of a region is at most the mean load times this factor.
 const BALANCED_MAX: f64 = 1.15;

@@ -12,8 +12,8 @@ use crate::point::{BenchContext, RunSample};
 
 const WARMUP_TICKS: u64 = 25;
 
-/// Measures ticks at their normal rate, for the time of a run that the user requested, and then checks all entities. A
-/// run that is not quick takes at least `at_least`.
+/// Measures ticks at their normal rate, for the time that the user requested, and then checks all entities. The time is
+/// at least `at_least` unless the run is quick.
 pub fn paced(
     bench: &BenchContext,
     setting: WorldSetting,
@@ -89,6 +89,6 @@ pub fn longest(reports: &[WorldReport], of: impl Fn(&WorldReport) -> Option<u64>
     reports.iter().filter_map(of).max()
 }
 
-/// The smallest ratio of handovers to border crossings with which a goal is met. It is below 1, because handovers near
-/// the start and the end of the measurement may not be counted.
+/// A goal is met if handovers are at least this share of the border crossings. The share is below 1, because handovers
+/// near the start and the end of the measurement may not be counted.
 pub const OFFERED_SHARE_MIN: f64 = 0.98;

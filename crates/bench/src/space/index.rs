@@ -88,7 +88,8 @@ fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     }
 }
 
-/// Returns the share of the true nearest neighbours that the index found. Only about [`COMPARED`] points are checked.
+/// Returns the share of the true nearest neighbours that the index found. Only about [`COMPARED`] of the points are
+/// checked.
 fn compare(points: &[Vec<f32>; 3], found: &[NearItem]) -> f64 {
     let mut scan = LinearScan::<3>::new();
     scan.rebuild(std::array::from_fn(|axis| &points[axis][..]));

@@ -18,7 +18,8 @@ const HANDOVERS: &[(&str, ColumnValue)] = &[
     ("Lowest … highest", Range("handovers_per_s")),
 ];
 
-/// The columns of cases that measure ticks. If each process has measured a figure, its column shows the highest one.
+/// The columns of cases that measure ticks. The columns for durations, processor use and resident memory show the
+/// highest value over all processes.
 const fn ticks(entities: &'static str) -> [(&'static str, ColumnValue); 13] {
     [
         (entities, Param("entities")),

@@ -6,8 +6,8 @@ use dunlin::space::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The axis along which two regions divide the world. It is the axis that the highest bit of a key on the space-filling
-/// curve stands for.
+/// The axis along which two regions divide the world. The highest bit of a key on the space-filling curve stands for
+/// this axis.
 pub const ACROSS: usize = 2;
 
 /// How the entities of a measured world move.
@@ -34,7 +34,7 @@ pub enum MovementPattern {
     Gather {
         /// The position to which entities walk.
         at: [f32; 3],
-        /// The size of the area around the position in which entities stop.
+        /// Entities stop in a cube around the position. This is half of the cube's edge.
         radius: f32,
     },
 }

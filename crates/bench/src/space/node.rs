@@ -37,8 +37,8 @@ pub struct WorkerPort {
 /// A command from the parent process to a worker of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
-    /// Create the entities that start in the worker's region, and wait until all workers are connected to this one. The
-    /// response is the number of created entities.
+    /// Create the entities that start in the worker's region, and wait until all workers are connected to this worker.
+    /// The response is the number of created entities.
     Spawn,
     /// Become the standby of the next worker's region, and wait until this worker's region has a standby too.
     StandBy,
@@ -56,8 +56,8 @@ pub enum WorldCommand {
     Ledger(PathBuf),
     /// Determine the load of the region. The response is a [`RegionWeight`].
     RegionLoad,
-    /// Divide the space-filling curve among the regions in a new way. Each element is the first key of a region and the
-    /// number of the region, in the order of the keys.
+    /// Divide the space-filling curve among the regions in a new way. Each element contains the first key of a region,
+    /// and the region's number. The elements are sorted by key.
     Cut(Vec<(u64, u32)>),
 }
 
@@ -80,7 +80,7 @@ pub struct WorldReport {
     pub tick_ns: [Option<u64>; 4],
     /// The longest delay of a tick: the time from when it was due until it started, in ns.
     pub late_ns: u64,
-    /// The number of skipped ticks.
+    /// The number of ticks that were left out.
     pub left_out: u64,
     /// The number of completed handovers.
     pub handovers: u64,
@@ -126,8 +126,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         match read_line()? {
             WorldCommand::Spawn => {
                 let spawned = spawn(&space, setting, region)?;
-                // Without lock-step, ticks do not wait for the connections, and messages to a worker that is not
-                // connected are dropped.
+                // Wait until all other workers are connected. Without lock-step, ticks do not wait for the connections,
+                // and messages to a worker that is not connected are dropped.
                 let others = setting.processes as usize - 1;
                 let is_waiting = move |runner: &mut WorldRunner<3, MovementPattern>| {
                     runner.remote_regions().len() < others
@@ -317,14 +317,14 @@ fn wait_while(
 }
 
 /// The load of a region: the number of its entities, and keys of the space-filling curve that divide the entities into
-/// equal parts.
+/// parts of equal number.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RegionWeight {
     /// The number of the region.
     pub region: u32,
     /// The load of the region, which is the number of its entities.
     pub amount: f64,
-    /// The keys of the space-filling curve that divide the region's entities into equal parts, as in
+    /// The keys of the space-filling curve that divide the region's entities into parts of equal number, as in
     /// `space::RegionLoad`.
     pub quantiles: Vec<u64>,
 }

@@ -12,8 +12,8 @@ use crate::point::{BenchContext, Measurement, MeasurementGroup, RunSample, targe
 /// The geometry that Luciferase's document describes: the walls are at 0 and 100, so each entity crosses the border
 /// 0.25 times a second.
 pub const DESCRIBED: &str = "described";
-/// The geometry of Luciferase's program. There, entities turn back earlier, as if the walls were at 26 and 74, so each
-/// entity crosses the border 0.52 times a second. The document's table counts these crossings.
+/// The geometry of Luciferase's program. In the program, entities turn back earlier, as if the walls were at 26 and 74,
+/// so each entity crosses the border 0.52 times a second. The document's table counts these crossings.
 pub const PROGRAM: &str = "program";
 /// The geometry with walls close to the border: each entity crosses the border more than four times a second.
 pub const CLOSE: &str = "close";
@@ -23,11 +23,11 @@ pub const CLOSE: &str = "close";
 /// standbys.
 pub const STANDBYS: &str = "standbys";
 
-/// The numbers of entities in Luciferase's document, and one more.
+/// The numbers of entities in Luciferase's document, and one larger number.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
 /// The numbers of entities per region in Luciferase's document, and higher ones up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
-/// The shortest measuring time for the geometries [`DESCRIBED`] and [`PROGRAM`]. In the former, an entity takes 8 s
+/// The shortest measuring time for the geometries [`DESCRIBED`] and [`PROGRAM`]. In [`DESCRIBED`], an entity takes 8 s
 /// from one wall to the other and back.
 const LONG: Duration = Duration::from_secs(8);
 /// The shortest measuring time for all other measurements.
@@ -242,7 +242,7 @@ fn ghost_points(options: &BenchOptions) -> MeasurementGroup {
 fn flock_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);
-    // A ball or circle with this radius around an entity holds 30 others on average.
+    // A ball or circle with this radius around an entity holds 30 other entities on average.
     let ball = edge * (neighbours * 3.0 / (4.0 * std::f32::consts::PI)).cbrt();
     let circle = edge * (neighbours / std::f32::consts::PI).sqrt();
     let of = |spread: InitialPositions, sight: f32| {

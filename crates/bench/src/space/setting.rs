@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::movement::{ACROSS, MovementPattern};
 
-/// Where the entities are at the start. The numbers in a variant are coordinates on the axis that crosses the regions'
-/// border.
+/// Where the entities are at the start. The numbers in the variants are coordinates on the axis that crosses the
+/// regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
     /// At random positions between two walls. About half of the entities start in each direction, so that there are
@@ -38,8 +38,8 @@ pub struct WorldSetting {
     pub entities: u64,
     /// The length of each edge of the world. The border between two regions is in the middle.
     pub edge: f32,
-    /// How far from its border a region sees: it receives ghosts of the entities that are outside the region and at
-    /// most this far from its border.
+    /// How far a region sees beyond its border: the region receives ghosts of the entities that are outside the region
+    /// and at most this far from the border.
     pub strip: f32,
     /// The duration of a tick in the world's time, in ns.
     pub tick_ns: u64,
@@ -47,7 +47,7 @@ pub struct WorldSetting {
     pub ghosts_every: u32,
     /// Whether all processes run their ticks in lock-step.
     pub lockstep: bool,
-    /// Whether changes are published to a state topic. The topic is in a node in the worker's own process.
+    /// Whether changes are published to a state topic. Each worker's process contains a node with such a topic.
     pub publish: bool,
     /// Whether each region has a standby in another process, which is the default of worlds. A tick then waits until
     /// the standby has received the previous tick.

@@ -81,7 +81,8 @@ impl WorldProcesses {
     }
 }
 
-/// Reads the lines with the results of a run, and the report that follows them. Returns an error if they differ.
+/// Reads the lines with the results of a run, and the report that follows them. Returns an error if the number of
+/// handovers in the lines differs from the number in the report.
 fn read_report(child: &mut Child) -> Result<WorldReport> {
     let timeout = TIMEOUT * 10;
     let mut read_value = |name: &str| -> Result<f64> {

@@ -1,9 +1,10 @@
-//! Figures that peers reached on a similar machine, with the floors of that machine.
+//! Figures that peers (other systems) reached in an earlier run on another but similar machine, and the floors of that
+//! run.
 //!
-//! The floor for throughput is a raw TCP stream in 64 KiB writes, which reached 6.03 GB/s. Within a process, it is the
-//! ring `rtrb` with single records (100.6 M/s). The floor for round trips is a bare socket whose two sides park on
-//! separate cores (51 µs); without pinning, this figure varies between 12 and 50 µs. There are no figures within a
-//! process for 8 KiB and more, because the receiver in that measurement did not read the payload.
+//! The floor for throughput is a raw TCP stream in 64 KiB writes, which reached 6.03 GB/s. Within a process, the floor
+//! is the ring `rtrb` with single records (100.6 M/s). The floor for round trips is a bare socket whose two sides park
+//! on separate cores (51 µs); without pinning, this figure varies between 12 and 50 µs. There are no figures within a
+//! process for 8 KiB and more, because the receiver in that run did not read the payload.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;
@@ -52,7 +53,7 @@ const fn round_trip(
     PeerFigure { peer, figure, floor: ROUND_TRIP, floor_figure: 51e3, rises_with_the_floor: true }
 }
 
-/// The figures that peers of suite `spot` reached on the similar machine.
+/// The figures that peers of suite `spot` reached in the earlier run.
 pub const PEER_FIGURES: &[PeerFigure] = &[
     libzmq_tcp(&[("transport", "tcp"), ("pattern", "pub"), ("bytes", "64"), ("length", "sustained")], 4.48e6),
     libzmq_tcp(

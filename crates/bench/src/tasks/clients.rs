@@ -1,5 +1,5 @@
-//! The client process of a benchmark of tasks. It runs submitters and workers that use Dunlin's client. For peers, the
-//! program `peers/tasks` does the same work.
+//! The client process of a benchmark of tasks. The process runs submitters and workers that use Dunlin's client. For
+//! peers, the program `peers/tasks` does the same work.
 
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};

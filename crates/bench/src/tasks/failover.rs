@@ -31,7 +31,7 @@ pub enum KillTarget {
 }
 
 const NODES: usize = 3;
-/// The number of tasks that must start after a kill before the next one. They show that work has resumed.
+/// The number of tasks that must start after a kill before the next one. These starts show that work has resumed.
 const STARTS_BETWEEN_KILLS: usize = 200;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 

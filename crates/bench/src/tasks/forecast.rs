@@ -30,7 +30,8 @@ const TASK_US: f64 = 500_000.0;
 pub enum ArrivalPattern {
     /// A daily wave between a seventh of the peak and the peak. The days differ by 5 %.
     Diurnal,
-    /// A sudden load: for a quarter of the day, it is four times as high. This cannot be forecast.
+    /// A sudden load: for a quarter of the day, the load is four times as high as before. Such a rise cannot be
+    /// forecast.
     Crowd,
     /// The demand for electricity in England and Wales. Each run uses one day of the ninth week.
     Series,
@@ -73,8 +74,8 @@ impl ArrivalPattern {
     }
 }
 
-/// Measures all three ways of scaling with one seed. The highest load is such that `peak` workers are busy for
-/// `cpu_target` percent of the time.
+/// Measures all three ways of scaling with one seed. The highest load of the day is such that `peak` workers are busy
+/// for `cpu_target` percent of the time.
 pub fn measure(seed: u64, arrivals: ArrivalPattern, cpu_target: u64, peak: u32) -> Result<RunSample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
@@ -106,7 +107,7 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> R
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // Without violations of reactive scaling, there is no share of prevented violations.
+    // If reactive scaling has no violations, the share of violations that other ways prevent is undefined.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

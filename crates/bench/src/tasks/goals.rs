@@ -237,7 +237,7 @@ macro_rules! saves {
     };
 }
 
-/// The figures in the Grey document's tables. Dunlin's figures are compared with them.
+/// The figures in the Grey document's tables. Dunlin's figures are compared with the document's.
 pub const CLAIMS: &[PeerClaim] = &[
     measured!("10", 850.0),
     measured!("25", 2_100.0),

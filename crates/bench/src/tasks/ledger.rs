@@ -48,7 +48,7 @@ pub struct TaskLedger {
     tokens: HashSet<u64>,
     starts: usize,
     completed: HashSet<u64>,
-    /// The starts that were added last, over all tasks.
+    /// The most recently added starts, over all tasks: at least the last 10,000 if there are so many.
     latest: Vec<Run>,
 }
 
@@ -84,8 +84,7 @@ impl TaskLedger {
         self.starts
     }
 
-    /// Looks at tasks that were due after `due_ns`, and returns the time of their earliest start; `None` if none has
-    /// started.
+    /// Returns the earliest start of a task that was due after `due_ns`; `None` if no such task has started.
     pub fn first_start_after(&self, due_ns: u64) -> Option<u64> {
         self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.started_ns).min()
     }
@@ -121,7 +120,7 @@ impl TaskLedger {
         self.acknowledged.len()
     }
 
-    /// Returns how many starts were repeated starts of a task.
+    /// Returns how many starts were restarts: starts of a task that had already started before.
     pub fn restarts(&self) -> usize {
         self.starts - self.runs.len()
     }
@@ -209,7 +208,8 @@ fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a client thread panicked"))?
 }
 
-/// Submits tasks until stopped. If the result of a request is unknown, repeats it with the same idempotency keys.
+/// Submits tasks until stopped. Repeats a request with the same idempotency keys if the request was refused, or if its
+/// result is unknown.
 fn submit(tasks: &Tasks, stop_submitting: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
     let (mut number, mut next) = (0_u64, Instant::now());
     while !stop_submitting.load(Ordering::Acquire) {

@@ -49,8 +49,8 @@ pub fn measure_scaling(bench: &BenchContext, shards: u8, work: &TaskWorkload) ->
         .and(used))
 }
 
-/// Measures how the tenants share workers that are always busy. Each tenant's throughput is compared with the share
-/// that its weight gives it.
+/// Measures how the tenants share workers that are always busy. Each tenant's throughput is compared with the share to
+/// which the tenant's weight entitles it.
 pub fn measure_sharing(bench: &BenchContext, work: &TaskWorkload) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let (report, used) = run_observed(bench, &nodes, work)?;
@@ -107,7 +107,7 @@ fn run_observed(
 ) -> Result<(TaskReport, RunSample)> {
     let cpu_ns = nodes.cpu_ns()?;
     let report = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;
-    // The nodes' processor time includes tasks outside the counted time, so it is divided by the number of all
+    // The nodes' processor time includes tasks outside the counted time, so this time is divided by the number of all
     // completed tasks.
     let node_ns = (nodes.cpu_ns()? - cpu_ns) as f64 / report.completed as f64;
     let clients_ns = report.cpu_ns as f64 / report.ops as f64;

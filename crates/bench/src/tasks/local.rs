@@ -108,8 +108,8 @@ fn policy(phase: &str) -> Policy {
 }
 
 fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
-    // The first decision, with the trigger `Bounds`, starts the smallest allowed number of workers. It does not react
-    // to load, so it is skipped.
+    // The first decision, with the trigger `Bounds`, starts the smallest allowed number of workers. This decision does
+    // not react to load, so it is skipped.
     decided
         .out
         .iter()
@@ -198,7 +198,8 @@ impl LocalSetup {
         Ok(())
     }
 
-    /// Submits `count` tasks at once, and measures the decision that follows.
+    /// Submits `count` tasks at once, and measures the decision that follows. Returns an error if another trigger than
+    /// `trigger` caused the decision.
     fn burst(&mut self, count: u64, trigger: ScaleOutTrigger) -> Result<RunSample> {
         let load_at = Instant::now();
         self.submit(count)?;
@@ -206,7 +207,8 @@ impl LocalSetup {
         self.scale_out_sample(trigger, load_at)
     }
 
-    /// Returns how long each step took when workers were first added.
+    /// Returns how long each step took when workers were first added, for load that arrived at `load_at`. Returns an
+    /// error if another trigger than `trigger` caused this.
     fn scale_out_sample(&self, trigger: ScaleOutTrigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decisions();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;

@@ -1,5 +1,5 @@
-//! Measures the task queues of other systems (peers): asynq and Celery on Redis, and HyperQueue. Each is started as its
-//! documentation says.
+//! Measures the task queues of other systems (peers): asynq and Celery on Redis, and HyperQueue. Each peer is started
+//! as its documentation says.
 //!
 //! Redis syncs its log before each response (`appendfsync always`), as Dunlin's nodes do. HyperQueue does not store its
 //! queue on disk.

@@ -35,7 +35,8 @@ struct SchedulerCosts {
     task_bytes: f64,
 }
 
-/// Measures the scheduler in a child process. `queued` tasks wait, which are spread over `tenants` tenants.
+/// Measures the scheduler in a child process: the memory of `queued` waiting tasks, which belong to `tenants` tenants,
+/// and then `dispatches` dispatches.
 pub fn measure(bench: &BenchContext, tenants: usize, queued: usize, dispatches: u64) -> Result<RunSample> {
     let args = [
         ("tenants", tenants.to_string()),

@@ -21,7 +21,7 @@ pub const LOADS: [&str; 2] = ["light", "saturated"];
 /// then all strategies together.
 pub const STRATEGIES: [&str; 5] = ["spot", "predictive", "right_sizing", "night", "all"];
 
-/// The number of worker starts to simulate. Some of them fail.
+/// The number of worker starts to simulate. Some of the simulated starts fail.
 const STARTS: u64 = 20_000;
 const MS: f64 = 1e6;
 const US: f64 = 1e3;
@@ -140,7 +140,8 @@ pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
         .with("least_kept_share", b.min(c).min(d)))
 }
 
-/// The costs of all scaling strategies for one seed. They are simulated once, and then used for all strategies.
+/// The costs of all scaling strategies for one seed. One simulation supplies the costs for the results of all
+/// strategies.
 #[derive(Debug, Default)]
 pub struct SimulatedCosts(RefCell<Option<(u64, Vec<CostRow>)>>);
 
@@ -167,8 +168,8 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     let workload =
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::cloud(10, 250).with_forecast(75_000, vec![48]);
-    // The processors and memory that a worker of the Grey document needs: it runs 85 tasks a second, each with about 17
-    // ms of processor time, and uses 57 % of 8 GB of memory.
+    // The processors and memory that a worker of the Grey document needs: such a worker runs 85 tasks a second, each
+    // with about 17 ms of processor time, and uses 57 % of 8 GB of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));
     let rows = rows.context("no machine in the table of prices is large enough for a worker")?;

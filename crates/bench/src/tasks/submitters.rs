@@ -164,7 +164,7 @@ impl Arrivals {
     fn interval_ns(&mut self) -> u64 {
         const PARTS: usize = 1 << 40;
         let times = self.rng.as_mut().map_or(1.0, |rng| {
-            // A random number above 0 and up to 1. It must not be 0, because the logarithm of 0 is infinite.
+            // A random number above 0 and up to 1. The number must not be 0, because the logarithm of 0 is infinite.
             let uniform = (rng.below(PARTS) + 1) as f64 / PARTS as f64;
             -uniform.ln()
         });

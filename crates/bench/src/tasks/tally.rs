@@ -64,7 +64,7 @@ impl ClientTally {
         monotonic_ns() >= self.end_ns
     }
 
-    /// Whether the workers must end: all tasks are done, or the wait for them was given up.
+    /// Whether the workers must end: all tasks are done, or the benchmark no longer waits for the remaining ones.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Acquire)
     }
@@ -124,7 +124,8 @@ impl ClientTally {
         Ok(())
     }
 
-    /// Counts a task if it ended in the counted time. Called directly for tasks without a node.
+    /// Counts a task if it ended in the counted time. For tasks that no node assigned, the caller calls this function
+    /// directly, without [`Self::record`].
     pub fn count(
         &self,
         tenant: usize,

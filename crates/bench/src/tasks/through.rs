@@ -76,7 +76,7 @@ impl Spread {
     }
 
     /// Divides the backlog among the tenants. A batch is at most half of a tenant's backlog, because a larger batch
-    /// might never fit into it.
+    /// might never fit into the backlog.
     fn work(self, work: TaskWorkload, backlog: usize) -> TaskWorkload {
         let backlog = backlog / self.tenants;
         let tenants = match self.tenants {
@@ -132,7 +132,7 @@ fn noop_point(nodes: usize, spread: Spread, backlog: usize, options: &BenchOptio
 }
 
 /// Returns the measurements with the Grey document's numbers of workers; a quick run has only the smallest number. The
-/// last number is also measured with several shards.
+/// largest number is also measured with several shards.
 fn scaling_points(options: &BenchOptions) -> MeasurementGroup {
     let workers: Vec<usize> =
         WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 10).collect();

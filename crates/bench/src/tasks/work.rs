@@ -29,7 +29,7 @@ pub struct TaskWorkload {
     pub rate: f64,
     /// The size of a payload in bytes.
     pub bytes: usize,
-    /// The duration of the warm-up in ns. Its tasks do not count.
+    /// The duration of the warm-up in ns. Tasks that end in the warm-up do not count.
     pub warmup_ns: u64,
     /// How long tasks are counted, in ns.
     pub time_ns: u64,

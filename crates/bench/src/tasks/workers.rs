@@ -54,7 +54,7 @@ pub fn run(attachment: &Attachment, work: &TaskWorkload, tally: &ClientTally) ->
     Ok(totals)
 }
 
-/// Takes the next empty tasks, and completes them at once.
+/// Takes the next empty tasks, and completes them without a pause.
 fn run_batch(
     attachment: &Attachment,
     work: &TaskWorkload,

@@ -44,7 +44,7 @@ fn simulated_record_losses_are_repaired_over_tcp() {
 
 fn assert_healed(rows: &[FigureRow]) {
     assert_accounted(rows, 10.0 * 200.0);
-    // A subscriber that received a snapshot may not have noticed that records before it were withheld.
+    // A subscriber that received a snapshot may not have noticed that records before the snapshot were withheld.
     assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");
     assert!(figure(rows, "holes") <= figure(rows, "healed"), "{rows:?}");
 }
