@@ -82,7 +82,7 @@ impl Books {
         PLANS.iter().map(|plan| format!("  {:<12} {}", plan.name, plan.about))
     }
 
-    /// Converts one line of a recording to records of order books, and publishes them.
+    /// Converts `line`, a line of the recording with index `recording`, to records of order books, and publishes them.
     pub fn publish_line(&mut self, recording: usize, line: &[u8]) -> Result<()> {
         self.lines += 1;
         if self.lines * 2 >= self.lines_total {
@@ -93,7 +93,7 @@ impl Books {
         market.push(&self.node, &[line, b"\n"])
     }
 
-    /// Converts `line`, a line of the recording with index `recording`, to records of order books, and publishes them.
+    /// Waits until the replicas have read the last record, and compares their books with the oracle's books.
     pub fn close(mut self) -> Result<ReplicaVerdicts> {
         let mut ends = BTreeMap::new();
         for market in &mut self.markets {

@@ -47,7 +47,7 @@ impl Display {
         Ok(())
     }
 
-    /// Shows the new values of `lines`.
+    /// Updates the display to the values in `lines`. Text output appears only at intervals.
     pub fn show(&mut self, lines: &[ProgressLine]) -> Result<()> {
         match self {
             Display::Bars { all, bars } => show_bars(all, bars, lines),

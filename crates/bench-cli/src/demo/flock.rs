@@ -39,7 +39,7 @@ pub use nodes::{DEFAULT_TCP_PORT, DemoNodeServices, DemoNodes, reserve_or_any_po
 use reader::NodeReaders;
 use verdict::NodeVerdicts;
 
-/// Updates the display to the values in `lines`. Text output appears only at intervals.
+/// The longest time without progress before the demo fails. The time is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The value of `ClusterDemoState::gate` with which all lines may be published: a thousand thousandths.
@@ -55,15 +55,14 @@ pub struct ClusterDemoOptions<'a> {
 /// The progress and the measurements of the demo on a cluster. All threads of the demo share them.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
-    /// The share of its lines, in thousandths, that each market may publish now. A market that reaches this share waits
+    /// Each market may publish this share of its lines now, in thousandths. A market that reaches this share waits
     /// until the next kill is over.
     gate: AtomicU64,
     /// The number of lines that the nodes have acknowledged.
     lines: AtomicU64,
     /// The longest time in ns that a publisher has waited for an acknowledgement since the last kill.
     waited_ns: AtomicU64,
-    /// Each market may publish this share of its lines now, in thousandths. A market that reaches this share waits
-    /// until the next kill is over.
+    /// The number of readers that have reconnected since the last kill.
     readers: AtomicU64,
     /// The longest time in ns during which a reader received nothing since the last kill.
     silent_ns: AtomicU64,

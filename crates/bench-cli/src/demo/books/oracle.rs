@@ -46,16 +46,15 @@ impl ExpectedBooks {
         }
     }
 
-    /// Removes an order that no longer exists, as later rows of the recording show. Dunlin's parser, not the oracle,
-    /// finds these orders: the oracle checks only prices and sizes.
+    /// Removes the order `id`, which no longer exists, as later rows of the recording show. Dunlin's parser, not the
+    /// oracle, finds such orders: the oracle checks only prices and sizes.
     pub fn remove_phantom(&mut self, id: u64) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
     }
 
-    /// Removes the order `id`, which no longer exists, as later rows of the recording show. Dunlin's parser, not the
-    /// oracle, finds such orders: the oracle checks only prices and sizes.
+    /// Ends the recording. Drops the rows that are not applied yet, because the recorder wrote them while it shut down.
     pub fn end(&mut self) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();
@@ -100,16 +99,16 @@ fn betfair(books: &mut BTreeMap<(String, u64), SizeByPrice>, line: &[u8]) -> Res
     Ok(())
 }
 
-/// Converts a decimal number to a number of smallest units. Rounding gives the exact result, because the numbers have
-/// few digits.
+/// Converts a decimal number to a number of smallest units, of which `per_one` equal 1. Rounding gives the exact
+/// result, because the numbers have few digits.
 fn units(value: &Value, per_one: f64) -> Result<i64> {
     Ok((value.as_f64().context("a price level of the recording is not two numbers")? * per_one).round()
         as i64)
 }
 
 impl BitstampOrders {
-    /// Converts a decimal number to a number of smallest units, of which `per_one` equal 1. Rounding gives the exact
-    /// result, because the numbers have few digits.
+    /// Applies a row of a Bitstamp recording. Its columns are id, local time, exchange time, price, volume, action and
+    /// direction.
     fn apply_row(&mut self, row: Vec<String>) {
         let [_, local, exchange, _, _, action, _] = row.as_slice() else { return };
         let closing = action == "deleted" && local == exchange;
