@@ -64,7 +64,7 @@ const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
 impl DemoOptions<'_> {
-    /// Runs the whole demo: publishes all lines, waits for the subscribers, and prints the table.
+    /// Runs the whole demo: publishes all lines, waits for the subscribers, and prints a table of the results.
     pub fn run(&self, console: &Console, stop: &StopFlag) -> Result<DemoResult> {
         let recordings = &self.source.recordings;
         let mut ledger = LineLedger::default();

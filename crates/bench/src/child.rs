@@ -69,7 +69,7 @@ impl ChildProgram {
         Child::start(command, role)
     }
 
-    /// Starts another program. If this process ends, the kernel kills the program.
+    /// Starts the program of another system. If this process ends, the kernel kills the program.
     pub fn start_program(&self, program: &Path, args: &[String]) -> Result<Child> {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut command = Command::new(&self.program);
@@ -150,12 +150,12 @@ impl Child {
         }
     }
 
-    /// Returns all printed lines of the child that no call has returned yet.
+    /// Returns the lines that the child has printed and that no call has returned yet.
     pub fn available_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Waits until the child has ended. Returns all printed lines of the child that no call has returned yet.
+    /// Waits until the child has ended. Returns the lines that the child has printed and that no call has returned yet.
     pub fn remaining_lines(&self) -> Vec<String> {
         self.lines.iter().collect()
     }

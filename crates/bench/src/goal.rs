@@ -12,7 +12,7 @@ use crate::row::{FigureRow, RowNote, RowPattern, RowSet};
 pub struct Goal {
     /// The description of the goal.
     pub title: &'static str,
-    /// Selects the row with the measured figure of Dunlin.
+    /// Selects the row with Dunlin's measured figure.
     pub ours: RowPattern,
     /// The threshold that the figure must meet.
     pub threshold: Threshold,

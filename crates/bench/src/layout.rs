@@ -113,7 +113,7 @@ const SCENARIO: &[(&str, ColumnValue)] = &[
     ("CPU clients", Metric("client_cpu_s")),
 ];
 
-/// The table layouts of suite `feed`: first the columns of MDD-Sim's benchmark document, then additional ones.
+/// The table layouts of suite `feed`: first the columns of MDD-Sim's benchmark document, then additional columns.
 pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
     CaseLayout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },

@@ -56,8 +56,8 @@ pub fn now_utc() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Returns the commit that is checked out, followed by `+` if files were changed since. Returns `unknown` outside a
-/// checkout.
+/// Returns the commit that is checked out, followed by `+` if files were changed since that commit. Returns `unknown`
+/// outside a checkout.
 pub fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;

@@ -23,7 +23,7 @@ impl PeerPrograms {
         Self { folder: found.unwrap_or_else(|| built.to_owned()) }
     }
 
-    /// Returns a value for the programs in `folder`.
+    /// Uses `folder` as the folder that contains the programs.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }

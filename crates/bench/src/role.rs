@@ -1,6 +1,6 @@
 //! Runs the roles of child processes. A child process is started as `dunlin bench-child ROLE --name=value …`.
 //!
-//! A child process ends when the process that started it ends. Each of its waits has a deadline.
+//! A child process ends when the process that started it ends. Every wait of a child process has a deadline.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

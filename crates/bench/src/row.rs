@@ -161,7 +161,7 @@ impl RowSet {
 pub struct RowNote {
     /// The text of the note.
     pub text: String,
-    /// Whether tables must not show a ratio with the row, because it would be unfair.
+    /// Whether tables must not show a ratio with the row, because such a ratio would be unfair.
     pub unfair: bool,
 }
 

@@ -103,7 +103,7 @@ impl SocketStream {
         Ok(self)
     }
 
-    /// Sets whether a read returns at once if there is no data. A thread that spins needs this.
+    /// Sets whether a read returns at once if there is no data, as a spinning thread needs.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),

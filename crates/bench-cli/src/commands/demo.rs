@@ -1,6 +1,6 @@
 //! The command `demo`: replays recorded markets line by line to many subscribers, and checks that each subscriber
-//! received every record or a gap notice for it. The command also runs the demo on a cluster and the demo of a world,
-//! alone or together.
+//! received every record or a gap notice for it. Other forms of the demo run on a cluster (`--nodes`), run a world of
+//! moving entities (`--space`), or do both at the same time (`--together`).
 
 mod together;
 

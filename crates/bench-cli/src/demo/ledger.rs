@@ -26,8 +26,8 @@ pub struct ReadVerdict {
     pub received: u64,
     pub gaps: usize,
     pub missed: u64,
-    /// The number of records for which the reader received neither the record nor a gap notice; at least the number of
-    /// errors in the reader's account.
+    /// The number of records for which the reader received neither the record nor a gap notice. The number is at least
+    /// the number of errors in the reader's account.
     pub unaccounted: u64,
     pub bytes: ContentMatch,
     pub faults: Vec<String>,

@@ -13,7 +13,7 @@ pub struct SubscriberPlan {
     pub topic_choice: TopicChoice,
     /// The pause after each record; `None` for no pauses.
     pub sleep: Option<Duration>,
-    /// When the subscriber starts or is killed: before each step, this share of all lines must be published.
+    /// The steps of the subscriber, each with the share of all lines that must be published before the step.
     pub steps: &'static [(f64, PlanStep)],
 }
 

@@ -18,7 +18,7 @@ pub struct TopicStream<P> {
     pub publisher: P,
 }
 
-/// Publishes all lines. Calls `wait_until_due` before each line. This function waits until the line is due, and returns
+/// Publishes all lines. Before each line, calls `wait_until_due`, which waits until the line is due, and returns
 /// `Break` to end the replay.
 ///
 /// Returns the position of each topic's last record, as the node reports it. Fails if this position differs from the

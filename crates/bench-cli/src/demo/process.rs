@@ -72,7 +72,7 @@ impl DemoProcess {
         self.commands = None;
     }
 
-    /// Kills the process with SIGKILL.
+    /// Kills the process with SIGKILL, and reads its remaining reports.
     pub fn kill(mut self) {
         self.finish();
     }

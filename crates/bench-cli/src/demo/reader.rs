@@ -54,8 +54,8 @@ impl DemoReader {
                 Ok(()) => {}
                 Err(SubscribeError::Connection(_)) => thread::sleep(IDLE),
                 Err(error) => {
-                    // The node closes the subscription when it stops. This is no error if the reader was stopped before
-                    // the node.
+                    // A node that stops closes the subscription. This is no error if the reader was stopped before the
+                    // node.
                     if !self.stop.load(Ordering::Relaxed) {
                         self.fault(topics, &format!("the subscription ended: {error}"));
                     }

@@ -218,8 +218,8 @@ impl WorldDemoOptions<'_> {
         Ok(demo)
     }
 
-    /// Returns the options for process `nth` of the world: the URLs of the nodes, and the lease's time to live. Each
-    /// process tries a different node first.
+    /// Returns the options for process `nth` of the world: the URLs of the nodes, and the time to live of the process's
+    /// lease. Each process tries a different node first.
     fn connection_options(&self, nth: usize) -> Vec<String> {
         if self.nodes.is_empty() {
             return vec!["--ttl".to_owned(), "1s".to_owned()];

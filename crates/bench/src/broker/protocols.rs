@@ -93,8 +93,8 @@ fn transfer(ends: RouteEnds, count: u64) -> Result<TimedTransfer> {
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes: BYTES, touched: BYTES })
 }
 
-/// Reads and checks `count` records, and calls `on_time` with the time that each record contains. Returns the time at
-/// which the last record was checked.
+/// Reads and checks `count` records, and calls `on_time` with the time that each record contains. Returns the time in
+/// ns at which the last record was checked.
 pub fn receive(sink: &mut dyn Sink, count: u64, mut on_time: impl FnMut(u64)) -> Result<u64> {
     let mut next = 0;
     while next < count {

@@ -125,7 +125,7 @@ pub fn run_child(args: &RoleArgs) -> Result<()> {
     }
 }
 
-/// The size of one run: the number of its topics, subscribers, records and rounds.
+/// The size of one run: the numbers of topics, subscribers, records and rounds.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     topics: u64,

@@ -27,7 +27,7 @@ const RECORDS_MIN: u64 = 1_500;
 /// The number of records that are published to warm up is the number of measured records divided by this number.
 const UNMEASURED: u64 = 5;
 
-/// A use of messaging, such as chat: its records per second, and the highest acceptable latency.
+/// A use case of messaging, such as chat: its records per second, and the highest acceptable latency.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCase {
     /// The short name of the use case, such as `chat`.
@@ -134,7 +134,7 @@ pub fn run(
 /// Publishes `count` records, `per_s` a second, each when it is due. Records that are due together are published
 /// together. Returns the due time of the first record, in ns.
 fn publish(source: &mut dyn Source, count: u64, per_s: u64) -> Result<u64> {
-    // By default, the kernel may end a sleep up to 50 µs late.
+    // By default, the kernel may end a sleep up to 50 µs late. This call reduces the delay.
     set_current_timer_slack(NonZeroU64::new(1))?;
     let mut buffer = SequencePayload::default();
     let start_ns = monotonic_ns() + 1_000_000;

@@ -34,7 +34,8 @@ struct Inner {
     next: Cell<usize>,
 }
 
-/// The numbers of the writes of one key. The value of a key contains the number of its write.
+/// The progress of the writes to one key. Writes are numbered from 1, and the value of a key contains the number of its
+/// write.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyWrites {
     /// The number of the last write.

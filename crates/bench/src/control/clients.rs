@@ -245,8 +245,8 @@ impl StoreConnection {
     }
 }
 
-/// Waits until all nodes agree on the leader and are up to date and, if `voters` is given, until each counts that many
-/// voters. Returns the index of the leader.
+/// Waits until all nodes agree on the leader and are up to date. If `voters` is given, also waits until each node
+/// counts that many voters. Returns the index of the leader.
 pub async fn wait_for_leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
     let deadline = Instant::now() + TIMEOUT;
     loop {

@@ -2,7 +2,7 @@
 //!
 //! Clients write to every node every few milliseconds, without waiting for earlier writes. The leader is killed. The
 //! measurement ends when a write that began after the leader's death is acknowledged. Then the killed node is
-//! restarted, and the next leader is killed when all nodes agree on it and are up to date.
+//! restarted. When all nodes agree on a new leader and are up to date, this leader is killed next.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};

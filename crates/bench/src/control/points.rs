@@ -153,7 +153,7 @@ fn load_point(target: &'static str, load: ControlLoad, options: &BenchOptions) -
 }
 
 /// Returns the measurements of failovers. Dunlin's leaders are killed often enough for a 99th percentile. Leaders of
-/// etcd are killed less often, because each of their failovers takes a second.
+/// etcd are killed less often, because each failover of etcd takes a second.
 fn failover_points(options: &BenchOptions, with_peers: bool) -> Vec<MeasurementGroup> {
     let ours = |nodes: usize| failover_point(target::DUNLIN, nodes, options.count(100, 2));
     let counts = if options.quick { &NODES[1..2] } else { &NODES[1..] };

@@ -46,7 +46,7 @@ pub async fn run(nodes: Vec<StoreConnection>) -> Result<()> {
                 print_line(&ProbeReply::AnsweredNs(answered_ns.context("no write succeeded")??))?;
             }
             ProbeCommand::Elections(_) => {
-                // Only the election counts that the present leader won last, which is the one after the kill.
+                // Only the present leader's last election counts: the election after the kill.
                 let mut won = Vec::new();
                 for (nth, node) in nodes.iter().enumerate() {
                     let Ok(usage) = node.usage().await else { continue };
@@ -79,7 +79,7 @@ async fn write(nth: usize, node: StoreConnection, pending: Rc<PendingProbe>) {
     }
 }
 
-/// Starts a thread that reads commands from standard input. Returns the channel to which it sends the commands.
+/// Starts a thread that reads commands from standard input. Returns the channel to which the thread sends the commands.
 fn read_commands() -> mpsc::UnboundedReceiver<Result<ProbeCommand>> {
     let (sender, receiver) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

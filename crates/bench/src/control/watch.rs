@@ -1,8 +1,8 @@
 //! Measures many watchers that read the changes of all keys over listener `tcp`, while keys are written at a fixed
 //! rate. Each watcher has its own connection and subscription.
 //!
-//! Each watcher reads every event. The sequence number of an event is its revision; the value in the event contains the
-//! number of the write. A missing, repeated or reordered event fails the run.
+//! Each watcher reads every event. An event's sequence number is the revision of the change; the value in the event
+//! contains the number of the write. A missing, repeated or reordered event fails the run.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -55,7 +55,8 @@ pub async fn run(
     Ok(ControlReport { events: events.get(), ..report })
 }
 
-/// Reads until this watcher has read `total` events. `total` is set when the measured writes are over.
+/// Reads until this watcher has read `total` events, and adds the number of events to `events`. `total` is set when the
+/// measured writes are over.
 async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u64>>) -> Result<()> {
     let (mut last, mut mine) = (None, 0_u64);
     while total.get() != Some(mine) {

@@ -14,7 +14,8 @@ use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 use crate::stats::Latencies;
 
-/// The load that the client process of a key-value benchmark must produce. The client process receives it as JSON.
+/// The load that the client process of a key-value benchmark must produce. The process receives this description as
+/// JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ControlWorkload {
     /// The name of the measured system.
@@ -96,7 +97,7 @@ pub struct ControlReport {
     pub links: f64,
 }
 
-/// The highest allowed ratio of failed to successful requests. Above it, the measurement fails.
+/// The highest allowed ratio of failed to successful requests. Above this ratio, the measurement fails.
 const ERRORS_MAX: f64 = 0.001;
 
 impl ControlWorkload {

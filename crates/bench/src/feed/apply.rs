@@ -30,8 +30,8 @@ pub const RECORDINGS: [(&str, &str); 5] = [
 const DATA: &str = "data";
 const PIECE: usize = 1 << 20;
 
-/// The records of a market recording. The recording is converted to records in advance, so that only their application
-/// is timed.
+/// The records of a market recording. The recording is converted to records in advance, so that only applying the
+/// records is timed.
 #[derive(Debug)]
 pub struct RecordedUpdates {
     /// The scale of each book: its number of decimals, and its range of prices.

@@ -1,5 +1,4 @@
-//! The node of a scenario. The node runs in this process or, together with the source of updates, in a process of its
-//! own.
+//! Runs the node of a scenario, in this process or, together with the source of updates, in a process of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;

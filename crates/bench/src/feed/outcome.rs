@@ -1,4 +1,5 @@
-//! The figures of one run: the figures that MDD-Sim's benchmark document prints, and further ones for Dunlin's goals.
+//! Computes the figures of one run of suite `feed`: the figures that MDD-Sim's benchmark document prints, and further
+//! figures for Dunlin's goals.
 
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;

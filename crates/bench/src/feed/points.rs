@@ -26,8 +26,8 @@ const SLOW_HISTORY_BYTES: u64 = 32 << 10;
 const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
 /// The default retention of a topic in bytes. It holds some seconds of updates at the rates of MDD-Sim's document.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// The rates for 100 instruments, in updates per second of each instrument. The first is the rate of MDD-Sim's
-/// document; with the last, subscribers cannot keep up.
+/// The rates for 100 instruments, in updates per second of each instrument. The first rate is the one in MDD-Sim's
+/// document; with the last rate, subscribers cannot keep up.
 const MULTI_RATES: [u32; 5] = [500, 750, 1_000, 2_000, 4_000];
 
 /// Returns the measurements of the five scenarios in MDD-Sim's document. With `--config`, returns the measurements of
@@ -48,7 +48,7 @@ pub fn scenarios(options: &BenchOptions) -> Vec<MeasurementGroup> {
     groups
 }
 
-/// Returns the measurement of subscribers of a node that is already running (`--url`).
+/// Returns the measurement in which subscribers read from a node that is already running (`--url`).
 pub fn running_node(options: &BenchOptions) -> MeasurementGroup {
     let clients = options.feed.clients.unwrap_or(10);
     let params = Params::new().with("transport", "tcp").with("topology", "brokered").with("clients", clients);

@@ -1,4 +1,4 @@
-//! A subscriber of a scenario. It keeps replicas of the order books, and checks and times every update.
+//! A subscriber of a scenario. The subscriber keeps replicas of the order books, and checks and times every update.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -201,7 +201,7 @@ impl ReaderStats {
         change.to.seq <= to
     }
 
-    /// Records the ages of the changes in the last read. Must be called after the sleep that follows the read.
+    /// Records the ages of the changes in the current read. Must be called after the sleep that follows the read.
     fn record_ages(&mut self) {
         let now = now_ns();
         let elapsed_ns = now.saturating_sub(self.start_ns);

@@ -111,7 +111,7 @@ impl FeedScenario {
     }
 
     /// Returns how threads are pinned to cores. If threads spin, the subscribers have one core, and the source and the
-    /// listeners another.
+    /// listeners share another core.
     pub fn pin(&self) -> CorePinning {
         if self.wait == WaitMode::Spin { CorePinning::Apart } else { CorePinning::Free }
     }

@@ -51,7 +51,7 @@ impl SourceTotals {
     }
 }
 
-/// A source of simulated order books that has not started yet.
+/// A source that publishes simulated order books. The source has not started yet.
 #[derive(Debug)]
 pub struct FeedSource {
     node: Node,

@@ -1,5 +1,5 @@
-//! Measures a stream of records from the server's process to this one. The order and the content of every record are
-//! checked.
+//! Measures a stream of records from the server's process to this process. The order and the content of every record
+//! are checked.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin_server::grpc::proto::dunlin as v1;

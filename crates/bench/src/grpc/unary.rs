@@ -23,7 +23,7 @@ pub struct CallLoad {
     pub batch: usize,
     /// The size of a record in bytes.
     pub bytes: usize,
-    /// The number of measured calls. Before them, a tenth of this number of calls is made to warm up.
+    /// The number of measured calls. Before them, `calls` ÷ 10 calls are made to warm up.
     pub calls: u64,
     /// Whether this process and the server's process run on fixed cores.
     pub pin: CorePinning,
@@ -73,7 +73,8 @@ async fn call_repeatedly(mut caller: Caller, load: CallLoad, calls: u64) -> Resu
     Ok(latencies)
 }
 
-/// Opens one connection after another. Measures the time from connecting to the first response.
+/// Opens `connections` connections, one after another. For each, measures the time from connecting to the first
+/// response.
 pub fn measure_connect(bench: &BenchContext, callee: Callee, connections: u64) -> Result<RunSample> {
     let server = callee.start(bench, CorePinning::Apart)?;
     let _pinned = CorePinning::Apart.side(0)?;

@@ -16,8 +16,8 @@ use crate::workload::describe;
 
 const HISTORY_BYTES: u64 = 256 << 10;
 
-/// Publishes `messages` records of `bytes` bytes to every topic. The subscriber checks that it receives all records of
-/// each topic, in order.
+/// Publishes `messages` records of `bytes` bytes to each of `topics` topics. The subscriber checks that it receives all
+/// records of each topic, in order.
 pub fn measure(topics: usize, messages: u64, bytes: usize) -> Result<TimedTransfer> {
     let local_node = LocalNode::start()?;
     for nth in 0..topics {

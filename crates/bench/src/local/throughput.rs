@@ -10,7 +10,7 @@ use crate::local::node::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// The retention in bytes. It is small, so that the records fit into the caches that both threads share.
+/// The retention in bytes. The retention is small, so that the records fit into the caches that both threads share.
 const HISTORY_BYTES: u64 = 4 << 20;
 /// The retention in bytes for payloads that are published by reference. Such a payload counts with its full size,
 /// although the topic does not copy it.

@@ -112,7 +112,7 @@ pub struct GrpcReader {
 
 impl GrpcReader {
     /// Connects and subscribes. Returns when the subscription has begun. The subscriber is registered, so the
-    /// publishers of a lossless topic wait for it.
+    /// publishers of a lossless topic wait for this subscriber.
     pub fn open(address: SocketAddr, subject: &str) -> Result<Self> {
         let runtime = runtime()?;
         let request = v1::SubscribeRequest {

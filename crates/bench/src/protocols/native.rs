@@ -14,7 +14,8 @@ pub struct NativePublisher<P> {
 }
 
 impl NativePublisher<dunlin::topic::Publisher> {
-    /// Creates a publisher for a node in this process. It publishes every record at once.
+    /// Creates a publisher for a node in this process. The publisher passes every record to the node immediately, so
+    /// that `push` has nothing to do.
     pub fn inproc(publisher: dunlin::topic::Publisher) -> Self {
         Self { publisher, hand_over: |_| Ok(()) }
     }

@@ -85,7 +85,8 @@ impl RawClient {
         Ok((&self.buffer[reply], &self.buffer[payload]))
     }
 
-    /// Returns the next message if it has arrived completely; otherwise `None`.
+    /// Returns the reply subject and the payload of the next message if the message has arrived completely; otherwise
+    /// `None`.
     pub fn buffered_message(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         let (reply, payload) = loop {
             match self.next()? {

@@ -13,7 +13,7 @@ pub enum Dialect {
     Redis,
 }
 
-/// Something that a broker has sent. A [`Message`](BrokerFrame::Message) contains positions in the client's receive
+/// One frame that a broker has sent. A [`Message`](BrokerFrame::Message) contains positions in the client's receive
 /// buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BrokerFrame {

@@ -16,7 +16,7 @@ type Record = [u64; 8];
 
 const RING_RECORDS: usize = 4096;
 
-/// Passes `count` records from one thread to another, one by one or in batches. Both threads are pinned.
+/// Passes `count` records from one thread to another, in batches of `batch` records. Both threads are pinned.
 pub fn measure(count: u64, batch: usize) -> Result<TimedTransfer> {
     let (producer, consumer) = RingBuffer::<Record>::new(RING_RECORDS);
     let start_ns = thread::scope(|scope| {

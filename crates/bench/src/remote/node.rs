@@ -50,7 +50,7 @@ pub enum NodeTask {
     Serve,
     /// The node answers each request to [`REQUEST_TOPIC`] with the request's payload.
     Respond,
-    /// The node publishes records as soon as the topic has a registered subscriber.
+    /// The node publishes records to [`TOPIC`] as soon as this topic has a registered subscriber.
     Send {
         /// How the publisher passes its records to the node: one by one, in batches, or by reference.
         mode: PublishMode,
@@ -59,7 +59,7 @@ pub enum NodeTask {
         /// The number of records.
         count: u64,
     },
-    /// The node publishes records at a fixed rate, as soon as the topic has enough subscribers.
+    /// The node publishes records to [`TOPIC`] at a fixed rate, as soon as this topic has enough subscribers.
     Tick {
         /// The number of subscribers for which the node waits.
         readers: usize,
@@ -89,7 +89,7 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts the node, and waits until its listener is open.
+    /// Starts the node, and waits until its listener is open. With `--url`, uses the running node instead.
     pub fn start(bench: &BenchContext, setup: RemoteNodeSetup) -> Result<Self> {
         if let Some(url) = &bench.options.url {
             ensure!(setup.task == NodeTask::Serve, "this case starts its own node: leave --url out");

@@ -9,7 +9,7 @@ use crate::params::{ParamValue, Params};
 use crate::report::plot::{Axis, AxisScale, LINES_MAX, Plot, PlotLine};
 use crate::row::{FigureRow, RowSet};
 
-/// The parameters over which curves are drawn, in order of preference.
+/// The parameters that can be the horizontal axis of a curve, in order of preference.
 const GROWING: [&str; 12] = [
     "subscribers",
     "workers",

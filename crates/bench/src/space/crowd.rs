@@ -19,7 +19,7 @@ const BALANCED_MAX: f64 = 1.15;
 /// The number of ticks between two measurements of the loads, as in a world that balances itself.
 const CHECK_TICKS: u64 = 1;
 
-/// Measures for how many ticks the loads are unbalanced, and how unbalanced they are at the end.
+/// Measures for how many consecutive ticks the loads are unbalanced at most, and how unbalanced they are at the end.
 pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample> {
     let mut workers = WorldProcesses::start(bench, setting, Duration::ZERO)?;
     let mut partition = setting.partition();

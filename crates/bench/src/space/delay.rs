@@ -1,4 +1,4 @@
-//! A relay between two workers. It forwards bytes in order, after a fixed delay.
+//! A relay between two workers, which forwards bytes in order after a fixed delay.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};

@@ -248,7 +248,8 @@ fn noisy(seed: u64) -> PrintedTable {
     )
 }
 
-/// Returns workloads of which each needs `--peak` workers at its peak, if each worker is busy for 70 % of the time.
+/// Returns the workloads to simulate, each with its name. At the peak of each workload, `--peak` workers are busy for
+/// 70 % of the time.
 fn workloads(arguments: &SimulateArguments) -> Result<Vec<(&'static str, Workload)>> {
     let high_per_s = f64::from(arguments.peak) * 1_000.0 / arguments.task_ms * 0.7;
     let mut all = vec![

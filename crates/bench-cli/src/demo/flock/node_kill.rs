@@ -18,8 +18,8 @@ use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 const DOWNTIME: Duration = Duration::from_millis(1_500);
 /// The number of the demo's subscribers that are connected to each node.
 const SUBSCRIBERS: u64 = 2;
-/// After the cluster has recovered: how long to wait until the killed node's subscribers receive events again. The wait
-/// needs a limit, because a subscriber that has read everything receives no more events.
+/// How long the demo waits, after the cluster has recovered, until the killed node's subscribers receive events again.
+/// The wait needs a limit, because a subscriber that has read everything receives no more events.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// When the demo kills nodes: a number of kills, or one kill in each interval.

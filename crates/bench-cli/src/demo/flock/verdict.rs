@@ -11,7 +11,7 @@ use super::progress::{ReadProgressByTopic, TopicReadProgress};
 use crate::demo::account::ContentDigest;
 use crate::demo::recording::MarketRecording;
 
-/// A table with one row for each node and topic, which shows whether the received lines equal the published ones.
+/// A table with one row for each node and topic, which shows whether the received lines equal the published lines.
 #[derive(Debug, Default)]
 pub struct NodeVerdicts {
     rows: Vec<Row>,

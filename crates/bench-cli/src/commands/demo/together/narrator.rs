@@ -67,7 +67,7 @@ pub struct ClosingReport {
 /// The order in which the results of the parts are printed.
 const PARTS: [&str; 5] = ["topics", "feeds", "nodes", "tasks", "space"];
 
-/// Adds the final tables of one part of the demo, and sentences about its results.
+/// Adds the final tables of one part of the demo, and sentences about the part's results, to `closing`.
 pub fn add(closing: &Mutex<ClosingReport>, tables: Vec<u8>, sentences: Vec<PartResult>) {
     let mut closing = closing.lock().unwrap_or_else(PoisonError::into_inner);
     closing.tables.extend(tables);
