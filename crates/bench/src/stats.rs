@@ -1,8 +1,8 @@
 //! Computes the median, minimum and maximum over several runs, and collects the latencies of one run.
 //!
-//! A latency counts in ns from the time at which the message should have been sent, so that it includes the delay of a
-//! late sender. If the next request is only sent after a response, there is no such time, and the latency counts from
-//! the actual sending.
+//! A latency is counted in ns from the time at which the message should have been sent, so that the latency includes
+//! the delay of a late sender. If the next request is only sent after a response, there is no such time, and the
+//! latency counts from the actual sending.
 
 use hdrhistogram::Histogram;
 

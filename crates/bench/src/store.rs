@@ -111,8 +111,8 @@ impl StoredRun {
     }
 }
 
-/// Rows of old runs lack some parameters. Returns these parameters with the values that were used at that time: one
-/// shard, one tenant, no standby.
+/// Rows of old runs lack some parameters. Returns the missing parameters of `row`, with the values that were used at
+/// that time: one shard, one tenant, no standby.
 fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];

@@ -91,7 +91,8 @@ pub fn sustained(
     }
 }
 
-/// Returns the two measurements of a transfer. Their parameter `length` is `document` and `sustained`.
+/// Returns the two measurements of a transfer. The parameter `length` is `document` for the first, and `sustained` for
+/// the second.
 pub fn points(
     target: &'static str,
     params: Params,

@@ -49,7 +49,7 @@ pub struct TopicReadReport {
     pub content: ContentDigest,
     /// The reported gaps, in the order in which the node reported them.
     pub missed: Vec<MissedRecords>,
-    /// How many notices the reader received that it lags so far behind that it may soon miss records.
+    /// How many notices told the reader that it lags so far behind that it may soon miss records.
     pub warnings: u64,
     /// The errors that were found, as text.
     pub faults: Vec<String>,

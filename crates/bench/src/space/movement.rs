@@ -34,7 +34,7 @@ pub enum MovementPattern {
     Gather {
         /// The position to which entities walk.
         at: [f32; 3],
-        /// Entities stop in a cube around the position. This is half of the cube's edge.
+        /// Half of the edge length of the cube in which entities stop. The position is the centre of the cube.
         radius: f32,
     },
 }
@@ -86,7 +86,7 @@ impl Behaviour<3> for MovementPattern {
     }
 }
 
-/// Returns the largest coordinate that is safely in the lower half, if `middle` is the border.
+/// Returns a coordinate slightly below the border `middle`, which is certainly in the lower half.
 fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }

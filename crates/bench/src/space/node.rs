@@ -80,7 +80,7 @@ pub struct WorldReport {
     pub tick_ns: [Option<u64>; 4],
     /// The longest delay of a tick: the time from when it was due until it started, in ns.
     pub late_ns: u64,
-    /// The number of ticks that were left out.
+    /// The number of ticks that were skipped because too many ticks were late.
     pub left_out: u64,
     /// The number of completed handovers.
     pub handovers: u64,

@@ -25,7 +25,7 @@ pub const STANDBYS: &str = "standbys";
 
 /// The numbers of entities in Luciferase's document, and one larger number.
 const SCALING: [u64; 11] = [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 200_000];
-/// The numbers of entities per region in Luciferase's document, and higher ones up to a million.
+/// The numbers of entities per region in Luciferase's document, and higher numbers up to a million.
 const CAPACITIES: [u64; 5] = [1_000, 5_000, 10_000, 100_000, 1_000_000];
 /// The shortest measuring time for the geometries [`DESCRIBED`] and [`PROGRAM`]. In [`DESCRIBED`], an entity takes 8 s
 /// from one wall to the other and back.

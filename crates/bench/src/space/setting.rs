@@ -12,8 +12,8 @@ use super::movement::{ACROSS, MovementPattern};
 /// regions' border.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InitialPositions {
-    /// At random positions between two walls. About half of the entities start in each direction, so that there are
-    /// entities on all parts of the path.
+    /// At random positions between two walls. About half of the entities start in each of the two directions, so that
+    /// there are entities on all parts of the path.
     Between(f32, f32),
     /// All at the same position.
     At(f32),

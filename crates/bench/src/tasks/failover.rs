@@ -118,8 +118,8 @@ impl<'b> FailoverSetup<'b> {
         Ok(restarts.max().map(|started_ns| started_ns.saturating_sub(killed_ns)))
     }
 
-    /// Stops submitting, and waits until all submitted tasks are done. Checks that each was done exactly once. Returns
-    /// the number of tasks, and the number of their restarts.
+    /// Stops submitting, and waits until all submitted tasks are done. Checks that each task was done exactly once.
+    /// Returns the number of tasks, and the number of their restarts.
     fn finish(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
         self.wait_for("the end of all submitted tasks", TaskLedger::are_all_completed)?;

@@ -4,8 +4,9 @@
 //! The lower the target of processor use, the more reserve there is for load that arrives while workers start. With the
 //! document's delays, workers start within two minutes, which is a thirtieth of such a day. In this time, the load of a
 //! daily wave grows by less than a tenth of its peak. At the document's target of 70 %, no way of scaling has
-//! violations, so the document's claim of "four fifths fewer violations" cannot be checked. Higher targets leave less
-//! reserve, so several targets are measured.
+//! violations, which are minutes in which the P99 of the time from a task's submission to its start is too long. The
+//! document's claim of "four fifths fewer violations" therefore cannot be checked. Higher targets leave less reserve,
+//! so several targets are measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> R
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // If reactive scaling has no violations, the share of violations that other ways prevent is undefined.
+    // If reactive scaling has no violations, the share of them that predictive scaling prevents is undefined.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

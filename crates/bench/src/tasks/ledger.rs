@@ -84,7 +84,8 @@ impl TaskLedger {
         self.starts
     }
 
-    /// Returns the earliest start of a task that was due after `due_ns`; `None` if no such task has started.
+    /// Returns the time of the earliest start among the tasks that were due after `due_ns`; `None` if none of these
+    /// tasks has started.
     pub fn first_start_after(&self, due_ns: u64) -> Option<u64> {
         self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.started_ns).min()
     }

@@ -1,10 +1,11 @@
 //! The case `phases` with `via=local`: measures scaling in a real node, which starts and ends worker processes as
 //! `Policy::local` says.
 //!
-//! Each phase of the case measures one trigger alone; the other thresholds cannot be reached. For scaling out,
-//! `total_ns` is the time from the arrival of the load until the last worker of the first decision is ready. For
-//! scaling in, it is the time from when fewer workers suffice until a process has ended. A worker sleeps for [`TASK`]
-//! in each task, so more workers do more tasks on any number of processors.
+//! Each phase of the case measures one trigger of scaling alone, such as processor use: the thresholds of the other
+//! triggers cannot be reached. For scaling out, `total_ns` is the time from the arrival of the load until the last
+//! worker of the first decision is ready. For scaling in, `total_ns` is the time from when fewer workers suffice until
+//! a process has ended. A worker sleeps for [`TASK`] in each task, so more workers do more tasks on any number of
+//! processors.
 //!
 //! In phase `predictive`, the load comes in waves, and no threshold can be reached. `ahead_s` is the time in seconds
 //! from when the workers of the first decision are ready until the load of the next wave rises.

@@ -115,7 +115,7 @@ pub fn tenants(seed: u64) -> Result<RunSample> {
 }
 
 /// Simulates a tenant that suddenly submits many tasks. The sample contains the throughput of every other tenant in
-/// this time, as a share of its earlier throughput, and the lowest of these shares.
+/// this time, as a share of that tenant's earlier throughput, and the lowest of these shares.
 pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
@@ -168,7 +168,7 @@ fn savings(seed: u64) -> Result<Vec<CostRow>> {
     let workload =
         Workload::Diurnal { low_per_s: high_per_s / 7.0, high_per_s, day_ms: 3_600_000, differ: 0.05 };
     let policy = Policy::cloud(10, 250).with_forecast(75_000, vec![48]);
-    // The processors and memory that a worker of the Grey document needs: such a worker runs 85 tasks a second, each
+    // The processors and memory that a worker of the Grey document needs. Such a worker runs 85 tasks a second, each
     // with about 17 ms of processor time, and uses 57 % of 8 GB of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let rows = sim::savings(seed, &workload, &policy, mean_us, &Prices::default(), (need, "m6i.large"));

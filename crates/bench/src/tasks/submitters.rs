@@ -1,4 +1,4 @@
-//! The submitters of Dunlin's clients. They keep tasks waiting, or submit tasks at a rate.
+//! The submitters of Dunlin's clients, which keep tasks waiting, or submit tasks at a rate.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -58,7 +58,7 @@ pub fn keep_backlog(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally, nth
 }
 
 /// Submits each task when it is due, however many tasks are waiting. Tasks of a tenant that are due together are
-/// submitted in one request, if they are not too many.
+/// submitted in one request, unless they are too many for one request.
 pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {

@@ -17,7 +17,7 @@ pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
 const TASKS_MAX: u64 = 1 << 27;
 
-/// The number of tasks that all client threads of a benchmark have submitted and that have completed.
+/// Counts the tasks that all client threads of a benchmark have submitted, and those that have been completed.
 #[derive(Debug)]
 pub struct ClientTally {
     count_from_ns: u64,
@@ -42,7 +42,7 @@ pub struct WorkerTotals {
 }
 
 impl ClientTally {
-    /// Creates the counts. Tasks count after the warm-up.
+    /// Creates the counts. Tasks that end in the warm-up do not count.
     pub fn new(work: &TaskWorkload) -> Self {
         let count_from_ns = monotonic_ns() + work.warmup_ns;
         let zeros = |count: usize| (0..count).map(|_| AtomicU64::new(0)).collect();

@@ -88,8 +88,8 @@ impl Spread {
     }
 }
 
-/// Returns the durations of the warm-up and of the measurement, in ns. They are long enough for a cluster to settle,
-/// and for the noise of other programs to average out.
+/// Returns the durations of the warm-up and of the measurement, in ns. Both durations are long enough for a cluster to
+/// settle, and for the noise of other programs to average out.
 fn times(options: &BenchOptions) -> (u64, u64) {
     let time_ns = (options.time.as_nanos() as u64).max(options.count(3_000_000_000, 1_000_000_000));
     (time_ns / 3, time_ns)

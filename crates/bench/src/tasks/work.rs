@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, TIMEOUT};
 use crate::point::RunSample;
 
-/// The load that the client process of a benchmark of tasks must produce. The client process receives it as JSON.
+/// The load that the client process of a benchmark of tasks must produce. The process receives this description as
+/// JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWorkload {
     /// The address of the server that the peer needs, such as Redis.

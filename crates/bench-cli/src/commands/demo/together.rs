@@ -37,7 +37,7 @@ const CALM: Duration = Duration::from_secs(10);
 /// The options of `demo --together`, which runs markets, tasks and a world on one cluster.
 pub struct CombinedDemoOptions<'a> {
     pub source: &'a ReplaySource,
-    /// The directory that contains the recordings. The Python program `recordings.py` also reads them.
+    /// The directory that contains the recordings. Both the demo and the Python program `recordings.py` read them.
     pub data: &'a Path,
     pub speed: Option<Speed>,
     pub kill_every: Option<Duration>,

@@ -324,7 +324,7 @@ fn policies(arguments: &SimulateArguments) -> Result<PrintedTable> {
 fn cost(arguments: &SimulateArguments, prices: &Prices) -> Result<PrintedTable> {
     let (name, workload) = workloads(arguments)?.swap_remove(0);
     let mean_us = arguments.task_ms * 1_000.0;
-    // The processors and memory that one worker needs, according to Dunlin's requirements: a worker runs 85 tasks per
+    // The processors and memory that one worker needs, according to Dunlin's requirements. A worker runs 85 tasks per
     // second, each with about 17 ms of CPU time, and uses 57 % of 8 GB of memory.
     let need = WorkerNeed { cpus: 1.42, memory_gib: 4.6 };
     let policy = policy(arguments, name);

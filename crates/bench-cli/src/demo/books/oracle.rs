@@ -99,8 +99,8 @@ fn betfair(books: &mut BTreeMap<(String, u64), SizeByPrice>, line: &[u8]) -> Res
     Ok(())
 }
 
-/// Converts a decimal number to a number of smallest units, of which `per_one` equal 1. Rounding gives the exact
-/// result, because the numbers have few digits.
+/// Converts a decimal number to a number of smallest units. `per_one` is the number of smallest units that equal 1.
+/// Rounding gives the exact result, because the numbers have few digits.
 fn units(value: &Value, per_one: f64) -> Result<i64> {
     Ok((value.as_f64().context("a price level of the recording is not two numbers")? * per_one).round()
         as i64)
