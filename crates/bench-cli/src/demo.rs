@@ -53,7 +53,7 @@ pub struct DemoOptions<'a> {
 /// how many replicas have a wrong order book.
 pub struct DemoResult {
     pub unaccounted: u64,
-    /// The number of replicas with at least one order book that differs from the oracle's book.
+    /// The number of replicas with at least one order book that differs from the expected book.
     pub different: usize,
     pub interrupted: bool,
 }

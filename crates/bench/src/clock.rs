@@ -1,7 +1,7 @@
-//! The machine's monotonic clock. Until the machine restarts, all processes can compare its times.
+//! The machine's monotonic clock, whose times all processes can compare until the machine restarts.
 //!
-//! A throughput measurement begins in one process with the first send, and ends in another process with the last check.
-//! An `Instant` cannot be passed from one process to another.
+//! Such a clock is needed, because a throughput measurement begins in one process with the first send, and ends in
+//! another process with the last check. An `Instant` cannot be passed from one process to another.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -40,8 +40,9 @@ impl CorePinning {
         }
     }
 
-    /// Pins the calling thread to the core of side 0 or side 1; does nothing for [`CorePinning::Free`]. On a machine
-    /// with one core, both sides share it; the checks before a run warn about this.
+    /// Pins the calling thread to the core of side 0 or side 1 of a measurement; does nothing for
+    /// [`CorePinning::Free`]. On a machine with one core, both sides share that core; the checks before a run warn
+    /// about this.
     pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {
             Self::Free => Ok(None),

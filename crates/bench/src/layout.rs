@@ -1,6 +1,6 @@
 //! Defines the columns of the tables that show the results of the benchmark cases. Some cases repeat a measurement from
-//! the benchmark document of another system, such as SPOT. Their tables begin with the columns of the document's table;
-//! further columns follow.
+//! the benchmark document of another system, such as SPOT. The tables of these cases begin with the columns of the
+//! document's table; further columns follow.
 
 use crate::metric;
 use crate::point::target;

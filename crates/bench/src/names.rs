@@ -31,8 +31,8 @@ impl TopicNames {
     }
 }
 
-/// How many times the 10,000 look-ups of SPOT's benchmark document are made, each time with other names. A single pass
-/// takes less than a millisecond, so an interrupt would change its time by a tenth.
+/// How many times the 10,000 look-ups in the benchmark document of SPOT (another system) are made, each time with other
+/// names. A single pass takes less than a millisecond, so an interrupt would change its time by a tenth.
 const PASSES: u64 = 10;
 
 /// Measures a registry of `topics` names: first how long `create` takes to fill it, and then how long `lookups`

@@ -2,7 +2,7 @@
 //!
 //! A latency is counted in ns from the time at which the message should have been sent, so that the latency includes
 //! the delay of a late sender. If the next request is only sent after a response, there is no such time, and the
-//! latency counts from the actual sending.
+//! latency is counted from the actual sending.
 
 use hdrhistogram::Histogram;
 

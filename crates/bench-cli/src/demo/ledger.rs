@@ -1,5 +1,5 @@
-//! The demo's ledger, which counts the published lines of each topic. At the end, the demo compares the readers'
-//! accounts with the ledger.
+//! The demo's ledger, which counts the published lines of each topic. At the end, the demo compares the ledger with the
+//! records and gaps that the readers received.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Publishes every line of the recordings when it is due, and counts the line in the ledger.
+//! Publishes every line of the recordings when it is due, and counts the line in the demo's ledger of published lines.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
 //! A reader of the demo, in the demo's process or in a child process. Until the reader is stopped, it adds each event
-//! to the account of the event's topic.
+//! (a record or a notice) to its account of the event's topic.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

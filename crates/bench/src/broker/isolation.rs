@@ -1,12 +1,12 @@
-//! Measures how one client that overloads the node (the offender) affects other clients. These others are a publisher
-//! and a subscriber that exchange 1,000 records a second through the same listener.
+//! Measures how one client that overloads the node (the offender) affects other clients. These other clients are a
+//! publisher and a subscriber that exchange 1,000 records a second through the same listener.
 //!
 //! There are several kinds of offender. One kind publishes as fast as possible, but the node limits it to 10,000
 //! records a second. Another kind does the same without the limit.
 //!
 //! Each figure is the median of five pairs of runs (`--quick`: one pair). A pair is a run without the offender, and
 //! then a run with it. Noise that lasts longer than a pair affects both runs alike. The offender is a process on the
-//! same cores, so the kernel's work for the offender also slows the others down.
+//! same cores, so the kernel's work for the offender also slows the other clients down.
 
 use std::thread;
 use std::time::Duration;

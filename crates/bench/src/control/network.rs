@@ -1,5 +1,5 @@
-//! Measures those rows of the Grey document's network table that need no loaded cluster: requests over one gRPC
-//! connection, and the cost of encoding and decoding a put.
+//! Measures some rows of the network table in the Grey document, which is another system's documentation. These rows
+//! need no loaded cluster: requests over one gRPC connection, and the cost of encoding and decoding a put.
 
 use std::hint::black_box;
 

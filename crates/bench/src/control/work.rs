@@ -37,7 +37,7 @@ pub struct ControlWorkload {
     pub batch: usize,
     /// How long requests are made without being counted, to warm up, in ns.
     pub warmup_ns: u64,
-    /// How long requests are counted, in ns.
+    /// The time during which requests are counted, in ns.
     pub time_ns: u64,
     /// The nodes to which Dunlin's clients connect: the `leader`, or `all` nodes, which forward requests to the leader.
     /// Peers' clients connect to all nodes.
@@ -61,7 +61,7 @@ pub struct ControlReport {
     pub ops: u64,
     /// The number of failed requests.
     pub errors: u64,
-    /// How long requests were counted, in ns.
+    /// The time during which requests were counted, in ns.
     pub elapsed_ns: u64,
     /// The average latency, in ns. In an open loop, latencies count from the time at which the request is due; in a
     /// closed loop, from the time of sending.

@@ -1,5 +1,5 @@
-//! Prints the results of each scenario in the text format of MDD-Sim's benchmark document. The document's fields come
-//! first, and the fields for Dunlin's own goals follow.
+//! Prints the results of each scenario in the text format of the benchmark document of MDD-Sim, another system for
+//! market data. The document's fields come first, and the fields for Dunlin's own goals follow.
 
 use std::fmt::Write;
 

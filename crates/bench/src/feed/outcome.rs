@@ -1,5 +1,5 @@
-//! Computes the figures of one run of suite `feed`: the figures that MDD-Sim's benchmark document prints, and further
-//! figures for Dunlin's goals.
+//! Computes the figures of one run of suite `feed`: the figures in the benchmark document of MDD-Sim (another system
+//! for market data), and further figures for Dunlin's goals.
 
 use anyhow::{Result, ensure};
 use dunlin_feed::Instruments;

@@ -1,4 +1,5 @@
-//! Defines the measurements of suite `feed`.
+//! Defines the measurements of suite `feed`. Some of them repeat measurements in the benchmark document of MDD-Sim,
+//! another system for market data.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

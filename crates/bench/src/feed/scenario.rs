@@ -73,12 +73,12 @@ pub struct FeedScenario {
     pub placement: ReaderPlacement,
     /// Whether waiting threads spin or park.
     pub wait: WaitMode,
-    /// The number of subscribers. Each of them subscribes to all of [`instruments`](Self::instruments).
+    /// The number of subscribers. Each of them subscribes to all of `instruments`.
     pub clients: usize,
     /// The instruments to which clients subscribe; if the list is empty, clients subscribe to all.
     pub instruments: Vec<String>,
-    /// The number of price levels that a client shows. The number is only printed, as in MDD-Sim's document; no result
-    /// depends on the number.
+    /// The number of price levels that a client shows. The number is only printed, as in the benchmark document of
+    /// MDD-Sim (another system); no result depends on the number.
     pub depth: usize,
     /// The duration of the warm-up at the start of the run. Updates that are due during the warm-up do not count.
     pub warmup: Duration,

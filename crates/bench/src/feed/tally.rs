@@ -17,8 +17,8 @@ pub struct DeliveryTally {
     /// The latency of each counted update, from its publication.
     pub sent: Latencies,
     /// The latency of each counted update that no loss delayed, from its publication. A repair delays the lost updates
-    /// and the update that revealed the loss, so these latencies are left out. MDD-Sim's published benchmark counts
-    /// latencies in the same way.
+    /// and the update that revealed the loss, so these latencies are left out. The published benchmark of MDD-Sim
+    /// (another system) counts latencies in the same way.
     pub direct: Latencies,
     /// The latency of each counted update, from the time when it was due.
     pub intended: Latencies,

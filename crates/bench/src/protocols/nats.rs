@@ -1,4 +1,5 @@
-//! The publisher and the subscriber for a node's listener `nats` and for nats-server, with the raw client.
+//! The publisher and the subscriber for a node's listener `nats` and for nats-server, with the minimal client
+//! [`RawClient`].
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
 //! Measures flocks in which each member sees 30 others at the start. One flock is in three dimensions. Another is in a
-//! plane, for the comparison with krABMaga, which supports only two dimensions.
+//! plane, for the comparison with krABMaga, another simulator, which supports only two dimensions.
 //!
 //! All measurements run the same ticks from the same start: over time a flock contracts, and its members see more
 //! others.

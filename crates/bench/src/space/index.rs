@@ -115,7 +115,8 @@ struct PeerReport {
     recall: f64,
 }
 
-/// Measures rstar or kiddo on the same points. The peer's program is in `peers/space`.
+/// Measures the spatial index of rstar or kiddo, two other libraries, on the same points. The peer's program is in
+/// `peers/space`.
 pub fn measure_peer(bench: &BenchContext, name: &'static str, setting: WorldSetting) -> Result<RunSample> {
     let program = bench.peers.program("space_peer")?;
     let args = [

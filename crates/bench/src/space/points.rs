@@ -1,4 +1,5 @@
-//! Defines the measurements of suite `space`.
+//! Defines the measurements of suite `space`. Some of them repeat benchmarks in the document of Luciferase, another
+//! system.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Defines the measurements of suite `tasks`.
+//! Defines the measurements of suite `tasks`. Some of them repeat rows of the tables in the Grey document, which is
+//! another system's documentation.
 
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use crate::point::{Measurement, MeasurementGroup, target};
 use super::forecast::{self, ArrivalPattern};
 use super::{local, scheduler, simulated, through};
 
-/// The numbers of workers in the Grey document, and higher ones.
+/// The numbers of workers in the Grey document, and higher numbers.
 const WORKERS: [u32; 10] = [10, 25, 50, 75, 100, 150, 200, 1_000, 10_000, 100_000];
 /// The measurements of the scheduler alone: for each, the number of tenants and the number of waiting tasks.
 const BACKLOGS: [(usize, usize); 7] = [

@@ -1,4 +1,5 @@
-//! Defines the measurements of suite `tasks` that run through nodes.
+//! Defines the measurements of suite `tasks` that run through nodes. Some of them repeat rows of the tables in the Grey
+//! document, which is another system's documentation.
 
 use super::failover::{self, KillTarget};
 use super::load;

@@ -32,7 +32,7 @@ pub struct TaskWorkload {
     pub bytes: usize,
     /// The duration of the warm-up in ns. Tasks that end in the warm-up do not count.
     pub warmup_ns: u64,
-    /// How long tasks are counted, in ns.
+    /// The time during which tasks are counted, in ns.
     pub time_ns: u64,
     /// The options of Dunlin's submitters and workers.
     #[serde(default)]
@@ -81,7 +81,7 @@ pub struct TaskReport {
     pub completed: u64,
     /// The number of tasks that were completed twice.
     pub twice: u64,
-    /// How long tasks were counted, in ns.
+    /// The time during which tasks were counted, in ns.
     pub elapsed_ns: u64,
     /// The median time from when a task was due until it started, in ns.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Compares every replica's order books with the books that the oracle computes.
+//! Compares every replica's order books with the expected books, which the oracle (module `oracle`) computes.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -29,12 +29,12 @@ struct Row {
     lost: u64,
     healed: u64,
     restarts: u64,
-    /// The topics of the books that differ from the oracle's books, in alphabetical order.
+    /// The topics of the books that differ from the expected books, in alphabetical order.
     different: Vec<String>,
 }
 
 impl ReplicaVerdicts {
-    /// Compares one replica's books with the expected ones, and adds a row to the table.
+    /// Compares one replica's books with the expected books, and adds a row to the table.
     pub fn judge(&mut self, name: &str, result: &ReplicaResult, expected: &HashMap<String, SizeByPrice>) {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in expected {
@@ -65,7 +65,7 @@ impl ReplicaVerdicts {
         });
     }
 
-    /// Returns the number of replicas with at least one book that differs from the oracle's book.
+    /// Returns the number of replicas with at least one book that differs from the expected book.
     pub fn different(&self) -> usize {
         self.rows.iter().filter(|row| !row.different.is_empty()).count()
     }
