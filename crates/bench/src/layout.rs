@@ -34,7 +34,7 @@ pub enum ColumnValue {
 
 use ColumnValue::{Metric, Param, Range, Share};
 
-/// The table layouts of suite `spot`, with the columns of SPOT's benchmark document.
+/// The table layouts of suite `spot`, with the columns of the benchmark document of SPOT (another system).
 pub const SPOT: &[CaseLayout] = &[
     CaseLayout {
         case: "throughput",
@@ -113,7 +113,8 @@ const SCENARIO: &[(&str, ColumnValue)] = &[
     ("CPU clients", Metric("client_cpu_s")),
 ];
 
-/// The table layouts of suite `feed`: first the columns of MDD-Sim's benchmark document, then additional columns.
+/// The table layouts of suite `feed`: first the columns of the benchmark document of MDD-Sim (another system), then
+/// additional columns.
 pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "baseline_1x1_10k", title: "Baseline (10k target)", columns: SCENARIO },
     CaseLayout { case: "fanout_1x100_1k", title: "Fan-out (1k target, 100 clients)", columns: SCENARIO },

@@ -47,7 +47,7 @@ pub struct Books {
 /// The progress of the replay, which the publishing thread and all readers share.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
-    /// Whether half of the lines have been played. The replica that starts late waits until this is set.
+    /// Whether half of the lines have been played. The replica that starts late waits until this flag is set.
     half: AtomicBool,
     /// The sequence number of each topic's last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,

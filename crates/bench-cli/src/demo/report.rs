@@ -54,7 +54,7 @@ pub struct ReadReportLine {
 
 impl ReadReportLine {
     /// Returns a report with the totals of `account`, and with those of its gaps that come after the first
-    /// `gaps_reported`.
+    /// `gaps_reported` gaps.
     pub fn of(account: &TopicReadReport, gaps_reported: usize) -> ReadReportLine {
         ReadReportLine {
             through: account.through,

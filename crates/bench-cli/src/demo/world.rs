@@ -92,7 +92,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The process may have ended already; `wait` then only collects its exit status.
+        // If the process has already ended, `kill` fails, and `wait` only collects the exit status.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

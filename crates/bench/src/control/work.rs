@@ -35,7 +35,7 @@ pub struct ControlWorkload {
     pub bytes: usize,
     /// The number of keys in one request of kind `batch` or `range`.
     pub batch: usize,
-    /// How long requests are made without being counted, to warm up, in ns.
+    /// The duration of the warm-up, in which requests are made but not counted, in ns.
     pub warmup_ns: u64,
     /// The time during which requests are counted, in ns.
     pub time_ns: u64,

@@ -104,7 +104,7 @@ impl TaskDemoProcess {
 
 impl Drop for TaskDemoProcess {
     fn drop(&mut self) {
-        // The program may have ended already; `wait` then only collects its exit status.
+        // If the program has already ended, `kill` fails, and `wait` only collects the exit status.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
