@@ -1,15 +1,15 @@
 //! An order book that consists of price levels (L2).
 //!
 //! Invariants:
-//! - The same records give the same levels and the same checksum everywhere, whether the records are applied one by one
-//!   or merged into one record.
+//! - The same records give the same levels and the same checksum in every process, whether the records are applied one
+//!   by one or merged into one record.
 //! - A book whose best bid exceeds its best ask (crossed) or equals it (locked) stays so until a record changes it. The
-//!   book only counts and reports such states.
-//! - Without `max_depth`, the state has all levels, and an instrument's depth only limits views. With `max_depth`, the
-//!   state keeps only the best levels of each side, at most this number.
+//!   book counts how often it becomes crossed or locked, but does not refuse such records.
+//! - Without the option `max_depth`, the book keeps all levels; the option `depth` limits only how many levels a view
+//!   shows. With `max_depth`, the book keeps only the best `max_depth` levels of each side.
 //!
-//! A side has at most [`FeedLimits::levels_max`] levels. The book remembers as many removals as it has levels, within
-//! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
+//! A side has at most [`FeedLimits::levels_max`] levels. For each side, the book remembers as many removals as the side
+//! has levels, but at least [`FeedLimits::removals_min`] and at most [`FeedLimits::removals_max`].
 
 mod entry;
 mod frozen;
@@ -35,7 +35,7 @@ pub use entry::{BOOK_ENTRY_BYTES, BookEntry};
 pub struct Book {
     scale: Scale,
     limits: FeedLimits,
-    /// The two sides, bids first, so that a [`Side`] is the index, without a branch.
+    /// The two sides, bids first. A [`Side`] is the index of its half, so that no branch is needed.
     halves: [HalfBook; 2],
     checksum: u64,
     touch: BidAskRelation,
@@ -44,29 +44,30 @@ pub struct Book {
 
 #[derive(Debug, Default)]
 struct HalfBook {
-    /// The total size of each level, by the key of its price.
+    /// The total size of each level. The key follows from the level's price.
     ladder: Ladder<i64>,
-    /// The keys of levels that were removed.
+    /// The keys of recently removed levels.
     removals: Removals<i64>,
     /// The sequence number of the last record that cleared the side.
     cleared: u64,
 }
 
-/// The number of levels that one side may have after the checked entries of an append.
+/// Counts the levels of one side while the entries of an append are checked: how many levels the side may have after
+/// them.
 struct LevelCount {
-    /// Levels that the side had before the append; 0 if an entry clears the side.
+    /// Number of levels that the side had before the append; 0 if an entry clears the side.
     kept: usize,
-    /// Levels that the entries may add. A level that is set twice may count twice.
+    /// Number of levels that the entries may add. A level that is set twice may count twice.
     added: usize,
 }
 
 impl Book {
-    /// Creates an empty book for an instrument with this scale.
+    /// Creates an empty book whose prices and sizes have this scale, with the default limits.
     pub fn new(scale: Scale) -> Book {
         Book::with_limits(scale, FeedLimits::default())
     }
 
-    /// Creates an empty book for an instrument with this scale, with the given limits.
+    /// Creates an empty book whose prices and sizes have this scale, with the given limits.
     pub fn with_limits(scale: Scale, limits: FeedLimits) -> Book {
         Book {
             scale,
@@ -78,7 +79,8 @@ impl Book {
         }
     }
 
-    /// Applies a record's payload. After an error, the content of the book is undefined until a snapshot is restored.
+    /// Applies the payload of record `seq`. After an error, the content of the book is undefined until a snapshot is
+    /// restored.
     pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), ReducerError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &BookEntry::decode(entry)?))?;
         if self.scale.max_depth > 0 {
@@ -127,7 +129,7 @@ impl Book {
         }
     }
 
-    /// Removes the worst levels beyond `max_depth`.
+    /// Removes the worst levels of each side until at most `max_depth` levels are left.
     fn drop_beyond_depth(&mut self, seq: u64) {
         for side in Side::BOTH {
             while self.half(side).ladder.len() > self.scale.max_depth as usize
@@ -156,8 +158,8 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the level is one of the side's `kept` levels. A side that is at most half full is not searched: the
-    /// result is then `false`, so that the caller counts the level as a new one.
+    /// Whether the side has a level at this price. A side with `kept` levels that is at most half full is not searched:
+    /// the result is then `false`, and the caller counts the level as a new one.
     fn has_level_near_limit(&self, side: Side, price: i64, kept: usize) -> bool {
         kept > self.limits.levels_max as usize / 2
             && self.half(side).ladder.get(ladder::key(side, price)).is_some()
@@ -197,7 +199,8 @@ impl Book {
             let first = if side == Side::Bid { 1 } else { 1 + bids };
             let at_first = |error| SnapshotError::Entry { entry: first, error };
             self.check_room(side, levels.len()).map_err(at_first)?;
-            // The levels are added from the worst to the best, so that each page of the ladder is written once.
+            // The levels are added from the worst to the best, because each page of the ladder is then written only
+            // once.
             for (index, words) in levels.iter().enumerate().rev() {
                 let [price, size] = words.map(i64::from_le_bytes);
                 self.push_best(seq, side, price, size, first + index)?;
@@ -233,8 +236,8 @@ impl Book {
         }
     }
 
-    /// Appends the entries for all changes of one side after record `seq`. Returns `false` if not all of these changes
-    /// are known.
+    /// Appends entries to `payload` that make all changes of one side since record `seq`. Returns `false` if the book
+    /// does not remember all of these changes.
     fn half_changes(&self, side: Side, seq: u64, payload: &mut Vec<u8>) -> bool {
         let half = self.half(side);
         if half.cleared > seq {

@@ -1,7 +1,8 @@
-//! Hashes the parts of a state. The checksum of the state is the wrapping sum of these hashes.
+//! Hashes the parts of a state, such as price levels or keys. The checksum of the state is the wrapping sum of these
+//! hashes.
 //!
-//! The sum does not depend on the order of the parts. A change of a part therefore only subtracts the old hash and adds
-//! the new one. `docs/feeds.md` describes the hashes for clients in other languages.
+//! The sum does not depend on the order of the parts. If a part changes, only the old hash of this part is subtracted
+//! and the new hash added. `docs/feeds.md` describes the hashes for clients in other languages.
 
 const BID: u64 = 0x9e37_79b9_7f4a_7c15;
 const ASK: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -11,7 +12,6 @@ const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 
 use crate::side::Side;
 
-/// Mixes `word` into `hash`.
 #[inline(always)]
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word) * u128::from(FACTOR);
@@ -23,7 +23,7 @@ fn start(side: Side) -> u64 {
     [BID, ASK][side as usize]
 }
 
-/// Hash of a price level.
+/// Hash of a price level of an order book.
 #[inline(always)]
 pub(crate) fn level(side: Side, price: i64, size: i64) -> u64 {
     mix(mix(start(side), price as u64), size as u64)
@@ -41,7 +41,7 @@ pub(crate) fn neighbours(ahead: u64, behind: u64) -> u64 {
     mix(mix(QUEUE, ahead), behind)
 }
 
-/// Hash of a key and its value.
+/// Hash of a key and its value, for states that store the last value of each key.
 pub(crate) fn value(key: &[u8], value: &[u8]) -> u64 {
     hash_bytes(hash_bytes(VALUE, key), value)
 }
@@ -60,7 +60,7 @@ fn hash_bytes(hash: u64, bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The expected hashes are written out here, because clients in other languages must compute the same hashes.
+    /// The test states the expected hashes as numbers, because clients in other languages must compute the same hashes.
     #[test]
     fn checksums_of_levels_orders_and_values_do_not_change() {
         assert_eq!(level(Side::Bid, 10_125, 7), 0x39a7_f879_76f0_e3ce);

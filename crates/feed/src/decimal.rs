@@ -1,6 +1,6 @@
-//! Converts decimal numbers to integers with a fixed number of decimals, without floats.
+//! Converts between decimal numbers as text and integers that have a fixed number of decimals, without floats.
 
-/// The reason why a text is not a valid decimal number with the given number of decimals.
+/// The reason why a text cannot be converted to an integer with the given number of decimals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {
@@ -10,7 +10,7 @@ pub enum DecimalError {
         /// The text.
         text: String,
     },
-    /// The number has more decimals than allowed, and the additional ones are not all zero.
+    /// The number has more decimals than allowed, and not all of the additional decimals are zero.
     #[error("`{text}` has more than {decimals} decimals")]
     TooFine {
         /// The text.
@@ -26,8 +26,8 @@ pub enum DecimalError {
     },
 }
 
-/// Parses a text into an integer: with two decimals, `-12.5` becomes -1250. Further decimals must be zero. Exponents
-/// are not accepted.
+/// Parses a text into an integer: with two decimals, `-12.5` becomes -1250. Decimals beyond `decimals` must be zero.
+/// Exponents are not accepted.
 pub fn parse(text: &str, decimals: u8) -> Result<i64, DecimalError> {
     let not_a_number = || DecimalError::NotANumber { text: text.to_owned() };
     let unsigned = text.strip_prefix('-').unwrap_or(text);
@@ -48,7 +48,8 @@ pub fn parse(text: &str, decimals: u8) -> Result<i64, DecimalError> {
         .ok_or_else(|| DecimalError::TooLarge { text: text.to_owned() })
 }
 
-/// Like [`parse`], for bytes that a program wrote. Also accepts exponents, as in `2.6e-06`.
+/// Like [`parse`], but reads bytes, and also accepts exponents, as in `2.6e-06`. Intended for numbers that a program
+/// wrote.
 #[inline]
 pub fn read(text: &[u8], decimals: u8) -> Result<i64, DecimalError> {
     let failed = |make: fn(String) -> DecimalError| make(String::from_utf8_lossy(text).into_owned());

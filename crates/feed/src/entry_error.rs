@@ -1,4 +1,5 @@
-//! The errors for which a state refuses a record: its entries are malformed, or do not fit the state.
+//! The errors with which a state refuses a record, because the entries in the record's payload are malformed or do not
+//! fit the state.
 
 use dunlin_topic::ReducerError;
 
@@ -21,13 +22,13 @@ pub enum EntryError {
     /// The first byte of the entry is not a known operation.
     #[error("operation {op} is not known")]
     UnknownOp {
-        /// The byte.
+        /// The first byte of the entry.
         op: u8,
     },
     /// The second byte of the entry is not a known side.
     #[error("side {side} is not known")]
     UnknownSide {
-        /// The byte.
+        /// The second byte of the entry.
         side: u8,
     },
     /// A field that the entry's operation does not use is not zero.
@@ -39,7 +40,7 @@ pub enum EntryError {
     /// The price or the size of the entry is not valid for the instrument.
     #[error(transparent)]
     Scale(#[from] ScaleError),
-    /// The side of the book would exceed its limit of levels.
+    /// The side of the book would have more levels than allowed.
     #[error("the {side} side would have more than {levels_max} levels")]
     TooManyLevels {
         /// The side of the book.
@@ -59,7 +60,7 @@ pub enum EntryError {
         /// Id of the order.
         id: u64,
     },
-    /// The book would exceed its limit of orders.
+    /// The book would have more orders than allowed.
     #[error("the state would have more than {orders_max} orders")]
     TooManyOrders {
         /// Maximum number of orders.
@@ -68,13 +69,14 @@ pub enum EntryError {
     /// The sum of the sizes of all orders would overflow an `i64`.
     #[error("the sum of all sizes would be above {}", i64::MAX)]
     TotalTooLarge,
-    /// All keys and values together would exceed their size limit, which keeps snapshots small enough for subscribers.
+    /// All keys and values together would be larger than allowed. The limit keeps snapshots small enough for
+    /// subscribers.
     #[error("all keys and values together would have more than {bytes_max} bytes")]
     ValuesTooLarge {
-        /// Maximum size in bytes.
+        /// Maximum size of all keys and values together, in bytes.
         bytes_max: u32,
     },
-    /// The state would exceed its limit of keys.
+    /// The state would have more keys than allowed.
     #[error("the state would have more than {keys_max} keys")]
     TooManyKeys {
         /// Maximum number of keys.
@@ -83,8 +85,8 @@ pub enum EntryError {
 }
 
 impl EntryError {
-    /// Converts the error to a [`ReducerError`]. `record` and `entry` are numbers from 1. The text names them, but
-    /// omits a first record and, in the first record, a first entry.
+    /// Converts the error to a [`ReducerError`]. `record` and `entry` are the numbers of the refused record and entry,
+    /// from 1. The text names both numbers, but only the entry in record 1, and neither for entry 1 of record 1.
     #[cold]
     pub(crate) fn at(self, record: usize, entry: usize) -> ReducerError {
         let location = match (record, entry) {
@@ -96,8 +98,8 @@ impl EntryError {
     }
 }
 
-/// Calls `apply` for each entry of `N` bytes in the payload. Returns an error if bytes are left over after the last
-/// entry.
+/// Calls `apply` for each entry of `N` bytes in the payload. Returns the first error of `apply`, or an error if bytes
+/// are left over after the last whole entry. `record` is the record's number, for the text of the error.
 #[inline(always)]
 pub(crate) fn for_each_entry<const N: usize>(
     record: usize,

@@ -1,8 +1,8 @@
-//! Reads the instruments of a simulator from JSON or TOML.
+//! Reads the instruments of a market data simulator from files in JSON or TOML.
 //!
-//! `docs/feeds.md` describes the format of the files. Files of the market data simulator MDD-Sim are also accepted:
-//! they are proto3 JSON, with camelCase names, and whole numbers may be strings. The parser refuses unknown fields,
-//! which are mostly typing errors, and values from which no book can be made.
+//! `docs/feeds.md` describes the format of the files. Files for MDD-Sim, another market data simulator, are also
+//! accepted. They are proto3 JSON: names are in camelCase, and whole numbers may be strings. The parser refuses unknown
+//! fields, because these are mostly typing errors, and values with which no order book can be simulated.
 //!
 //! Invariants of [`Instruments`]: at least one instrument; distinct ids that are valid subjects; every price
 //! that a simulated book can reach is within 1 … [`UNITS_MAX`].
@@ -27,12 +27,12 @@ pub use text::{InstrumentsText, SCENARIOS};
 pub const INSTRUMENTS_MAX: usize = 100_000;
 /// Maximum number of levels on a side of a simulated book.
 pub const LEVELS_PER_SIDE_MAX: u32 = 100_000;
-/// Maximum number of updates a second, for one instrument and for all instruments together.
+/// Maximum number of updates a second. The limit applies to each instrument, and to all instruments together.
 pub const UPDATES_PER_SEC_MAX: u32 = 100_000_000;
-/// Largest volatility: the standard deviation of the price's move at one update, in ticks.
+/// Maximum volatility. The volatility is the standard deviation of the price's move at one update, in ticks.
 pub const VOLATILITY_MAX: f64 = 1000.0;
 
-/// Minimum number of levels of a side. A lower number in a file is replaced by this number.
+/// Minimum number of levels on a side of a simulated book. A lower number in a file is replaced by this minimum.
 const LEVELS_PER_SIDE_MIN: u32 = 4;
 const UPDATES_PER_SEC_DEFAULT: u32 = 100;
 const VOLATILITY_DEFAULT: f64 = 0.05;
@@ -44,7 +44,7 @@ pub struct Instruments {
     list: Vec<Instrument>,
     /// Probability, in millionths, that an update resets the book instead of changing one level.
     pub reset_probability_ppm: u32,
-    /// Whether simulated books may be crossed at times.
+    /// Whether the best bid of a simulated book may at times be above the best ask.
     pub allow_crossed_books: bool,
 }
 
@@ -57,16 +57,16 @@ pub struct Instrument {
     pub symbol: String,
     /// Number of levels that a view shows by default.
     pub publish_depth: u32,
-    /// Distance between two adjacent prices, in units.
+    /// Distance between two adjacent prices. Prices are integers; the last decimal of a price is one unit.
     pub tick_size: i64,
-    /// Initial price.
+    /// Price around which a new book is built, in units.
     pub base_price: i64,
     /// Number of levels on each side of a new book.
     pub levels_per_side: u32,
     /// Number of updates a second.
     pub updates_per_sec: u32,
-    /// Standard deviation of the move that the fair price makes at one update, in ticks. The book's prices follow the
-    /// fair price.
+    /// Standard deviation of the move that the fair price makes at one update, in ticks. The fair price is a random
+    /// walk that the book's prices follow.
     pub volatility: f64,
 }
 
@@ -80,12 +80,12 @@ pub enum Notation {
 }
 
 impl Instrument {
-    /// Topic of the instrument's records.
+    /// Name of the topic to which the instrument's records are published.
     pub fn topic(&self) -> String {
         topic_name(&self.id)
     }
 
-    /// Scale of the topic's `book` reducer. Prices and sizes have no decimals.
+    /// The options of the `book` reducer for the instrument's topic. Prices and sizes have no decimals.
     pub fn scale(&self) -> Scale {
         let on_grid = self.base_price % self.tick_size == 0;
         let tick = if on_grid { self.tick_size } else { 1 };
@@ -115,7 +115,7 @@ impl fmt::Display for Notation {
 }
 
 impl Instruments {
-    /// Parses and validates the content of a file.
+    /// Parses and validates the content of an instrument file.
     pub fn parse(text: &str, notation: Notation) -> Result<Instruments, InstrumentsError> {
         let failed = |why: String| InstrumentsError::Parse { notation, why };
         let raw: RawInstruments = match notation {
@@ -125,7 +125,7 @@ impl Instruments {
         Instruments::validate(raw)
     }
 
-    /// The instruments in the order of the file. The first has number 0.
+    /// The instruments in the order of the file. The first instrument has number 0.
     pub fn list(&self) -> &[Instrument] {
         &self.list
     }
@@ -140,8 +140,8 @@ impl Instruments {
         Ok(instruments)
     }
 
-    /// Returns the same settings, but with `count` copies of the first instrument, named `<id>-001` and so on. The base
-    /// price of each copy is 100 higher than that of the previous copy.
+    /// Returns the same general settings, but with `count` copies of the first instrument, named `<id>-001` and so on.
+    /// The base price of each copy is 100 higher than that of the previous copy.
     pub fn copies_of_first(&self, count: usize) -> Result<Instruments, InstrumentsError> {
         let first = &self.list[0];
         let copy = |at: usize| {
@@ -231,7 +231,7 @@ fn volatility(value: f64, id: &str) -> Result<f64, InstrumentsError> {
     Ok(if value == 0.0 { VOLATILITY_DEFAULT } else { value })
 }
 
-/// Checks that all prices of a new book are valid.
+/// Checks that all prices of a new book of this instrument are valid.
 fn check_prices(instrument: &Instrument) -> Result<(), InstrumentsError> {
     let reach = i64::from(instrument.levels_per_side).saturating_mul(instrument.tick_size);
     if instrument.base_price <= reach || instrument.base_price > UNITS_MAX.saturating_sub(reach) {

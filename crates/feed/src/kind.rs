@@ -19,7 +19,8 @@ pub const LAST: &str = "last";
 /// Names of all kinds.
 pub const KINDS: [&str; 3] = [BOOK, ORDERS, LAST];
 
-/// Creates an empty state of a kind. The options of the books are those of a [`Scale`]; last values have no options.
+/// Creates an empty state of a kind. Order books accept the options that [`Scale::parse`] describes; a state with the
+/// last values of keys has no options.
 pub fn make_reducer(
     kind: &str,
     options: &BTreeMap<String, String>,
@@ -27,8 +28,8 @@ pub fn make_reducer(
     make_reducer_within(kind, options, FeedLimits::default())
 }
 
-/// Returns all options of a kind with their values, including those that have defaults because they are not in
-/// `options`. If two sets of options make equal states, their results are equal.
+/// Returns all options of a kind with their values, including the defaults of options that are missing in `options`.
+/// Sets of options that create equal states give equal results.
 pub fn complete_options(
     kind: &str,
     options: &BTreeMap<String, String>,
@@ -39,7 +40,7 @@ pub fn complete_options(
     }
 }
 
-/// Like [`make_reducer`], with the given limits.
+/// Like [`make_reducer`], but with the given limits.
 pub fn make_reducer_within(
     kind: &str,
     options: &BTreeMap<String, String>,

@@ -8,14 +8,14 @@
 //! ```
 //! Invariants:
 //! - Keys grow towards the best price on both sides: a bid's key is its price, and an ask's key is its price with all
-//!   bits flipped. Both sides therefore share the code, and the best levels are at the end of the arrays, where changes
-//!   cost least.
+//!   bits flipped. The same code therefore serves both sides, and the best levels are at the end of the arrays, where
+//!   changes cost least.
 //! - All keys of a page are at least the lowest key that the page's step states, and below that of the next step.
 //! - A page in use contains levels, unless it is the only page.
 //!
-//! A page is two arrays, not a tree, because in most books one page has all levels of a side. Two rounds of eight
-//! comparisons find a level in a page. A change takes 24 ns on the simulator's books of 30 levels, where a `BTreeMap`
-//! takes 41 ns. If changes are spread over 7,500 levels, a change takes 47 ns, and 73 ns in a `BTreeMap`.
+//! A page consists of two arrays, not of a tree, because in most books one page has all levels of a side. Two rounds of
+//! eight comparisons find a level in a page. A change takes 24 ns on the simulator's books of 30 levels, where a
+//! `BTreeMap` takes 41 ns. If changes are spread over 7,500 levels, a change takes 47 ns, and 73 ns in a `BTreeMap`.
 
 use crate::pages::{FrozenPages, Pages};
 use crate::side::Side;
@@ -27,24 +27,25 @@ const PAGE_LEVELS: usize = 64;
 /// Number of keys that are compared at once. A search in a page first compares the last key of each block, and then the
 /// keys of one block.
 const BLOCK_KEYS: usize = 8;
-/// The value in the unused end of a page. It is above every valid key, and small enough that differences of keys do not
-/// overflow.
+/// The key in the unused places at the end of a page. It is above every valid key, and small enough that the difference
+/// of two keys does not overflow.
 const UNUSED: i64 = 1 << 60;
-/// If a page has fewer levels than this, it is merged with a neighbour, if possible.
+/// A page with fewer levels than this number is merged with a neighbouring page if the levels of both fill at most
+/// three quarters of a page.
 const PAGE_LEVELS_FEW: usize = PAGE_LEVELS / 4;
-/// Number of levels in each page of a side that [`Ladder::push_best`] builds.
+/// Number of levels in each page when [`Ladder::push_best`] builds a side.
 const PAGE_LEVELS_BUILT: usize = PAGE_LEVELS * 3 / 4;
 
 /// Returns the key of a price. The function is its own inverse: for a key, it returns the price.
 #[inline(always)]
 pub(crate) fn key(side: Side, price: i64) -> i64 {
-    // For asks, all bits of the mask are set. A branch would often be mispredicted, because the sides of successive
-    // changes follow no pattern.
+    // The mask that is combined with the price has all bits set for asks, and none for bids. A branch would often be
+    // mispredicted, because the sides of successive changes follow no pattern.
     price ^ -i64::from(side as u8)
 }
 
-/// The levels of one side of an order book, by key. Each level has the sequence number of the last record that changed
-/// it.
+/// The levels of one side of an order book, by key. With each level, the ladder stores the sequence number of the last
+/// record that changed the level.
 #[derive(Debug)]
 pub(crate) struct Ladder<L> {
     steps: Vec<Step>,
@@ -146,7 +147,7 @@ impl<L: Copy + Default> Ladder<L> {
         Some(level)
     }
 
-    /// Appends a level that is better than all others. To build a side, the levels are appended from the worst to the
+    /// Appends a level that is better than all others. A side is built with this function, from the worst level to the
     /// best. Some room stays free in each page.
     pub(crate) fn push_best(&mut self, key: i64, seq: u64, level: L) {
         debug_assert!(key > self.best_key);
@@ -176,7 +177,7 @@ impl<L: Copy + Default> Ladder<L> {
         self.steps.iter().rev().flat_map(|step| self.pages.get(step.page).iter())
     }
 
-    /// Iterates over the levels that records after `seq` changed. Pages without such levels are skipped.
+    /// Iterates over the levels that were changed by records after `seq`. Pages without such levels are skipped.
     pub(crate) fn changed_since(&self, seq: u64) -> impl Iterator<Item = (i64, &L)> + '_ {
         let pages = self.steps.iter().rev().map(|step| self.pages.get(step.page));
         pages.filter(move |page| page.changed_seq > seq).flat_map(move |page| page.changed_since(seq))
@@ -190,7 +191,7 @@ impl<L: Copy + Default> Ladder<L> {
         self.pages.bytes() + (self.steps.capacity() * size_of::<Step>()) as u64
     }
 
-    /// Index of the step to whose page a key belongs. For most keys, this is the last step.
+    /// Index of the step whose page has the range of keys to which `key` belongs. For most keys, this is the last step.
     #[inline(always)]
     fn step_index(&self, key: i64) -> usize {
         match self.steps.last() {
@@ -215,7 +216,7 @@ impl<L: Copy + Default> Ladder<L> {
         self.free.pop().unwrap_or_else(|| self.pages.push(Page::empty()))
     }
 
-    /// Splits a full page in two. Returns the number of the page to which the key belongs.
+    /// Splits a full page into two pages. Returns the number of the page to which `key` belongs.
     #[cold]
     fn split(&mut self, key: i64) -> u32 {
         let step = self.step_index(key);
@@ -228,7 +229,8 @@ impl<L: Copy + Default> Ladder<L> {
         if key < low { lower } else { page }
     }
 
-    /// Merges a page that has few levels with a neighbour, if the levels of both fill at most three quarters of a page.
+    /// Merges the page of a step with the page of a neighbouring step if one of them is empty, or if the levels of both
+    /// fill at most three quarters of a page.
     #[cold]
     fn merge_with_neighbour(&mut self, step: usize) {
         let lower = step.saturating_sub(1);
@@ -314,7 +316,8 @@ impl<L: Copy + Default> Page<L> {
     }
 }
 
-/// Counts the keys below `key` by the sign of each difference. This needs no branches and suits vector instructions.
+/// Counts the keys below `key` by the sign of each difference. The function needs no branches and can be compiled to
+/// vector instructions.
 #[inline(always)]
 fn count_below(key: i64, keys: &[i64; BLOCK_KEYS]) -> usize {
     keys.iter().map(|other| (other.wrapping_sub(key) as u64) >> 63).sum::<u64>() as usize
@@ -332,7 +335,8 @@ impl<L: Copy + Default> FrozenLadder<L> {
         self.len
     }
 
-    /// Iterates over the levels from the best to the worst. The order of the pages is not stored, but computed here.
+    /// Iterates over the levels from the best to the worst. The order of the pages is not stored in the frozen ladder;
+    /// this function computes it.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &L)> + '_ {
         let mut pages: Vec<&Page<L>> = self.pages.iter().filter(|page| page.len > 0).collect();
         pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.keys[0]));

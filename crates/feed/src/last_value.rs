@@ -1,10 +1,12 @@
 //! A state that maps each key to its last value.
 //!
-//! A record with a key sets this key to the record's payload; an empty payload removes the key. A record without a key
-//! contains [entries](ValueEntry), which can change many keys at once, and can set a key to an empty value.
+//! A record that has a key sets this key to the record's payload; an empty payload removes the key. The payload of a
+//! record without a key contains [entries](ValueEntry). They can change many keys at once, and can set a key to an
+//! empty value.
 //!
-//! A state has at most [`FeedLimits::keys_max`] keys and [`FeedLimits::last_bytes_max`] bytes. The state remembers as
-//! many removals as it has keys, within [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
+//! A state has at most [`FeedLimits::keys_max`] keys, and its snapshot at most [`FeedLimits::last_bytes_max`] bytes.
+//! The state remembers as many removals as it has keys, but at least [`FeedLimits::removals_min`] and at most
+//! [`FeedLimits::removals_max`].
 
 mod check;
 mod entry;
@@ -27,7 +29,7 @@ pub use entry::{VALUE_HEAD_BYTES, ValueEntry};
 use check::AppendCheck;
 use frozen::FrozenValues;
 
-/// The number of bytes before each key in a snapshot.
+/// The number of bytes in front of each key in a snapshot: the lengths of the key and of its value.
 const KEY_HEAD_BYTES: usize = 8;
 
 #[derive(Debug, Clone)]
@@ -219,7 +221,8 @@ impl Reducer for LastValue {
 
     fn bytes(&self) -> u64 {
         let slots = self.slots.capacity() * (size_of::<(Arc<[u8]>, u32)>() + 1);
-        // A key and its value are two `Arc` slices, each with two reference counters of 8 bytes before its own bytes.
+        // A key and its value are two `Arc` slices. Each slice has two reference counters of 8 bytes in front of its
+        // content.
         let contents = self.values.len() * 32 + self.content_bytes;
         (slots + contents) as u64 + self.values.bytes() + self.removals.bytes()
     }

@@ -1,9 +1,10 @@
-//! State topics that ship with Dunlin, and sources of their records.
+//! Reducers for the state topics that ship with Dunlin, and sources of records for these topics.
 //!
 //! The reducers are [`Book`] (price levels), [`Orders`] (single orders in their queues) and [`LastValue`] (the last
-//! value of each key); [`make_reducer`] creates them by name. Their records hold [`BookEntry`], [`OrderEntry`] and
-//! [`ValueEntry`]. A [`Replica`] is a subscriber's copy of a state, which detects and repairs its own faults. Records
-//! come from a [`Simulator`] of [`Instruments`], paced by a [`FeedSchedule`], or from a [`recording`] of an exchange.
+//! value of each key); [`make_reducer`] creates them by name. The payloads of their records consist of entries:
+//! [`BookEntry`], [`OrderEntry`] or [`ValueEntry`]. A [`Replica`] is a subscriber's copy of a state. It detects and
+//! repairs its own faults. Records come from a [`Simulator`] of [`Instruments`], paced by a [`FeedSchedule`], or from a
+//! [`recording`] of an exchange.
 //!
 //! ```
 //! use dunlin_feed::{Book, BookEntry, PriceLevels, Scale, Side};
@@ -14,7 +15,7 @@
 //! book.apply_payload(1, &payload).expect("the entry fits the book");
 //! assert_eq!(book.best(Side::Bid).map(|level| level.price), Some(10_125));
 //! ```
-//! This crate has no sockets, disks, threads or clock.
+//! This crate uses no sockets, disks, threads or clock.
 
 mod limits;
 mod side;

@@ -2,7 +2,7 @@
 
 /// Limits of one state, which is an order book or the last values of keys.
 ///
-/// If an append would exceed a limit, all its records are refused.
+/// If the records of an append would exceed a limit, all of them are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedLimits {
     /// Maximum number of price levels on one side of a book.
@@ -11,13 +11,15 @@ pub struct FeedLimits {
     pub orders_max: u32,
     /// Maximum number of keys of a state that stores the last value of each key.
     pub keys_max: u32,
-    /// Maximum size of a snapshot of last values, in bytes. Clients accept larger snapshots by default.
+    /// Maximum size of a snapshot of last values, in bytes. The default is lower than the largest snapshot that clients
+    /// accept by default.
     pub last_bytes_max: u32,
-    /// Number of removals that a state remembers at least, even if it has fewer entries. They are needed to answer
-    /// subscribers that request changes. A subscriber that needs older removals receives a snapshot instead.
+    /// Minimum number of recent removals that a state remembers, even if the state has fewer entries. With these
+    /// removals, the owner tells a subscriber only what changed since the subscriber's position. A subscriber that
+    /// needs older removals receives a snapshot instead.
     pub removals_min: u32,
-    /// Number of removals that a state remembers at most, even if it has more entries. This limits the owner's work for
-    /// a subscriber that requests changes.
+    /// Maximum number of recent removals that a state remembers, even if the state has more entries. This limits the
+    /// owner's work for a subscriber that requests changes.
     pub removals_max: u32,
 }
 
@@ -35,7 +37,7 @@ impl Default for FeedLimits {
 }
 
 impl FeedLimits {
-    /// Returns the number of removals that a state with `entries` entries remembers.
+    /// Returns the number of removals that a state with `entries` entries (levels, orders or keys) remembers.
     #[inline(always)]
     pub(crate) fn removals(&self, entries: usize) -> usize {
         entries.min(self.removals_max as usize).max(self.removals_min as usize)

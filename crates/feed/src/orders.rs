@@ -1,5 +1,5 @@
 //! An order book that consists of single orders (L3). Each order has a place in the queue of its price. The price
-//! levels result from the orders.
+//! levels follow from the orders.
 //!
 //! Invariants:
 //! - A level's size is the sum of its orders' sizes, and a level without orders does not exist. A [`Book`](crate::Book)
@@ -8,8 +8,8 @@
 //!   enters the queue.
 //! - The sum of the sizes of all orders fits into an `i64`, so the sum of a level cannot overflow.
 //!
-//! A book has at most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, within
-//! [`FeedLimits::removals_min`] and [`FeedLimits::removals_max`].
+//! A book has at most [`FeedLimits::orders_max`] orders. The book remembers as many removals as it has orders, but at
+//! least [`FeedLimits::removals_min`] and at most [`FeedLimits::removals_max`].
 
 mod book;
 mod changes;
@@ -47,18 +47,19 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Creates an empty book for an instrument with this scale.
+    /// Creates an empty book whose prices and sizes have this scale, with the default limits.
     pub fn new(scale: Scale) -> Orders {
         Orders::with_limits(scale, FeedLimits::default())
     }
 
-    /// Creates an empty book for an instrument with this scale, with the given limits.
+    /// Creates an empty book whose prices and sizes have this scale, with the given limits.
     pub fn with_limits(scale: Scale, limits: FeedLimits) -> Orders {
         let book = book::OrderBook::new(limits);
         Orders { scale, limits, book, touch: BidAskRelation::Open, crossings: Crossings::default() }
     }
 
-    /// Applies a record's payload. After an error, the content of the book is undefined until a snapshot is restored.
+    /// Applies the payload of record `seq`. After an error, the content of the book is undefined until a snapshot is
+    /// restored.
     pub fn apply_payload(&mut self, seq: u64, payload: &[u8]) -> Result<(), ReducerError> {
         for_each_entry(1, payload, |entry| self.apply_entry(seq, &OrderEntry::decode(entry)?))?;
         let touch = self.book.touch();
@@ -102,12 +103,12 @@ impl Orders {
         self.book.order(id)
     }
 
-    /// Returns an order's place in its queue. The time that this takes is proportional to the number of orders ahead.
+    /// Returns an order's place in its queue. The call takes time in proportion to the number of orders ahead.
     pub fn queue_position(&self, id: u64) -> Option<QueuePosition> {
         self.book.queue_position(id)
     }
 
-    /// The orders at a price. The order that trades first comes first.
+    /// The orders at a price, in the order in which they trade.
     pub fn queue(&self, side: Side, price: i64) -> impl Iterator<Item = Order> + '_ {
         self.book.queue(side, ladder::key(side, price))
     }

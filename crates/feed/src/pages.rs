@@ -1,5 +1,5 @@
-//! Copy-on-write pages. A page is changed in place until a frozen state shares the page. The first change after that
-//! copies the page.
+//! Copy-on-write pages: a list of pages that can be frozen, which gives an unchanging copy of all pages. A page is
+//! changed in place unless a frozen copy shares the page; in this case, the first change copies the page.
 //!
 //! ```text
 //!   live:    own    [ – ][ B″][ – ][ – ]      changed since the last freeze: written in place
@@ -8,15 +8,15 @@
 //!            layer  [ A ][ B ][ C ][ D ]  ◄── frozen earlier
 //! ```
 //! Invariants:
-//! - A page that any frozen state can reach is never written to: layers are changed only through [`Arc::get_mut`],
-//!   which refuses shared layers.
+//! - A page that a frozen copy shares is never written to: layers are changed only through [`Arc::get_mut`], which
+//!   refuses shared layers.
 //! - Every page is in `own` or in a layer below it. If there are several versions of a page, the uppermost version is
 //!   the live one.
-//! - There are at most as many layers as frozen states that still exist, plus one.
+//! - The number of layers is at most one more than the number of frozen copies that still exist.
 //!
 //! The cost of a freeze depends on the number of pages changed since the previous freeze, not on the number of all
 //! pages. If each page had an `Arc` of its own, every change would need an atomic read-modify-write operation. With
-//! layers, a null check suffices.
+//! layers, a change only has to check whether the page is in `own`.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     own: Vec<Option<Box<T>>>,
-    /// The numbers of the pages in `own`.
+    /// The numbers of the pages that are in `own`.
     own_numbers: Vec<u32>,
     below: Option<Arc<Layer<T>>>,
 }
@@ -35,7 +35,7 @@ struct Layer<T> {
     below: Option<Arc<Layer<T>>>,
 }
 
-/// All pages as they were at one moment.
+/// A frozen copy: all pages as they were at one moment.
 #[derive(Debug)]
 pub(crate) struct FrozenPages<T> {
     layers: Option<Arc<Layer<T>>>,
@@ -95,7 +95,7 @@ impl<T: Clone> Pages<T> {
         self.own_numbers.push(at);
     }
 
-    /// Freezes all pages as they are now, and returns them.
+    /// Returns a frozen copy of all pages as they are now.
     pub(crate) fn freeze(&mut self) -> FrozenPages<T> {
         let count = self.own.len();
         match self.below.as_mut().and_then(Arc::get_mut) {
@@ -117,14 +117,14 @@ impl<T: Clone> Pages<T> {
         FrozenPages { layers: self.below.clone(), count }
     }
 
-    /// Size of the live pages in bytes, without pages that only frozen states use.
+    /// Memory that the live pages take, in bytes. Old versions of pages that only frozen copies use are not counted.
     pub(crate) fn bytes(&self) -> u64 {
         (self.own.len() * (size_of::<T>() + size_of::<Option<Box<T>>>())) as u64
     }
 }
 
 impl<T> Layer<T> {
-    /// Merges this layer with the layers below that no frozen state uses.
+    /// Merges this layer with the next layers below, down to the first layer that a frozen copy uses.
     fn merge_unshared(&mut self) {
         while let Some(below) = self.below.as_mut().and_then(Arc::get_mut) {
             below.pages.resize_with(self.pages.len(), || None);
@@ -157,7 +157,7 @@ fn page_below<T>(layers: &Option<Arc<Layer<T>>>, at: u32) -> &T {
     unreachable!("page {at} is in no layer")
 }
 
-/// Takes a page out of the layers. Copies the page if a frozen state shares it.
+/// Takes the page with number `at` out of the layers, or copies the page if a frozen copy shares it.
 fn take_or_copy<T: Clone>(layers: &mut Option<Arc<Layer<T>>>, at: u32) -> Option<Box<T>> {
     let Some(layer) = layers else { unreachable!("page {at} is in no layer") };
     match Arc::get_mut(layer) {

@@ -1,15 +1,15 @@
 //! Generates pseudorandom numbers that are the same on every machine and in every version.
 //!
 //! The generator is xoshiro256++ by Blackman and Vigna (public domain, prng.di.unimi.it), seeded with SplitMix64 as the
-//! authors advise. This crate has its own implementation, because a later version of another crate could generate other
+//! authors advise. The generator is implemented here, because a later version of an external crate could generate other
 //! numbers. Other numbers would invalidate the recorded hashes of simulated feeds.
 
-/// A stream of pseudorandom numbers, which follows from its seed.
+/// A stream of pseudorandom numbers, determined by its seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random([u64; 4]);
 
 impl Random {
-    /// Creates the stream with number `index` for a seed. The streams of a seed are independent of one another.
+    /// Creates stream number `index` of a seed. The streams of a seed are independent of one another.
     pub(crate) fn new(seed: u64, index: u64) -> Random {
         let mut state = split_mix(&mut { seed }) ^ split_mix(&mut { !index });
         Random(std::array::from_fn(|_| split_mix(&mut state)))
@@ -26,8 +26,8 @@ impl Random {
     }
 }
 
-/// Maps `bits_drawn`, a number of `bits` evenly distributed bits, to a number below `limit`, without a division. The
-/// bias is below `limit` ÷ 2^`bits`.
+/// Maps a random number to a number below `limit`, without a division. The random number is `bits_drawn`, which
+/// consists of `bits` evenly distributed bits. The bias is below `limit` ÷ 2^`bits`.
 #[inline(always)]
 pub(crate) fn below(limit: u64, bits_drawn: u64, bits: u32) -> u64 {
     (bits_drawn * limit) >> bits

@@ -66,7 +66,7 @@ impl BookEntry {
         payload.extend_from_slice(&bytes);
     }
 
-    /// Decodes one entry. Does not check the entry's price and size; [`Scale`](crate::Scale) does.
+    /// Decodes one entry. Does not check whether the price and the size are valid; [`Scale`](crate::Scale) checks them.
     #[inline(always)]
     pub fn decode(bytes: &[u8; BOOK_ENTRY_BYTES]) -> Result<BookEntry, EntryError> {
         let [head, price, size] = words(bytes);
@@ -84,7 +84,7 @@ impl BookEntry {
         }
     }
 
-    /// Decodes the entries of a payload. If bytes are left over after the last entry, the last item is an error.
+    /// Decodes the entries of a payload. If bytes are left over after the last whole entry, the last item is an error.
     pub fn decode_all(payload: &[u8]) -> impl Iterator<Item = Result<BookEntry, EntryError>> + '_ {
         let (entries, rest) = payload.as_chunks::<BOOK_ENTRY_BYTES>();
         let left = (!rest.is_empty()).then_some(Err(EntryError::TrailingBytes { bytes: rest.len() }));

@@ -6,7 +6,7 @@ use crate::ladder::{self, FrozenLadder};
 use crate::side::Side;
 use crate::snapshot::{self, StateKind};
 
-/// The parts of an order book of price levels that a snapshot needs.
+/// The part of an order book of price levels that is needed to write a snapshot: the levels of both sides.
 #[derive(Debug)]
 pub(super) struct FrozenBook {
     halves: [FrozenLadder<i64>; 2],

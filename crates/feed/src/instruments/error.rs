@@ -1,5 +1,5 @@
-//! Errors in instrument files. The simulator MDD-Sim reports some of the same errors; their texts begin alike, so that
-//! scripts can search for them.
+//! Errors in instrument files. MDD-Sim, another market data simulator, reports some of the same errors. The texts of
+//! these errors begin with the same words here, so that scripts can search for them.
 
 use std::fmt;
 
@@ -60,14 +60,14 @@ pub enum InstrumentsError {
         /// Id of the instrument; `None` if the field belongs to no instrument.
         id: Option<String>,
     },
-    /// The value of a field is above its limit.
+    /// The value of a field is above its maximum.
     #[error("{field} must be <= {max}{}, not {value}", For(id))]
     TooLarge {
         /// Name of the field.
         field: &'static str,
         /// The value.
         value: i64,
-        /// The limit.
+        /// The maximum.
         max: i64,
         /// Id of the instrument; `None` if the field belongs to no instrument.
         id: Option<String>,
@@ -78,7 +78,7 @@ pub enum InstrumentsError {
         /// Id of the instrument.
         id: String,
     },
-    /// The volatility is too high. The file probably states it in another unit.
+    /// The volatility is too high. The file probably states the volatility in another unit than ticks per update.
     #[error("volatility must be <= {} (ticks per update) for {id}, not {volatility}", VOLATILITY_MAX)]
     TooVolatile {
         /// Id of the instrument.
@@ -86,7 +86,7 @@ pub enum InstrumentsError {
         /// The volatility, in ticks per update.
         volatility: f64,
     },
-    /// The book could have prices below 1 or above [`UNITS_MAX`].
+    /// The instrument's book could have prices below 1 or above [`UNITS_MAX`].
     #[error(
         "base_price {base_price} leaves no room for levels_per_side * tick_size = {reach} on either side \
          within 1 to {} for {id}",
@@ -95,9 +95,9 @@ pub enum InstrumentsError {
     OutOfPrices {
         /// Id of the instrument.
         id: String,
-        /// The base price.
+        /// The base price of the instrument.
         base_price: i64,
-        /// Distance from the base price to the farthest price of the book.
+        /// Distance from the base price to the farthest price that the book can have.
         reach: i64,
     },
 }

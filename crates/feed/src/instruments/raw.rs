@@ -1,7 +1,7 @@
 //! The types into which an instrument file is parsed, before its validation.
 //!
-//! The names of fields are in snake_case or camelCase. Whole numbers may be strings, as proto3 JSON writes 64-bit
-//! numbers.
+//! The names of fields may be in snake_case or camelCase. Whole numbers may be strings, because proto3 JSON writes
+//! 64-bit numbers as strings.
 
 use std::fmt;
 

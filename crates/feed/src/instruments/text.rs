@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Instruments, InstrumentsError, Notation};
 
-/// The instrument files that are built into Dunlin: the name and the text of each. All are JSON.
+/// The instrument files that are built into Dunlin: the name and the text of each file. All of them are in JSON.
 pub const SCENARIOS: [(&str, &str); 4] = [
     ("baseline_1x1_10k", include_str!("../../scenarios/baseline_1x1_10k.json")),
     ("fanout_1x100_1k", include_str!("../../scenarios/fanout_1x100_1k.json")),

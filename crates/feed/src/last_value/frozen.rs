@@ -6,7 +6,7 @@ use super::StoredValue;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, StateKind};
 
-/// The parts of a state of last values that a snapshot needs.
+/// The part of a state of last values that is needed to write a snapshot: all keys and their values.
 #[derive(Debug)]
 pub(super) struct FrozenValues {
     values: FrozenSlab<StoredValue>,

@@ -1,4 +1,5 @@
-//! The orders of a book, their queues and the price levels. The caller has checked that all numbers are in range.
+//! The orders of an order book, their queues, and the price levels that follow from them. Callers have checked that all
+//! prices and sizes are in range.
 
 use super::frozen::FrozenOrders;
 use super::id_index::IdIndex;
@@ -28,9 +29,9 @@ pub struct Order {
 /// The orders that trade before a given order at the same price: their number and their total size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// Number of these orders.
+    /// Number of the orders ahead.
     pub orders_ahead: usize,
-    /// Total size of these orders, units.
+    /// Total size of the orders ahead, units.
     pub size_ahead: i64,
 }
 
@@ -39,8 +40,8 @@ pub struct QueuePosition {
 pub(super) struct RemovedOrder {
     pub(super) id: u64,
     pub(super) side: Side,
-    /// The sequence number of the record that added the order. A subscriber that does not have this record need not
-    /// receive the removal.
+    /// The sequence number of the record that added the order. A subscriber that has not received this record does not
+    /// need the removal either.
     pub(super) added_seq: u64,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct RemovedOrder {
 #[derive(Debug)]
 pub(super) struct OrderBook {
     pub(super) orders: Slab<QueuedOrder>,
-    /// The neighbours of each order in its queue. The index is the slot of the order.
+    /// The neighbours of each order in its queue. The index into this list is the slot of the order.
     links: Vec<Links>,
     index: IdIndex,
     /// The price levels of both sides, bids first.
@@ -209,19 +210,19 @@ impl OrderBook {
         let of_side = self.orders.iter().filter(|(_, order)| order.side == side);
         let ids: Vec<u64> = of_side.map(|(_, order)| order.id).collect();
         for id in ids {
-            // The call cannot fail, because every id in the list is in the book.
+            // The deletion cannot fail, because every id in the list is in the book.
             let _ = self.delete(seq, id);
         }
         self.cleared[side as usize] = seq;
     }
 
-    /// Forgets all changes up to record `seq`.
+    /// Forgets all changes by records up to `seq`. Afterwards, the book can list only the changes by later records.
     pub(super) fn discard_changes(&mut self, seq: u64) {
         self.removals.discard_through(seq);
         self.cleared = [seq, seq];
     }
 
-    /// Puts an order at the end of the queue of its price.
+    /// Appends an order to the queue of the orders at its price.
     #[inline(always)]
     fn enqueue(&mut self, seq: u64, slot: u32, order: Order) {
         let Order { id, side, price, size } = order;

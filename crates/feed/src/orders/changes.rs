@@ -1,7 +1,7 @@
 //! Merges all changes after a record into one record.
 //!
-//! Removed orders come first in the merged record. Orders follow that kept their place but have a smaller size. Orders
-//! that were added, or moved to the end of a queue, come last, in the order of their priority.
+//! The entries of the merged record are in this order: cleared sides and removed orders; orders that kept their place
+//! but have a smaller size; and orders that were added or moved to the end of a queue, in the order of their priority.
 
 use super::book::{OrderBook, RemovedOrder};
 use super::entry::OrderEntry;
@@ -10,8 +10,8 @@ use crate::side::Side;
 use crate::snapshot;
 
 impl OrderBook {
-    /// Appends the changes after record `seq` to the payload. Returns `false` if not all changes are known, or if a
-    /// snapshot is preferred because it is shorter.
+    /// Appends entries to the payload that make all changes since record `seq`. Returns `false` if the book does not
+    /// remember all of these changes, or if a snapshot is preferred because it is shorter.
     pub(super) fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let start = payload.len();
         if !self.write_removals_since(seq, payload) {
@@ -35,7 +35,8 @@ impl OrderBook {
         snapshot::keep_if_small(payload, start, self.snapshot_bytes())
     }
 
-    /// Appends the removals after record `seq` to the payload. Returns `false` if not all of these removals are known.
+    /// Appends entries to the payload that make all removals since record `seq`. Returns `false` if the book does not
+    /// remember all of these removals.
     fn write_removals_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let cleared = |side: Side| self.cleared[side as usize] > seq;
         let removed = self.removals.since(seq);

@@ -1,5 +1,5 @@
-//! Checks whether the book can accept an append. Each entry is checked against the book as the earlier entries of the
-//! append would leave it.
+//! Checks whether an order book can accept the entries of an append. Each entry is checked against the state that the
+//! book would have after the earlier entries of the append.
 
 use std::collections::HashMap;
 
@@ -7,20 +7,22 @@ use super::{OrderEntry, Orders};
 use crate::entry_error::EntryError;
 use crate::side::Side;
 
-/// Checks the entries of an append one after another, and remembers how the entries checked so far would change the
-/// book.
+/// Checks the entries of an append one after another, and remembers how the entries that were already checked would
+/// change the book.
 pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
-    /// The id of the order that the previous entry added or deleted, with its side, or with `None` if the order was
-    /// deleted. The next check moves this value to `before`, so that an append of one entry needs no map.
+    /// The id of the order that the previous entry added or deleted; `None` if the previous entry did neither. With the
+    /// id is the order's side, or `None` if the order was deleted. The next check moves this value to `before`, so that
+    /// an append of one entry needs no map.
     last: Option<(u64, Option<Side>)>,
-    /// The ids of the orders that earlier entries added or deleted, each with its side, or with `None` if the order no
-    /// longer exists.
+    /// The ids of the orders that earlier entries added or deleted. With each id is the order's side, or `None` if the
+    /// order no longer exists.
     before: HashMap<u64, Option<Side>>,
     cleared: [bool; 2],
-    /// Number of orders in the book, without those that earlier entries cleared.
+    /// Number of orders that were in the book before the append and are not on a side that an earlier entry cleared.
     kept: usize,
-    /// Number of orders that earlier entries added to each side since they last cleared it, bids first.
+    /// Number of orders that earlier entries added to each side, bids first. If an entry clears a side, counting begins
+    /// again for this side.
     added: [usize; 2],
     sizes: i64,
 }

@@ -8,8 +8,8 @@ use crate::side::Side;
 use crate::slab::FrozenSlab;
 use crate::snapshot::{self, StateKind};
 
-/// The parts of an order book of single orders that a snapshot needs. The order of each queue is computed when the
-/// snapshot is written.
+/// The part of an order book of single orders that is needed to write a snapshot. The sequence of the orders in each
+/// queue is computed when the snapshot is written.
 #[derive(Debug)]
 pub(super) struct FrozenOrders {
     orders: FrozenSlab<QueuedOrder>,

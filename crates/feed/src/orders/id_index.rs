@@ -1,14 +1,15 @@
 //! Finds the slot of an order by the order's id.
 //!
 //! The index is a hash table with open addressing and linear probing, at most half full. A removal moves later entries
-//! back, so that no tombstones remain. An entry consists of the slot and 32 bits of the id's hash. Most other ids have
-//! another hash, so that a search need not read their orders. When the table grows, no id is hashed again. Publishers
-//! choose the ids, so each index has a secret hash key.
+//! into the hole that the removed entry leaves, so that no markers for removed entries (tombstones) are needed. An
+//! entry consists of the slot and 32 bits of the id's hash. A search reads an order only if its entry has the hash of
+//! the wanted id, which few other entries have. When the table grows, the stored hashes are used again. Each index has
+//! a secret hash key, because publishers choose the ids and could otherwise choose ids with equal hashes.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The value of an empty entry. In all other entries, the lower half is the slot plus one, and the upper half is the
-/// hash.
+/// The value of an empty entry. In every other entry, the lower 32 bits are the slot plus one, and the upper 32 bits
+/// are the hash.
 const EMPTY: u64 = 0;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const BITS_MIN: u32 = 4;
@@ -30,8 +31,8 @@ impl Default for IdIndex {
 }
 
 impl IdIndex {
-    /// Returns the slot of an id. `matches` decides whether the order in a slot has this id, because several ids may
-    /// have the same hash.
+    /// Returns the slot of the order with this id. Several ids may have the same hash, so `matches` decides whether the
+    /// order in a given slot has the id.
     #[inline(always)]
     pub(super) fn find(&self, id: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
         self.probe(id, matches).map(|(_, slot)| slot)
@@ -48,7 +49,7 @@ impl IdIndex {
         self.insert_entry(entry);
     }
 
-    /// Removes an id and returns its slot.
+    /// Removes an id and returns the slot of its order. `matches` decides whether the order in a given slot has the id.
     #[inline(always)]
     pub(super) fn remove(&mut self, id: u64, matches: impl Fn(u32) -> bool) -> Option<u32> {
         let (mut hole, slot) = self.probe(id, matches)?;
@@ -59,7 +60,7 @@ impl IdIndex {
             if entry == EMPTY {
                 break;
             }
-            // An entry moves back into the hole if a search for the entry would otherwise stop at the hole.
+            // An entry moves into the hole if a search for the entry would pass the hole, and therefore end there.
             let (from_home, from_hole) = (at.wrapping_sub(self.home_index(entry)), at.wrapping_sub(hole));
             if from_home & self.mask() >= from_hole & self.mask() {
                 self.entries[hole] = entry;

@@ -1,8 +1,8 @@
-//! The orders of a book, linked to queues.
+//! The orders of an order book, linked to the queues of their prices.
 
 use crate::side::Side;
 
-/// The value of a link if there is no neighbour.
+/// The value of a link to a neighbour if there is none.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// An order, with the sequence numbers of the records that changed it. It fits into one cache line.
@@ -11,12 +11,11 @@ pub(super) struct QueuedOrder {
     pub(super) id: u64,
     pub(super) price: i64,
     pub(super) size: i64,
-    /// The order's priority number in its queue. Each order that enters a queue receives a higher number than all
-    /// before it.
+    /// The order's priority number, which is higher than that of every order that entered a queue before.
     pub(super) priority: u64,
     /// The sequence number of the record that added the order.
     pub(super) added_seq: u64,
-    /// The sequence number of the record with which the order took its place in the queue.
+    /// The sequence number of the record that put the order at its present place in the queue.
     pub(super) queued_seq: u64,
     /// The sequence number of the last record that changed the order.
     pub(super) changed_seq: u64,
