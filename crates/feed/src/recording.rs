@@ -1,13 +1,13 @@
-//! Converts recordings of exchanges into records of state topics.
+//! Converts recordings of an exchange's data into records of state topics.
 //!
-//! The supported formats are the stream of [`Betfair`] and the orders of [`Bitstamp`]. A [`Recording`] takes the
-//! decompressed bytes of a file in pieces of any size, cuts them into lines, and keeps only the data that the order
-//! books need.
+//! The supported formats are recordings of Betfair's stream ([`Betfair`]) and of Bitstamp's orders ([`Bitstamp`]). A
+//! [`Recording`] takes the decompressed bytes of a file in pieces of any size, cuts them into lines, and keeps only the
+//! data that the order books need.
 //!
 //! Invariants:
-//! - An invalid line is reported with its number, and counted; the next line is read as usual.
-//! - Numbers become integers exactly or are refused, without floats.
-//! - Changes that take effect together at the exchange are one record.
+//! - An invalid line is counted, and reported with its line number; the next line is read as usual.
+//! - A decimal number is converted to an integer exactly, without floats, or refused.
+//! - Changes of a book that take effect together at the exchange become one record.
 //!
 //! A line has at most [`LINE_BYTES_MAX`] bytes; longer lines are skipped and reported. A recording has at most
 //! [`RUNNERS_MAX`] books and [`ORDERS_MAX`] orders.
@@ -39,13 +39,13 @@ pub enum RecordingFormat {
 }
 
 impl RecordingFormat {
-    /// Detects the format from the beginning of a file: its first line, or a few hundred bytes.
+    /// Detects the format from the beginning of a file. The first line or a few hundred bytes are enough.
     pub fn of(beginning: &[u8]) -> Option<RecordingFormat> {
         let beginning = without_byte_order_mark(beginning).trim_ascii_start();
         let heading = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
         match beginning.first() {
-            // In Betfair's stream, each message has the field `op`. The field is needed to recognise the format,
-            // because many other exchanges also write lines of JSON.
+            // In Betfair's stream, each message has the field `op`. The format is recognised only if this field is
+            // present, because recordings of many other exchanges also consist of lines of JSON.
             Some(b'{') if heading.windows(4).any(|bytes| bytes == b"\"op\"") => {
                 Some(RecordingFormat::Betfair)
             }
@@ -56,7 +56,7 @@ impl RecordingFormat {
     }
 }
 
-/// Removes a byte order mark, which some editors write.
+/// Removes the byte order mark that some editors write at the beginning of a file.
 fn without_byte_order_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
@@ -83,16 +83,16 @@ pub struct RecordedBook {
     pub scale: Scale,
 }
 
-/// One item of a recording: a new book, a record, an invalid part that was skipped, or a phantom, which is an order that
-/// the exchange had already removed.
+/// One item of a recording: a new book, a record, an invalid part that was skipped, or a phantom. A phantom is an order
+/// that a recorded book contains although the exchange had already removed it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingItem<'a> {
-    /// A book appears for the first time. The item precedes the book's records.
+    /// A book appears for the first time. This item precedes all records of the book.
     Book {
         /// Number of the book: its index in the [`books`](Recording::books) of the recording.
         book: usize,
-        /// Description of the book.
+        /// Topic, name, kind and scale of the book.
         recorded: &'a RecordedBook,
     },
     /// A record to publish to the topic of a book.
@@ -106,7 +106,8 @@ pub enum RecordingItem<'a> {
     },
     /// A part of the recording is invalid and was skipped.
     Defect(Defect),
-    /// An order of the opening book is a phantom: according to later lines, the exchange had already removed it.
+    /// An order of the opening book, which is the book at the beginning of the recording, is a phantom: according to
+    /// later lines, the exchange had already removed it.
     Phantom(Phantom),
 }
 
@@ -118,7 +119,8 @@ pub type ItemSink<'a> = dyn FnMut(RecordingItem<'_>) + 'a;
 pub struct RecordingOptions {
     /// Name of the market for files that do not contain it. The topic of such a file is `md.bitstamp.<market>`.
     pub market: String,
-    /// Whether phantom orders are also deleted from the book, by additional records, once they are proven.
+    /// Whether a phantom order is deleted from the book, by an additional record, once it is proven to be a phantom.
+    /// Phantoms are reported in any case.
     pub evict_phantoms: bool,
 }
 
@@ -151,7 +153,7 @@ impl Recording {
         Recording { lines: Lines::default(), reader }
     }
 
-    /// Reads the next bytes of the file, and passes their items to `sink`.
+    /// Reads the next bytes of the file, and passes the items in them to `sink`.
     pub fn push(&mut self, bytes: &[u8], sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
         self.lines.push(bytes, &mut |line_number, line| reader.read_line(line_number, line, sink));
@@ -166,7 +168,7 @@ impl Recording {
         }
     }
 
-    /// Whether the file has content, but nothing in it is of the expected format. The file is then probably of another
+    /// Whether the file has content, but nothing in it has the expected format. The file then probably has another
     /// format.
     pub fn is_foreign(&self) -> bool {
         match &self.reader {
@@ -183,7 +185,8 @@ impl Recording {
         }
     }
 
-    /// The counters, each with its name. Except for the number of lines, counters that are zero are left out.
+    /// The counters of the recording, each with its name. Counters that are zero are left out, except for the number of
+    /// lines.
     pub fn rows(&self) -> Vec<(&'static str, u64)> {
         let mut rows = match &self.reader {
             Reader::Betfair(betfair) => betfair.tally().rows(),

@@ -1,13 +1,15 @@
-//! A subscriber's copies of the states of one or several logs. The copies detect and repair their own faults.
+//! A replica holds a subscriber's copies of the states of one or several logs. It detects and repairs faults of these
+//! copies.
 //!
-//! A replica consists of a subscriber ([`Subscribe`]), in this process or over a connection, and a [`Reducer`] for each
-//! log. It detects missing records, a state whose checksum differs from the owner's, and a record that a state refuses.
-//! The replica then requests the missing records, or the whole state if records are not enough.
+//! A replica consists of a subscriber ([`Subscribe`]), which reads in this process or over a connection, and a
+//! [`Reducer`] for each log. It detects three faults: missing records, a state whose checksum differs from the owner's,
+//! and a record that the reducer refuses. The replica then requests the missing records, or the whole state if records
+//! are not enough.
 //!
 //! Invariants:
-//! - Every reported state is whole: it is the result of all records up to its position.
-//! - After a fault in a log, the replica reports no changes of this log until the state is whole again. Requests that
-//!   receive no response are repeated.
+//! - Every reported state is whole, which means that it is the result of all records up to its position.
+//! - After a fault in a log, the replica reports no changes of this log until the state is whole again. A request that
+//!   receives no response is repeated.
 //!
 //! A replica has no clock: the caller passes the time.
 
@@ -23,10 +25,10 @@ use hashbrown::HashMap;
 use log_replica::{LogReplica, ReportSink};
 pub use report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, StateChange};
 
-/// Default time without a response after which a replica repeats a request, in ns.
+/// Default time, in ns, after which a replica repeats a request that received no response.
 pub const RETRY_NS: u64 = 2_000_000_000;
 
-/// A subscriber's copies of the states of one or several logs. The copies detect and repair their own faults.
+/// A subscriber's copies of the states of one or several logs. A replica detects and repairs faults of these copies.
 pub struct Replica<F, S> {
     subscriber: S,
     make_state: Box<dyn FnMut(&LogName) -> F + Send>,
@@ -37,20 +39,21 @@ pub struct Replica<F, S> {
 
 impl<F: Reducer, S: Subscribe> Replica<F, S> {
     /// Creates a replica of all logs that a subscriber reads. The subscriber must start with a snapshot, and must
-    /// continue with a snapshot after a gap. It may be conflated. `make_state` creates the empty state of a log.
+    /// continue with a snapshot after a gap. The subscriber may use conflation. `make_state` creates the empty state of
+    /// a log.
     pub fn new(subscriber: S, make_state: impl FnMut(&LogName) -> F + Send + 'static) -> Replica<F, S> {
         let (make_state, states) = (Box::new(make_state), States::default());
         Replica { subscriber, make_state, states, counts: ReplicaCounts::default(), retry_ns: RETRY_NS }
     }
 
-    /// Sets the time, in ns, after which a request without a response is repeated.
+    /// Sets the time, in ns, after which a request that received no response is repeated.
     pub fn with_retry_ns(mut self, retry_ns: u64) -> Replica<F, S> {
         self.retry_ns = retry_ns;
         self
     }
 
-    /// Handles about `max` of the available events at most, and sends the requests that are due. Returns the number of
-    /// handled events. `now_ns` must not decrease between calls.
+    /// Handles available events, at most about `max`, and sends the requests that are due. `now_ns` is the current time
+    /// and must not decrease between calls. Returns the number of handled events.
     pub fn drain(
         &mut self,
         now_ns: u64,
@@ -64,10 +67,10 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         drained
     }
 
-    /// Waits for an event. Returns `false` if none arrives within `timeout`, or if a pending request may have to be
-    /// repeated.
+    /// Waits for an event. Returns `false` if no event arrives within `timeout`, or earlier if the caller has to call
+    /// [`drain`](Replica::drain), which may have to repeat a request.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
-        // While a request is pending, the caller must soon call `drain`, which repeats the request if necessary.
+        // While a state is not whole, the caller must call `drain` at least this often, so that requests are repeated.
         let patience = Duration::from_nanos(self.retry_ns);
         let timeout = if self.states.pending.is_empty() {
             timeout
@@ -77,7 +80,8 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         self.subscriber.wait(timeout)
     }
 
-    /// Sends the requests that are due. [`drain`](Replica::drain) does this too.
+    /// Sends the requests that are due at the time `now_ns`. [`drain`](Replica::drain) does the same after it has
+    /// handled events.
     pub fn tick(&mut self, now_ns: u64) -> Result<(), SubscribeError> {
         let Replica { subscriber, states, counts, retry_ns, .. } = self;
         let States { all, pending, .. } = states;
@@ -105,8 +109,8 @@ impl<F: Reducer, S: Subscribe> Replica<F, S> {
         whole.filter_map(|log_replica| Some((&log_replica.log, log_replica.at?, &log_replica.state)))
     }
 
-    /// The last report of each log's owner on whether a publisher is connected. The first report arrives when a
-    /// publisher connects or disconnects after the replica began.
+    /// For each log, the owner's last report on whether a publisher is connected. A log has no report until a publisher
+    /// connects or disconnects after the replica has started.
     pub fn publishers(&self) -> impl Iterator<Item = &PublisherStatus> {
         self.states.all.iter().flatten().filter_map(|log_replica| log_replica.publishers.as_ref())
     }
@@ -134,17 +138,17 @@ impl<F, S: std::fmt::Debug> std::fmt::Debug for Replica<F, S> {
     }
 }
 
-/// The states of all logs. A log is usually found by the address of its name, because consecutive records share the
-/// same name.
+/// The states of all logs. A log is usually found by the memory address of its name, because consecutive records share
+/// the same name.
 #[derive(Debug)]
 struct States<F> {
     all: Vec<Option<LogReplica<F>>>,
     free: Vec<usize>,
     by_address: HashMap<usize, usize>,
     by_name: HashMap<Arc<LogName>, usize>,
-    /// The address of the log name in the last event, and the index of this log.
+    /// The memory address of the log name in the last event, and the index of this log in `all`.
     last: (usize, usize),
-    /// The indexes of the states that are not whole.
+    /// The indexes, in `all`, of the states that are not whole.
     pending: Vec<usize>,
 }
 
@@ -182,7 +186,7 @@ impl<F: Reducer> States<F> {
             }
         };
         if let Some(Some(log_replica)) = self.all.get_mut(at) {
-            // As long as the replica holds the name, no other name can have the same address.
+            // The log's replica holds the name, so that no other name can have the same memory address.
             let before = std::mem::replace(&mut log_replica.log, Arc::clone(log));
             self.by_address.remove(&(Arc::as_ptr(&before) as usize));
         }
@@ -214,7 +218,7 @@ fn handle_event<F: Reducer, R: FnMut(ReplicaReport<'_, F>)>(
         Event::Notice(Notice::EpochChanged(changed)) => &changed.log,
         Event::Notice(Notice::Publishers(publishers)) => &publishers.log,
         Event::Notice(Notice::Deleted { log, .. }) => log,
-        // Other notices do not concern a state.
+        // Other notices concern no state.
         Event::Notice(_) => return,
     };
     let at = states.index_of(log, make_state);

@@ -1,7 +1,7 @@
-//! The units of an instrument's prices and sizes, and their valid range.
+//! The units of an instrument's prices and sizes, and the range in which they are valid.
 //!
-//! Prices and sizes are always integers, in the instrument's smallest unit. For example, the price 101.25 is 10125 if
-//! prices have two decimals. The absolute value of a price or size is at most 2^53, so that a JSON number holds it
+//! Prices and sizes are always integers. One unit is 1 in the last decimal: if prices have two decimals, the price
+//! 101.25 is 10125 units. The absolute value of a price or size is at most 2^53, so that a number in JSON can hold it
 //! exactly.
 
 use std::collections::BTreeMap;
@@ -13,15 +13,14 @@ pub const UNITS_MAX: i64 = 1 << 53;
 /// Largest number of decimals that a price or size may have.
 pub const DECIMALS_MAX: u8 = 15;
 
-/// The units and limits of an instrument's prices and sizes: numbers of decimals, tick, range of prices, and numbers of
-/// levels.
+/// The rules for an instrument's prices and sizes: numbers of decimals, tick, range of prices, and numbers of levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Number of decimals of a price: the last digits of the integer, which follow the decimal point.
+    /// Number of decimals of a price: so many digits at the end of the integer follow the decimal point.
     pub price_decimals: u8,
     /// Number of decimals of a size.
     pub size_decimals: u8,
-    /// Prices are multiples of this many units.
+    /// Distance between two adjacent prices, in units. Every price is a multiple of it.
     pub tick: i64,
     /// Lowest price, units.
     pub price_min: i64,
@@ -29,8 +28,8 @@ pub struct Scale {
     pub price_max: i64,
     /// Number of levels per side that a view shows by default. The state may have more.
     pub depth: u32,
-    /// Maximum number of levels on a side, only for kind `book`; 0 for no limit. After each record, the worst levels
-    /// beyond this number are removed.
+    /// Maximum number of levels on a side of a book; 0 for no limit. Only the kind `book` has this option. After each
+    /// record, the book removes the worst levels beyond this number.
     pub max_depth: u32,
 }
 
@@ -66,7 +65,7 @@ pub enum OptionsError {
         option: &'static str,
         /// The value.
         value: String,
-        /// Description of the valid values.
+        /// Description of the valid values, for the error message.
         wanted: String,
     },
 }
@@ -87,7 +86,7 @@ pub enum ScaleError {
         /// The size.
         size: i64,
     },
-    /// A price is outside the instrument's range.
+    /// A price is outside the range that the instrument allows.
     #[error("price {price} is outside {min} to {max}")]
     PriceOutOfRange {
         /// The price.
@@ -108,8 +107,8 @@ pub enum ScaleError {
 }
 
 impl Scale {
-    /// Parses these options: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max`, `depth` and, for kind
-    /// `book`, `max_depth`. `tick`, `price_min` and `price_max` are in units.
+    /// Creates a scale from these options: `price_decimals`, `size_decimals`, `tick`, `price_min`, `price_max`, `depth`
+    /// and, only for kind `book`, `max_depth`. `tick`, `price_min` and `price_max` are in units.
     pub fn parse(kind: &str, options: &BTreeMap<String, String>) -> Result<Scale, OptionsError> {
         let mut scale = Scale::default();
         for (option, value) in options {
@@ -134,7 +133,7 @@ impl Scale {
         Ok(scale)
     }
 
-    /// Returns the options from which [`parse`](Scale::parse) makes this scale.
+    /// Returns the options from which [`parse`](Scale::parse) creates this scale.
     pub fn options(&self) -> BTreeMap<String, String> {
         let numbers = [
             ("price_decimals", i64::from(self.price_decimals)),
@@ -171,12 +170,12 @@ impl Scale {
         }
     }
 
-    /// Formats a price as a decimal number.
+    /// Formats a price in units as a decimal number.
     pub fn price_text(&self, price: i64) -> String {
         decimal::text(price, self.price_decimals)
     }
 
-    /// Formats a size as a decimal number.
+    /// Formats a size in units as a decimal number.
     pub fn size_text(&self, size: i64) -> String {
         decimal::text(size, self.size_decimals)
     }

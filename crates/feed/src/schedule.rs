@@ -1,21 +1,22 @@
-//! A schedule that says at which absolute times a source has to publish records. The caller passes the present time.
+//! A schedule for a source of records: at which times the source has to publish the records of its instruments. The
+//! caller passes the current time.
 //!
-//! Record k of an instrument with r records a second is due k ÷ r seconds after the start, plus a fixed fraction of 1 ÷
-//! r seconds. Because of this fraction, instruments with the same rate alternate. Delays do not move the schedule. A
-//! source that is late sends its overdue records immediately, each with its intended time, and [`Lateness`] counts the
-//! delay. Latencies are measured from the intended time and therefore include the source's own delay, which avoids
-//! coordinated omission.
+//! Record k of an instrument with r records a second is due k ÷ r seconds after the start, plus a fixed part of 1 ÷ r
+//! seconds. This part differs between instruments with the same rate, so that they alternate. A delay does not move the
+//! schedule: a source that is late publishes its overdue records immediately, each with its intended time, and
+//! [`Lateness`] counts the delay. If a latency is measured from the intended time, it therefore includes the source's
+//! own delay (no coordinated omission).
 //!
 //! Invariants:
-//! - The order of records and their intended times depend on the rates alone.
+//! - The order of the records and their intended times depend only on the start and the rates.
 //! - However long the schedule runs, intended times are exact, rounded down to nanoseconds. They never decrease.
 //! - In the first s seconds (the end excluded), an instrument with r records a second has at least ⌊r × s⌋ and at most
 //!   ⌈r × s⌉ records.
 //!
 //! The schedule does not wait; the caller's thread does. [`FeedSchedule::next_action`] advises to sleep until shortly
 //! before the next record and then to spin, because a sleeping thread wakes late by tens of microseconds. If records
-//! follow each other too fast for that, the schedule advises to sleep for [`DENSE_SLEEP_NS`] and then to send the due
-//! records. To spin all the time would take a core from the subscribers.
+//! follow each other so fast that the source would spin all the time, it would take a core from the subscribers. In
+//! this case, the schedule advises to sleep for [`DENSE_SLEEP_NS`], and then to publish the records that are due.
 
 mod lane;
 mod lateness;
@@ -23,21 +24,23 @@ mod lateness;
 use lane::InstrumentLane;
 pub use lateness::Lateness;
 
-/// Default time before a record, in ns, at which a source's sleep ends: the wake-up latency of Linux with a margin.
+/// Default for [`FeedSchedule::with_spin_ns`]: a source's sleep ends so many ns before the next record. This is the
+/// time in which Linux wakes a thread, with a margin.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
-/// Length of a sleep, in ns, if the mean time between records is shorter than the time to spin.
+/// Length of a sleep, in ns, when the mean time between records is shorter than the time for which the source would
+/// spin before each record.
 pub const DENSE_SLEEP_NS: u64 = 50_000;
-/// The mean time between records is a moving average, in which a new interval has the weight 1 ÷ `GAPS_IN_MEAN`.
+/// The mean time between records is a moving average, in which the newest interval has the weight 1 ÷ `GAPS_IN_MEAN`.
 const GAPS_IN_MEAN: u64 = 16;
 const GAP_NS_MAX: u64 = 1_000_000_000;
-/// Default delay, in ns, above which a record counts as late.
+/// Default for [`FeedSchedule::with_late_after_ns`]: a record with a longer delay, in ns, counts as late.
 pub const LATE_NS_DEFAULT: u64 = 1_000_000;
 
 /// The schedule by which a source publishes: when the next record of each instrument is due.
 #[derive(Debug, Clone)]
 pub struct FeedSchedule {
     lanes: Vec<InstrumentLane>,
-    /// Index of the lane whose record is due next.
+    /// Index of the lane whose record is due first. A lane has all instruments with the same rate.
     next: usize,
     /// Intended time of the record that was taken last.
     last_ns: u64,
@@ -50,7 +53,7 @@ pub struct FeedSchedule {
 /// A record that is due: its instrument and its intended time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueRecord {
-    /// Intended time of the record in ns, which is also its event time.
+    /// Intended time of the record in ns. This is also the record's event time.
     pub at_ns: u64,
     /// Number of the instrument, from 0.
     pub instrument: usize,
@@ -65,14 +68,14 @@ pub enum ScheduleAction {
     Spin,
     /// The next record is due later: sleep, then call [`FeedSchedule::next_action`] again.
     Sleep {
-        /// Time at which the sleep ends, ns.
+        /// Time at which the sleep must end, ns.
         until_ns: u64,
     },
 }
 
 impl FeedSchedule {
-    /// Creates a schedule that begins at `start_ns`. `rates` has the number of records a second of each instrument; an
-    /// instrument with rate 0 has no records.
+    /// Creates a schedule that begins at `start_ns`. `rates` has, for each instrument, its number of records a second.
+    /// An instrument with rate 0 has no records.
     pub fn new(start_ns: u64, rates: impl IntoIterator<Item = u32>) -> FeedSchedule {
         let mut lanes: Vec<InstrumentLane> = Vec::new();
         for (instrument, rate) in rates.into_iter().enumerate().filter(|(_, rate)| *rate > 0) {
@@ -93,9 +96,9 @@ impl FeedSchedule {
         schedule
     }
 
-    /// Sets how long before each record the source spins, in ns. If the gaps between records are not longer than this
-    /// time, the source would spin all the time, so it sleeps instead. With 0, the source never spins; with `u64::MAX`,
-    /// it always spins.
+    /// Sets for how long the source spins before each record, in ns. If the mean time between records is not longer
+    /// than `spin_ns`, the source would spin all the time, so it sleeps instead. With 0, the source never spins; with
+    /// `u64::MAX`, it always spins.
     pub fn with_spin_ns(mut self, spin_ns: u64) -> FeedSchedule {
         self.spin_ns = spin_ns;
         self
@@ -107,13 +110,14 @@ impl FeedSchedule {
         self
     }
 
-    /// Returns the next record, whether it is due or not; `None` without instruments.
+    /// Returns the next record, whether it is due or not; `None` if no instrument has a rate above 0.
     #[inline]
     pub fn peek(&self) -> Option<DueRecord> {
         self.lanes.get(self.next).map(InstrumentLane::next)
     }
 
-    /// Returns what the source has to do at this time. Without instruments, the source sleeps for ever.
+    /// Returns what the source has to do at the time `now_ns`. If no instrument has a rate above 0, the source sleeps
+    /// for ever.
     #[inline]
     pub fn next_action(&self, now_ns: u64) -> ScheduleAction {
         let Some(next) = self.peek() else { return ScheduleAction::Sleep { until_ns: u64::MAX } };
@@ -125,7 +129,7 @@ impl FeedSchedule {
         }
     }
 
-    /// Returns the next record if it is due, removes it from the schedule, and counts its delay.
+    /// Returns the next record if it is due at the time `now_ns`, removes it from the schedule, and counts its delay.
     #[inline]
     pub fn take(&mut self, now_ns: u64) -> Option<DueRecord> {
         let next = self.peek().filter(|next| next.at_ns <= now_ns)?;
@@ -145,7 +149,7 @@ impl FeedSchedule {
         self.gap_ns <= self.spin_ns && self.spin_ns < u64::MAX
     }
 
-    /// Number of records that are due at `now_ns` or earlier and were not taken.
+    /// Number of records that are due at `now_ns` or earlier and have not been taken yet.
     pub fn due(&self, now_ns: u64) -> u64 {
         self.lanes.iter().map(|lane| lane.scheduled_by(now_ns).saturating_sub(lane.taken())).sum()
     }

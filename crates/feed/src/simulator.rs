@@ -1,14 +1,15 @@
-//! Simulates order books. The same seed and instruments give the same bytes on any machine.
+//! Simulates order books. The same seed and instruments give the same records, byte by byte, on any machine.
 //!
 //! Invariants:
-//! - Each instrument has its own stream of random numbers, so that its records do not depend on calls for other
-//!   instruments.
+//! - Each instrument has its own stream of random numbers. Its records therefore do not depend on how many records of
+//!   other instruments were made before.
 //! - All decisions are calculated with integers. Only the volatility is calculated with floats, and only with
 //!   operations whose rounding IEEE 754 defines.
-//! - A book is never crossed or locked unless the instruments allow it.
+//! - A book is never crossed (best bid above best ask) or locked (both equal) unless
+//!   [`Instruments::allow_crossed_books`](crate::Instruments::allow_crossed_books) is set.
 //!
-//! [`FeedSchedule`](crate::FeedSchedule) decides when a record is due. `docs/feeds.md` describes the algorithm; a test
-//! compares a hash of its output with a fixed value.
+//! [`FeedSchedule`](crate::FeedSchedule) decides when a record is due. `docs/feeds.md` describes the algorithm. A test
+//! compares a hash of the simulated records with a fixed value.
 
 mod market;
 mod side;
@@ -16,7 +17,7 @@ mod side;
 use crate::instruments::Instruments;
 use market::SimulatedMarket;
 
-/// Simulates the order books of several instruments. A seed determines all results.
+/// Simulates the order books of several instruments. The instruments and the seed determine all results.
 #[derive(Debug)]
 pub struct Simulator {
     markets: Vec<SimulatedMarket>,
@@ -38,8 +39,9 @@ impl Simulator {
         Simulator { markets: instruments.list().iter().enumerate().map(market).collect() }
     }
 
-    /// Appends the payload of a `book` record that contains the instrument's whole present book and replaces any other
-    /// book. A simulated topic starts with this record.
+    /// Appends to `payload` the entries of a `book` record that contains the whole present book of the instrument with
+    /// number `instrument`. The record replaces all levels that a topic may already have, so a simulated topic starts
+    /// with it.
     ///
     /// # Panics
     /// If there is no such instrument.
@@ -47,7 +49,8 @@ impl Simulator {
         self.markets[instrument].write_book(payload);
     }
 
-    /// Appends the payload of the instrument's next `book` record.
+    /// Simulates the next update of the instrument with number `instrument`, and appends the entries of its `book`
+    /// record to `payload`.
     ///
     /// # Panics
     /// If there is no such instrument.

@@ -1,9 +1,9 @@
-//! A table of entries in numbered slots. The slots are grouped in pages, and each page has the sequence number of the
-//! last record that changed it.
+//! A table whose entries are in numbered slots. The slots are grouped in pages, and each page has the sequence number
+//! of the last record that changed the page.
 //!
-//! Invariants: a slot is used again only after its entry was removed. Live and frozen states share pages as in
-//! [`Pages`]. A search for changes after a record needs only one comparison to skip a page that did not change. No list
-//! of changes is therefore needed.
+//! Invariants: a slot is used again only after its entry was removed. The live table and its frozen copies share pages,
+//! as [`Pages`] describes. A search for the entries that changed since a record skips each unchanged page after one
+//! comparison. Therefore, no list of changes is kept.
 
 use std::array;
 
@@ -15,7 +15,7 @@ const PAGE_ENTRIES: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     pages: Pages<Page<T>>,
-    /// Slots that are not in use. The last one is used next.
+    /// Slots that are not in use. The last slot in this list is used next.
     free: Vec<u32>,
     len: usize,
 }
@@ -42,7 +42,7 @@ impl<T: Clone> Slab<T> {
         self.len
     }
 
-    /// Number of all slots, whether they are in use or not.
+    /// Number of all slots, both in use and free.
     pub(crate) fn slot_count(&self) -> usize {
         self.pages.len() * PAGE_ENTRIES
     }
@@ -56,7 +56,7 @@ impl<T: Clone> Slab<T> {
         }
     }
 
-    /// Returns the entry in a slot, which must be in use, so that record `seq` can change the entry.
+    /// Returns the entry in a slot, which must be in use, and marks its page as changed by record `seq`.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, slot: u32, seq: u64) -> &mut T {
         let page = self.pages.get_mut(page_of(slot));
@@ -67,7 +67,7 @@ impl<T: Clone> Slab<T> {
         }
     }
 
-    /// Inserts an entry that record `seq` adds. Returns its slot.
+    /// Inserts an entry and marks its page as changed by record `seq`. Returns the entry's slot.
     #[inline(always)]
     pub(crate) fn insert(&mut self, seq: u64, entry: T) -> u32 {
         if self.free.is_empty() {
@@ -81,7 +81,7 @@ impl<T: Clone> Slab<T> {
         slot
     }
 
-    /// Removes the entry in a slot and returns it. The slot can then be used again.
+    /// Removes the entry in a slot and returns it. The slot is then free for another entry.
     #[inline(always)]
     pub(crate) fn remove(&mut self, slot: u32) -> T {
         let Some(entry) = self.pages.get_mut(page_of(slot)).entries[index_in_page(slot)].take() else {
@@ -100,7 +100,7 @@ impl<T: Clone> Slab<T> {
         self.pages.iter().enumerate().flat_map(with_slots)
     }
 
-    /// Iterates over all entries in pages that records after `seq` changed. Some of these entries may be unchanged.
+    /// Iterates over all entries of the pages that records after `seq` changed. Some of these entries may be unchanged.
     pub(crate) fn near_changes_since(&self, seq: u64) -> impl Iterator<Item = &T> + '_ {
         self.pages
             .iter()

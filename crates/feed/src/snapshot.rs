@@ -1,5 +1,5 @@
-//! Encodes and decodes the parts that the snapshots of all kinds of state share: the header, and the entries of order
-//! books.
+//! Encodes and decodes the parts that the snapshots of several kinds of state have in common: the header, and the list
+//! of entries of order books.
 //!
 //! ```text
 //!  0      1         2          4           8           12          16
@@ -21,11 +21,11 @@ pub(crate) const HEAD_BYTES: usize = 16;
 
 const VERSION: u8 = 1;
 
-/// A merged record with at most this many bytes is sent even if a snapshot would be smaller.
+/// A merged record with at most this many bytes is sent even if a snapshot would have fewer bytes.
 const MERGED_BYTES_FREE: usize = 4 << 10;
 
-/// Returns whether the merged record that begins at `start` in `payload` is preferred to a snapshot with
-/// `snapshot_bytes` bytes. If not, removes it from `payload`.
+/// Whether the merged record that begins at `start` in `payload` is sent, and not a snapshot, which would have
+/// `snapshot_bytes` bytes. If not, removes the merged record from `payload`.
 pub(crate) fn keep_if_small(payload: &mut Vec<u8>, start: usize, snapshot_bytes: usize) -> bool {
     let is_small = payload.len() - start <= snapshot_bytes.max(MERGED_BYTES_FREE);
     if !is_small {
@@ -47,20 +47,20 @@ pub(crate) enum StateKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The snapshot does not have the length that its header announces.
+    /// The snapshot does not have the length that follows from the counts in its header.
     #[error("the snapshot has {bytes} bytes, but its header announces {wanted}")]
     Length {
         /// Length of the snapshot in bytes.
         bytes: usize,
-        /// Length in bytes that the header announces.
+        /// Length in bytes that follows from the header.
         wanted: usize,
     },
-    /// The snapshot contains another kind of state.
+    /// The snapshot contains the state of another kind.
     #[error("the snapshot is of kind {kind}, not {wanted}")]
     Kind {
-        /// The kind in the snapshot's header.
+        /// The kind that the snapshot's header names, as its number.
         kind: u8,
-        /// The expected kind.
+        /// The expected kind, as its number.
         wanted: u8,
     },
     /// The snapshot has a version that this version of Dunlin cannot read.
@@ -72,7 +72,7 @@ pub enum SnapshotError {
     /// A reserved part of the header is not zero.
     #[error("a reserved part of the snapshot's header is not zero")]
     NotZero,
-    /// The entries are not in order, or an entry appears twice.
+    /// The entries are not sorted, or an entry appears twice.
     #[error("entry {entry} of the snapshot is out of order")]
     Order {
         /// Number of the entry, from 1.
@@ -118,8 +118,8 @@ pub(crate) fn read_head(bytes: &[u8], kind: StateKind) -> Result<(usize, usize, 
     Ok((count(4), count(8), rest))
 }
 
-/// Reads a snapshot of an order book whose entries have `N` words each. Returns the entries of the bids and those of
-/// the asks.
+/// Reads a snapshot of an order book. Each entry consists of `N` words of 8 bytes. Returns the entries of the bids and
+/// those of the asks.
 pub(crate) fn read_entries<const N: usize>(
     bytes: &[u8],
     kind: StateKind,

@@ -15,7 +15,7 @@ pub struct PriceLevel {
 /// The relation of the best bid to the best ask, such as below or above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BidAskRelation {
-    /// At least one side of the book is empty, so there is no relation.
+    /// At least one side of the book is empty, so that a best price is missing.
     Open,
     /// The best bid is below the best ask, which is the normal case.
     Apart,
@@ -25,11 +25,11 @@ pub enum BidAskRelation {
     Crossed,
 }
 
-/// The number of times that an order book became locked (best bid equal to best ask), and the number of times that it
-/// became crossed (best bid above best ask). A book stays locked or crossed until a record changes it.
+/// How many times an order book became locked (best bid equal to best ask), and how many times it became crossed (best
+/// bid above best ask). A book stays locked or crossed until a record changes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Crossings {
-    /// How many times the book became locked. A crossed book that becomes locked is not counted.
+    /// How many times the book became locked. The change from crossed to locked is not counted.
     pub locked: u64,
     /// How many times the book became crossed.
     pub crossed: u64,
@@ -77,7 +77,7 @@ pub trait PriceLevels {
         self.levels(side).take(depth.unwrap_or(self.scale().depth as usize)).collect()
     }
 
-    /// All levels of a side, the best first. Each has the total size of this level and all better ones.
+    /// All levels of a side, the best first. With each level comes the total size of this level and all better levels.
     fn cumulative(&self, side: Side) -> Box<dyn Iterator<Item = (PriceLevel, i128)> + '_> {
         let mut sum = 0;
         Box::new(self.levels(side).map(move |level| {
@@ -96,8 +96,8 @@ pub trait PriceLevels {
     }
 }
 
-/// Returns the relation of the best bid to the best ask, which are given as keys of the ladder. An empty side has a key
-/// below all valid ones.
+/// Returns the relation of the best bid to the best ask. Both are given as keys of the ladder; the key of an empty side
+/// is below all valid keys.
 #[inline(always)]
 pub(crate) fn touch(bid_key: i64, ask_key: i64) -> BidAskRelation {
     let (bid, ask) = (bid_key, !ask_key);

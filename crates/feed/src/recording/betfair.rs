@@ -1,15 +1,16 @@
-//! Reads recordings of the Betfair Exchange Stream, in particular its market change messages.
+//! Reads recordings of the Betfair Exchange Stream. Only market change messages are used; other messages are counted.
 //!
-//! Each runner of a market has a book: `atb` (available to back) are the bids, and `atl` (available to lay) the asks.
-//! Odds and sizes have two decimals. Each pair is a price and the new size at this price; 0 removes the level. A
-//! message with `img` describes the whole market: such an image replaces every book of the market, with one record for
-//! each book. The publish time `pt` is the event time.
+//! Each runner (a horse or team) of a market has an order book. The field `atb` (available to back) has the bids, and
+//! `atl` (available to lay) has the asks. Both are lists of pairs: a price (the odds) and the new size at this price;
+//! size 0 removes the level. Prices and sizes have two decimals. A change with `img` is an image, which describes the
+//! whole market: it replaces every book of the market, with one record for each book. The publish time `pt` is the
+//! event time.
 //!
-//! Invariants: each message makes at most one record for a book, even if the message has several changes of the same
-//! runner. Removals of levels that do not exist are counted, but do not become entries.
+//! Invariants: each message gives at most one record for each book, even if the message has several changes of the same
+//! runner. A removal of a level that does not exist is counted, but gives no entry in a record.
 //!
-//! Traded volumes and starting prices are not read, nor are lists of the best offers (`batb`, `batl`), which do not
-//! describe a whole book. Runner changes that contain only such lists are counted.
+//! Traded volumes and starting prices are not read. Lists of the best offers (`batb`, `batl`) are not read either,
+//! because they do not describe a whole book. Runner changes that contain only such lists are counted.
 
 mod message;
 mod runner;
@@ -39,8 +40,8 @@ pub struct Betfair {
     books: Vec<RecordedBook>,
     books_reported: usize,
     runners: Vec<BetfairRunner>,
-    /// The number of each book by market, and then by runner id and handicap (in hundredths). The records of an image
-    /// follow this order.
+    /// The number of each book, by market, then by the runner's id and handicap (in hundredths). When an image replaces
+    /// the books of a market, its records are in this order.
     markets: HashMap<String, BTreeMap<(u64, i64), usize>>,
     /// The numbers of the books that the current message changes.
     changed: Vec<usize>,
@@ -56,25 +57,26 @@ pub struct BetfairTally {
     pub other_messages: u64,
     /// Number of runner changes, including those that contain only traded volumes.
     pub runner_changes: u64,
-    /// Number of runner changes that contain only lists of the best offers.
+    /// Number of runner changes that have lists of the best offers (`batb`, `batl`) but no changes of the whole book
+    /// (`atb`, `atl`).
     pub best_offers_only: u64,
     /// Number of levels that were set.
     pub sets: u64,
-    /// Number of levels that were removed, including those that did not exist.
+    /// Number of removals of levels, including removals of levels that did not exist.
     pub removes: u64,
-    /// Number of removals of levels that did not exist.
+    /// Number of removals of levels that did not exist. They are part of `removes`.
     pub absent_removes: u64,
-    /// Number of images, which are messages that describe a whole market.
+    /// Number of images, which are market changes that describe a whole market.
     pub images: u64,
-    /// Number of market changes that the stream marks as a merge of several changes.
+    /// Number of market changes that the stream marks as merged from several changes.
     pub conflated: u64,
-    /// Number of messages whose time is earlier than that of the previous message.
+    /// Number of messages whose publish time is earlier than that of the previous message.
     pub times_back: u64,
     /// Number of books.
     pub runners: u64,
     /// Number of records.
     pub records: u64,
-    /// Number of lines and parts of lines that were skipped.
+    /// Number of lines, or parts of lines, that were skipped because they are invalid.
     pub defects: u64,
     last_time_ms: u64,
 }
@@ -105,7 +107,7 @@ impl Betfair {
         self.tally.messages == 0 && self.tally.other_messages + self.tally.defects > 0
     }
 
-    /// Reads one line, which is passed without its line end.
+    /// Reads the line with this number. The line is passed without its line end.
     pub fn read_line(&mut self, line_number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
@@ -163,7 +165,7 @@ impl Betfair {
         &self.tally
     }
 
-    /// Begins an image: clears all books of the market.
+    /// Begins an image, which describes the whole market: clears all books of the market.
     fn start_image(&mut self, market: &str) {
         self.tally.images += 1;
         for &book_number in self.markets.get(market).into_iter().flat_map(BTreeMap::values) {
@@ -183,7 +185,8 @@ impl Betfair {
         Ok(())
     }
 
-    /// Applies all prices of a runner's change. If one of them is invalid, applies none.
+    /// Applies all prices of a change to the runner's book. If one of the prices or sizes is invalid, applies none of
+    /// them.
     fn change(&mut self, market: &str, change: &RunnerChange<'_>) -> Result<(), DefectKind> {
         let book_number = self.book_number(market, change.id, change.hc.map(|hc| hc.get()))?;
         let sides = [(Side::Bid, &change.atb), (Side::Ask, &change.atl)];
@@ -271,8 +274,8 @@ fn level(runner: u64, pair: &PriceSizePair<'_>) -> Result<(i64, i64), DefectKind
     Ok((parse("price", price.get(), 1, "a price")?, parse("size", size.get(), 0, "a size")?))
 }
 
-/// Returns the text of a parser's error without the line number, which is always 1, because each message is parsed
-/// alone.
+/// Returns the text of a parser's error without the line number, which is always 1, because each line is parsed
+/// separately.
 fn error_text(error: &serde_json::Error) -> String {
     error.to_string().replace(" at line 1 column ", " at column ")
 }

@@ -1,21 +1,21 @@
-//! Reads recordings of Bitstamp's orders: a full order book and the events of the channel `live_orders` after it, as
-//! the package ob-analytics stores them. Each row of comma-separated values is one event. The columns may be in any
-//! order under the heading.
+//! Reads recordings of Bitstamp's orders, in the format of the package ob-analytics: a full order book, followed by the
+//! events of the channel `live_orders`. Each row of comma-separated values is one event. The first line, the heading,
+//! names the columns, which may be in any order.
 //!
-//! A recording opens with one `created` row for each existing order, all with the same times. One record, made from
-//! these rows, clears the book and adds the orders. A recording may close with `deleted` rows that do not come from the
-//! exchange: the recorder has added them to empty the book. Such rows have equal local and exchange times. They are
-//! counted, but not passed on. The event time of a record is the exchange time.
+//! A recording opens with one `created` row for each existing order, all with the same times. From these rows, one
+//! record is made, which clears the book and adds the orders. A recording may close with `deleted` rows that do not
+//! come from the exchange: the recording program has added them to empty the book. In such rows, the local time equals
+//! the exchange time. They are counted, but do not become records. The event time of a record is the exchange time.
 //!
 //! The meaning of the rows was inferred from a recording:
 //! - An order that matches others is `created` before it matches. The book is therefore crossed for a moment.
 //! - The price of a `changed` or `deleted` row is the price of the trade, not of the order. The order keeps its own
 //!   price. Only a `changed` row that leaves the size unchanged gives the order a new price. A `deleted` row with
-//!   volume 0 means that the order was filled; any other means that it was withdrawn.
+//!   volume 0 means that the order was filled. With another volume, the order was withdrawn.
 //! - A bid at 999,999,999 or an ask at 0 is a market order. A market order never rests, and is therefore not
 //!   part of the book.
 //!
-//! Module [`phantoms`] finds orders in the opening book that cannot exist.
+//! Module [`phantoms`] finds orders in the opening book that no longer existed at the exchange.
 
 mod open_orders;
 mod phantoms;
@@ -36,10 +36,11 @@ pub use tally::BitstampTally;
 /// Maximum number of open orders in one recording.
 pub const ORDERS_MAX: usize = 1 << 22;
 
-/// Maximum number of rows that are held back because they may be closing rows.
+/// Maximum number of rows that are held back because they may be closing rows, with which the recording program empties
+/// the book.
 const CLOSING_ROWS_MAX: usize = 1 << 20;
-/// A record of the opening book ends when its payload has this number of bytes. Another record then contains the
-/// further orders.
+/// When the payload of a record of the opening book reaches this number of bytes, the record ends, and another record
+/// contains further orders.
 const OPENING_PAYLOAD_BYTES: usize = 2 << 20;
 const MS: u64 = 1_000_000;
 
@@ -48,11 +49,12 @@ const MS: u64 = 1_000_000;
 pub struct Bitstamp {
     book: [RecordedBook; 1],
     columns: Heading,
-    /// The rows of the opening book, until a row with other times comes; then `None`. Each has its line number.
+    /// The rows of the opening book, each with its line number. `None` after the first row with other times.
     opening: Option<Vec<(u64, BitstampRow)>>,
     open_orders: OpenOrders,
     evict_phantoms: bool,
-    /// Rows that may be closing rows, until another row shows that they are not. Each has its line number.
+    /// Rows that are held back, each with its line number, because they may be closing rows. Another row shows that
+    /// they are not.
     closing: Vec<(u64, BitstampRow)>,
     payload: Vec<u8>,
     last_time_ms: u64,
@@ -89,12 +91,12 @@ impl Bitstamp {
         }
     }
 
-    /// Whether the first line is not a valid heading of this format.
+    /// Whether the first line is not a valid heading of a Bitstamp recording.
     pub fn is_foreign(&self) -> bool {
         matches!(self.columns, Heading::Unusable)
     }
 
-    /// Reads one line, which is passed without its line end.
+    /// Reads the line with this number. The line is passed without its line end.
     pub fn read_line(&mut self, line_number: u64, line: &[u8], sink: &mut ItemSink<'_>) {
         if line.trim_ascii().is_empty() {
             return;
@@ -142,8 +144,8 @@ impl Bitstamp {
         &self.tally
     }
 
-    /// Applies a row to the book. A row that may belong to the opening book, or to the rows that empty the book at the
-    /// end, is held back instead.
+    /// Applies a row to the book, or holds it back if it may belong to the opening book, or to the closing rows that
+    /// empty the book.
     fn hold_back_or_apply(&mut self, line_number: u64, row: BitstampRow, sink: &mut ItemSink<'_>) {
         if let Some(rows) = &mut self.opening {
             let same =
@@ -166,7 +168,8 @@ impl Bitstamp {
         self.apply_row(line_number, &row, sink);
     }
 
-    /// Ends the opening book: passes on its orders as one record, or as several if there are very many orders.
+    /// Ends the opening book: passes its orders to `sink` in one record, or in several records if there are very many
+    /// orders.
     fn emit_opening(&mut self, sink: &mut ItemSink<'_>) {
         let Some(rows) = self.opening.take().filter(|rows| !rows.is_empty()) else { return };
         let time_ns = rows[0].1.exchange_ms.saturating_mul(MS);
@@ -204,7 +207,8 @@ impl Bitstamp {
         }
     }
 
-    /// Reports the phantoms that are proven by now. If `evict_phantoms` is set, also deletes them from the book.
+    /// Reports the phantoms that are proven at the exchange time `now_ms`. If `evict_phantoms` is set, also deletes
+    /// them from the book.
     fn report_phantoms(&mut self, line: u64, now_ms: u64, sink: &mut ItemSink<'_>) {
         for phantom in self.open_orders.take_proven_phantoms(line, now_ms) {
             self.tally.phantoms += 1;

@@ -1,9 +1,9 @@
-//! Defects of a recording: lines, or parts of lines, that cannot be used.
+//! Defects of a recording: lines, or parts of lines, that are invalid and were skipped.
 
 use crate::decimal::DecimalError;
 use crate::side::Side;
 
-/// A part of a recording that cannot be used, with its line number and the reason.
+/// A part of a recording that is invalid and was skipped, with its line number and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}")]
 pub struct Defect {
@@ -26,7 +26,7 @@ pub enum DefectKind {
         /// The parser's message, with the column.
         why: String,
     },
-    /// A market change has no time.
+    /// A market change message has no publish time `pt`.
     #[error("a market change has no time `pt`")]
     NoTime,
     /// A market id cannot be part of a topic's name. The market's changes were skipped.
@@ -37,7 +37,7 @@ pub enum DefectKind {
         /// The rule that is broken.
         why: String,
     },
-    /// A price, size or handicap of a runner is invalid. The runner's changes in this message were skipped.
+    /// A price or size in a runner's change, or the runner's handicap, is invalid. The runner's change was skipped.
     #[error("runner {runner}, {field}: {error}")]
     BadLevel {
         /// Id of the runner.
@@ -47,19 +47,19 @@ pub enum DefectKind {
         /// The reason why the number is not valid.
         error: NumberError,
     },
-    /// The recording already has the maximum number of books. The runner was skipped.
+    /// The recording already has the maximum number of books, so the runner was skipped.
     #[error("runner {runner} exceeds the limit of {} books", super::RUNNERS_MAX)]
     TooManyRunners {
         /// Id of the runner.
         runner: u64,
     },
-    /// Columns are missing in the heading, so that no row can be read.
+    /// The heading lacks columns that are needed, so that no row can be read.
     #[error("the heading has no column {}", .missing.join(", "))]
     MissingColumns {
         /// Names of the missing columns.
         missing: Vec<&'static str>,
     },
-    /// The row has more or fewer columns than the heading, for example because the file was cut.
+    /// The row has more or fewer columns than the heading, for example because the file ends within the row.
     #[error("the row has {found} columns, but the heading has {wanted}")]
     Columns {
         /// Number of columns in the row.
@@ -67,7 +67,7 @@ pub enum DefectKind {
         /// Number of columns in the heading.
         wanted: usize,
     },
-    /// A field contains a number that is not valid in its column.
+    /// The number in a field is not valid for the field's column.
     #[error("{column}: {error}")]
     BadField {
         /// Name of the column.
@@ -75,14 +75,14 @@ pub enum DefectKind {
         /// The reason why the number is not valid.
         error: NumberError,
     },
-    /// A field contains a word that is not valid in its column.
+    /// The word in a field is not valid for the field's column.
     #[error("{column}: `{found}` is not {wanted}")]
     UnknownWord {
         /// Name of the column.
         column: &'static str,
         /// The word.
         found: String,
-        /// Valid words.
+        /// The valid words, for the error message.
         wanted: &'static str,
     },
     /// An event changes or deletes an order that was never created, or that was already deleted.
@@ -99,17 +99,17 @@ pub enum DefectKind {
         /// Id of the order.
         id: u64,
     },
-    /// An event names an order with another side than at the order's creation.
+    /// An event names the other side than the event that created the order.
     #[error("order {id} is on the {created} side, not on the {found} side")]
     OtherSide {
         /// Id of the order.
         id: u64,
-        /// The order's side at its creation.
+        /// The side with which the order was created.
         created: Side,
         /// The side in the event.
         found: Side,
     },
-    /// The recording already has the maximum number of open orders.
+    /// The recording already has the maximum number of open orders, so the order was skipped.
     #[error("order {id} exceeds the limit of {} orders", super::ORDERS_MAX)]
     TooManyOrders {
         /// Id of the order.
@@ -121,7 +121,7 @@ pub enum DefectKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {
-    /// The text is not a number, or has more decimals than the column.
+    /// The text is not a number, or has more decimals than its column may have.
     #[error(transparent)]
     Decimal(#[from] DecimalError),
     /// The number is outside of the valid range.

@@ -1,18 +1,20 @@
-//! Divides a file, which arrives in pieces, into lines.
+//! Divides a file into lines. The file arrives in pieces of any size.
 
 use super::defect::DefectKind;
 
-/// Maximum length of a line in bytes. The largest images in Betfair's stream have a few hundred kilobytes.
+/// Maximum length of a line in bytes. The longest lines in Betfair's stream, which describe a whole market, have a few
+/// hundred kilobytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// A function that receives each line: its number, from 1, and its bytes without the line end.
+/// A function that receives each line: its number, from 1, and either its bytes without the line end, or the reason why
+/// the line was skipped.
 type OnLine<'a> = dyn FnMut(u64, Result<&[u8], DefectKind>) + 'a;
 
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// The beginning of a line whose end has not arrived yet.
     partial: Vec<u8>,
-    /// Whether the rest of a line is skipped because the line is too long.
+    /// Whether bytes are skipped until the end of a line that is too long.
     skipping: bool,
     count: u64,
 }
@@ -38,7 +40,7 @@ impl Lines {
         self.extend(bytes);
     }
 
-    /// Ends the file. If its last line has no line end, passes this line on.
+    /// Ends the file. If the last line has no line end, passes this line to `on_line`.
     pub(super) fn end(&mut self, on_line: &mut OnLine<'_>) {
         if self.partial.is_empty() && !self.skipping {
             return;

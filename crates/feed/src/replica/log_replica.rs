@@ -1,4 +1,4 @@
-//! A replica's copy of the state of one log. It knows whether the state is whole.
+//! A replica's copy of the state of one log, and whether this copy is whole.
 
 use std::sync::Arc;
 
@@ -13,19 +13,20 @@ use super::report::{ChangeCause, ReplicaCounts, ReplicaFault, ReplicaReport, Sta
 pub(super) struct LogReplica<F> {
     pub(super) log: Arc<LogName>,
     pub(super) state: F,
-    /// Position of the last record in the state; `None` before the first record or snapshot.
+    /// Position of the last record that is part of the state; `None` before the first record or snapshot.
     pub(super) at: Option<Position>,
     /// The owner's last report on whether a publisher is connected.
     pub(super) publishers: Option<PublisherStatus>,
     need: RecoveryNeed,
-    /// Whether a gap was reported, but the state is not whole again yet.
+    /// Whether a gap or a new epoch was reported and the state is not whole again yet.
     has_gap: bool,
-    /// Whether this gap was counted in [`ReplicaCounts::gaps`]. A gap that follows a fault is not counted while the
-    /// fault is not repaired.
+    /// Whether the gap behind `has_gap` was counted in [`ReplicaCounts::gaps`]. A gap that is reported while an earlier
+    /// fault is being repaired is not counted.
     is_gap_counted: bool,
-    /// Whether the log began a new epoch, of which no record has arrived yet. The state is then unknown.
+    /// Whether the log began a new epoch and no record of this epoch has arrived yet. The log's state is then unknown.
     is_new_epoch: bool,
-    /// Time of the last request, or of the reported gap; 0 if there was none, `u64::MAX` if no request must become due.
+    /// Time of the last request, or, without a request, the time since which the gap is known. 0 means that there is no
+    /// such time, and `u64::MAX` that no request may become due.
     pub(super) since_ns: u64,
     requests: u32,
 }
@@ -41,7 +42,7 @@ enum RecoveryNeed {
     State,
 }
 
-/// Receives the changes and faults of the logs: the report function of the caller, and the counters of the replica.
+/// The destination for changes and faults of the logs: the caller's report function, and the replica's counters.
 pub(super) struct ReportSink<'t, R> {
     pub(super) counts: &'t mut ReplicaCounts,
     pub(super) report: &'t mut R,
@@ -68,8 +69,8 @@ impl<F: Reducer> LogReplica<F> {
         self.need == RecoveryNeed::Nothing && !self.has_gap && self.at.is_some()
     }
 
-    /// Returns the request that is due now, if any. Each fault causes one request. While the state is not whole, the
-    /// request is repeated every `retry_ns`.
+    /// Returns the request that is due now, if any. A fault causes one request at once, which is repeated every
+    /// `retry_ns` until the state is whole.
     pub(super) fn due_resync(
         &mut self,
         now_ns: u64,
@@ -85,8 +86,8 @@ impl<F: Reducer> LogReplica<F> {
                 }
                 return None;
             }
-            // If two requests for the records received no response, the records are not available, and the state is
-            // requested instead.
+            // If two requests for the missing records received no response, the records are probably no longer
+            // available. The whole state is requested instead.
             (RecoveryNeed::Records, Some(at)) if self.requests < 2 => Resync::After(at),
             _ => Resync::State,
         };
@@ -100,7 +101,7 @@ impl<F: Reducer> LogReplica<F> {
         Some(resync)
     }
 
-    /// Whether the state is not whole, so that a request may become due although no event arrives.
+    /// Whether the state is not whole. A request may then become due although no event arrives.
     pub(super) fn is_pending(&self) -> bool {
         self.need != RecoveryNeed::Nothing || self.has_gap
     }
@@ -111,7 +112,7 @@ impl<F: Reducer> LogReplica<F> {
         sink: &mut ReportSink<'_, R>,
     ) {
         let at = match self.at {
-            // The first record of a log does not change an earlier state, so none is needed.
+            // No record precedes the first record of a log, so the state before it is empty and need not be requested.
             None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
             None => return self.fault(ReplicaFault::Unknown { at: record.position }, sink),
             Some(at) => at,
@@ -157,8 +158,8 @@ impl<F: Reducer> LogReplica<F> {
         self.advance(from, to, ChangeCause::Snapshot, sink);
     }
 
-    /// Compares the state with the owner's checksum of the state at a position. If not all records up to this position
-    /// were received, reports a fault.
+    /// Compares the checksum of the copy with the owner's checksum, which belongs to a position in the log. If not all
+    /// records up to this position were received, reports a fault.
     pub(super) fn handle_checksum<R: FnMut(ReplicaReport<'_, F>)>(
         &mut self,
         checksum: &Checksum,
@@ -183,7 +184,8 @@ impl<F: Reducer> LogReplica<F> {
         }
     }
 
-    /// Stores a report on publishers. Returns whether it is new, because an owner may send the same report again.
+    /// Stores the owner's report on whether a publisher is connected. Returns whether the report is new, because an
+    /// owner may send the same report again.
     pub(super) fn handle_publishers(&mut self, publishers: &PublisherStatus) -> bool {
         let is_new = match &self.publishers {
             None => !publishers.connected,
@@ -194,7 +196,7 @@ impl<F: Reducer> LogReplica<F> {
         is_new
     }
 
-    /// Handles a gap. The owner sends the missing state or records afterwards.
+    /// Handles a gap, after which the owner sends the missing state or records without a request.
     pub(super) fn handle_gap(&mut self, gap: &Gap, counts: &mut ReplicaCounts) {
         let is_ahead = self.at.is_none_or(|at| at.epoch == gap.epoch && at.seq < gap.last);
         if is_ahead && self.need == RecoveryNeed::Nothing && !self.has_gap {
@@ -247,7 +249,7 @@ impl<F: Reducer> LogReplica<F> {
     ) {
         self.at = Some(to);
         if self.is_new_epoch && to.seq == 0 {
-            // An empty state at the start of a new epoch is not the owner's state yet. The first record completes it.
+            // An empty state at the start of a new epoch is not complete yet. It becomes whole with the first record.
             (self.need, self.has_gap, self.since_ns, self.requests) =
                 (RecoveryNeed::Nothing, true, u64::MAX, 0);
             return;
@@ -267,20 +269,20 @@ impl<F: Reducer> LogReplica<F> {
             ReplicaFault::Hole { .. } => RecoveryNeed::Records,
             _ => RecoveryNeed::State,
         };
-        // A fault is reported only once, and not while a repair of the whole state is pending.
+        // A fault is reported only once. While a repair of the whole state is pending, no further fault is reported.
         if self.need == need || self.need == RecoveryNeed::State {
             sink.counts.ignored += 1;
             return;
         }
         match fault {
-            // The owner has reported a gap for the missing records. The gap counts as a hole instead, so that there is
-            // only one fault.
+            // The owner has reported the missing records as a gap before. This event is now counted as a hole instead
+            // of a gap, so that one fault is counted once.
             ReplicaFault::Hole { .. } if self.is_gap_counted => {
                 self.is_gap_counted = false;
                 sink.counts.gaps -= 1;
                 sink.counts.holes += 1;
             }
-            // The fault that preceded the new epoch was counted already, so this hole is not counted again.
+            // The loss was already counted when the new epoch was reported, so this hole is not counted again.
             ReplicaFault::Hole { .. } if self.has_gap => {}
             ReplicaFault::Hole { .. } => sink.counts.holes += 1,
             ReplicaFault::Diverged { .. } => sink.counts.divergent += 1,

@@ -11,7 +11,8 @@ pub struct StateChange<'a, F> {
     pub log: &'a Arc<LogName>,
     /// Position of the state before the change. If there was no state, the sequence number is 0.
     pub from: Position,
-    /// Position of the state after the change.
+    /// Position of the state after the change. Together with `from`, it gives the range of records that the change
+    /// covers.
     pub to: Position,
     /// Cause of the change.
     pub cause: ChangeCause<'a>,
@@ -20,13 +21,13 @@ pub struct StateChange<'a, F> {
 }
 
 impl<F> StateChange<'_, F> {
-    /// Event time of the record, ns since the Unix epoch. A merged record has the event time of the last of its
-    /// records. `None` for snapshots and for records without an event time.
+    /// Event time of the applied record, ns since the Unix epoch. A merged record has the event time of the last record
+    /// in it. `None` for a snapshot, or if the record has no event time.
     pub fn event_time_ns(&self) -> Option<u64> {
         self.cause.frame()?.event_time_ns()
     }
 
-    /// Time at which the record was appended, ns since the Unix epoch; `None` for snapshots.
+    /// Time at which the owner appended the applied record, ns since the Unix epoch; `None` for a snapshot.
     pub fn append_time_ns(&self) -> Option<u64> {
         Some(self.cause.frame()?.append_time_ns())
     }
@@ -35,11 +36,11 @@ impl<F> StateChange<'_, F> {
 /// The cause of a change of a replica's state: a record, a merged record or a snapshot.
 #[derive(Debug, Clone, Copy)]
 pub enum ChangeCause<'a> {
-    /// The next record of the log was applied.
+    /// The next record of the log was applied to the state.
     Record(Frame<'a>),
-    /// A record was applied that merges several records of the log.
+    /// A record that merges several records of the log was applied to the state.
     Merged(Frame<'a>),
-    /// A snapshot was applied. It replaces the state.
+    /// A snapshot replaced the state.
     Snapshot,
 }
 
@@ -53,8 +54,8 @@ impl<'a> ChangeCause<'a> {
     }
 }
 
-/// The reason why a replica's copy of a state is wrong or incomplete. The replica itself requests what it needs to
-/// repair the copy.
+/// The reason why a replica's copy of a state is wrong or incomplete. The replica requests the data for the repair
+/// without the caller's help.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaFault {
     /// Records are missing.
@@ -66,7 +67,7 @@ pub enum ReplicaFault {
     },
     /// The checksum of the copy differs from the checksum of the owner's state at the same position.
     Diverged {
-        /// Position of both states.
+        /// Position at which both checksums were computed.
         at: Position,
         /// Checksum of the owner's state.
         owner: u64,
@@ -75,31 +76,32 @@ pub enum ReplicaFault {
     },
     /// The reducer refused a record or a snapshot.
     Refused {
-        /// Position of the record or snapshot.
+        /// Position of the refused record or snapshot.
         at: Position,
-        /// The reason.
+        /// The reason why it was refused.
         why: String,
     },
-    /// The log began a new epoch, which does not continue the state of the old one. The owner sends the new state.
+    /// The log began a new epoch that does not continue the replica's state. The owner sends the state of the new
+    /// epoch.
     NewEpoch {
-        /// Position of the last record in the state of the old epoch.
+        /// Position of the last record in the replica's state, in the old epoch.
         last: Position,
         /// The new epoch.
         epoch: u32,
     },
     /// A record or checksum arrived for a log whose state the replica does not have.
     Unknown {
-        /// Position of this record or checksum.
+        /// Position of the record or checksum.
         at: Position,
     },
 }
 
-/// A report of a replica to its caller, such as a change, a fault, or a checksum that agrees.
+/// A report of a replica to its caller, such as a change of a state, a fault, or a checksum that agrees.
 #[derive(Debug)]
 pub enum ReplicaReport<'a, F> {
     /// The state of a log changed.
     Changed(StateChange<'a, F>),
-    /// The owner's checksum arrived, and the state has the same checksum.
+    /// A checksum of the owner's state arrived, and the replica's state has the same checksum.
     Agreed {
         /// The log.
         log: &'a Arc<LogName>,
@@ -108,7 +110,7 @@ pub enum ReplicaReport<'a, F> {
         /// The state.
         state: &'a F,
     },
-    /// The state of a log is wrong or incomplete. No change of it is reported until it is repaired.
+    /// The state of a log is wrong or incomplete. Until the state is repaired, no change of it is reported.
     Fault {
         /// The log.
         log: &'a Arc<LogName>,
@@ -126,7 +128,7 @@ pub enum ReplicaReport<'a, F> {
     },
 }
 
-/// The number of records, snapshots, gaps and faults, over all logs of a replica.
+/// Counters of a replica over all logs: applied records and snapshots, gaps, faults and repairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplicaCounts {
     /// Number of records applied one by one.
@@ -139,18 +141,19 @@ pub struct ReplicaCounts {
     pub gaps: u64,
     /// How many times the replica itself detected missing records.
     pub holes: u64,
-    /// How many times a state became whole again after a gap or fault.
+    /// How many times a state became whole again after a gap or another fault.
     pub gaps_healed: u64,
     /// How many times the checksum of a state differed from the owner's.
     pub divergent: u64,
     /// Number of records and snapshots that a reducer refused.
     pub refused: u64,
-    /// Number of requests to repair a state, without repetitions.
+    /// Number of requests for missing records or states. A repeated request counts once.
     pub resyncs: u64,
-    /// Number of repetitions of such requests.
+    /// How many times a request was repeated because there was no response.
     pub retries: u64,
-    /// Number of checksums from owners that were equal to the checksum of the state.
+    /// Number of checksums from owners that were equal to the checksum of the replica's state.
     pub checked: u64,
-    /// Number of ignored events: records that arrived again, and events of a log whose state was not whole.
+    /// Number of ignored events: records that had been received before, and events of a log whose state was being
+    /// repaired.
     pub ignored: u64,
 }

@@ -1,5 +1,5 @@
-//! A lane: all instruments with the same rate. The instruments alternate, so that their records together form one
-//! evenly spaced sequence.
+//! A lane of a schedule: all instruments with the same rate. The instruments take turns, so that their records together
+//! form one evenly spaced sequence.
 
 use super::DueRecord;
 
@@ -12,17 +12,18 @@ pub(super) struct InstrumentLane {
     rate: u32,
     instruments: Vec<usize>,
     taken: u64,
-    /// Index, in `instruments`, of the instrument of the next record.
+    /// Index in `instruments` of the instrument to which the next record belongs.
     next_index: usize,
     /// Intended time of the next record, rounded down to nanoseconds.
     at_ns: u64,
-    /// The fraction of a nanosecond that was cut off from `at_ns`, in units of 1 ns ÷ `per_second`.
+    /// The fraction of a nanosecond by which the exact intended time is after `at_ns`, in units of 1 ns ÷ `per_second`.
     part: u64,
-    /// Number of records a second of all instruments together.
+    /// Number of records a second of all instruments of the lane together.
     per_second: u64,
     /// Time between two records, rounded down to nanoseconds.
     step_ns: u64,
-    /// The fraction of a nanosecond that was cut off from `step_ns`, in units of 1 ns ÷ `per_second`.
+    /// The fraction of a nanosecond by which the exact time between two records is longer than `step_ns`, in units of 1
+    /// ns ÷ `per_second`.
     step_part: u64,
 }
 
@@ -44,7 +45,7 @@ impl InstrumentLane {
         lane
     }
 
-    /// Adds an instrument. No record may have been taken yet.
+    /// Adds an instrument. May only be called before the first record is taken.
     pub(super) fn push(&mut self, instrument: usize) {
         self.instruments.push(instrument);
         self.per_second = u64::from(self.rate) * self.instruments.len() as u64;

@@ -1,4 +1,4 @@
-//! Measures the delays of a source, which publishes records according to a schedule.
+//! Measures how late a source takes its records from its schedule.
 
 use std::fmt;
 
@@ -12,7 +12,8 @@ pub struct Lateness {
     pub taken: u64,
     /// Number of late records.
     pub late: u64,
-    /// Number of late records that follow a record which was not late.
+    /// Number of late records that do not directly follow another late record. Each of them begins a period of
+    /// lateness.
     pub episodes: u64,
     /// Longest delay, ns.
     pub worst_ns: u64,

@@ -1,10 +1,10 @@
 //! Simulates the order book of one instrument.
 //!
-//! Prices are in ticks from the base price. A *fair price* makes a random walk, and the *middle* of the book follows
-//! the fair price by at most one tick per update. Bids are at the middle or below, and asks above. When the middle
-//! moves, levels on the wrong side of it are removed first, as if a trade had filled their orders. Then levels that are
-//! too far from the middle are removed. Other changes follow only when no such level is left. Except for resets, each
-//! update therefore changes only one level, and the book is never crossed.
+//! Prices are counted in ticks from the base price. The *fair price* is a random walk, and the *middle* of the book
+//! follows the fair price by at most one tick per update. Bids are at the middle or below, and asks above. After the
+//! middle has moved, the next updates first remove levels on the wrong side of it, as if a trade had filled their
+//! orders, and then levels that are too far from it. Other changes follow only when no such level is left. Each update
+//! that is not a reset therefore changes only one level, and the book is never crossed.
 //!
 //! Invariant between updates, if the book may not be crossed: bids are within `middle - 2 × levels` … `middle`, and
 //! asks are within `middle + 1` … `middle + 1 + 2 × levels`. One or two levels may be outside of these ranges; the next
@@ -20,15 +20,16 @@ use crate::side::Side;
 
 /// Largest size of a simulated level.
 const SIZE_MAX: u64 = 2500;
-/// Percentage of ordinary updates that remove a level instead of setting one.
+/// Of 100 ordinary updates, so many remove a level on average. The others set a level.
 const REMOVALS: u64 = 20;
 /// If a side has at most this many levels, ordinary updates remove none of them.
 const LEVELS_KEPT: usize = 2;
-/// For books that may be crossed: the largest distance, in ticks, at which a level is set beyond the middle.
+/// If books may be crossed: the maximum distance, in ticks, at which a level is set on the wrong side of the middle.
 const CROSSING_TICKS: u64 = 3;
-/// For books that may be crossed: of this many levels that are set, one is beyond the middle on average.
+/// If books may be crossed: of so many levels that are set, one on average is set on the wrong side of the middle.
 const CROSSING_ONE_IN: u64 = 64;
-/// For books that may be crossed: of this many updates, one on average may remove a level on the wrong side.
+/// If books may be crossed: of so many updates, one on average may remove a level that is on the wrong side of the
+/// middle.
 const UNCROSSING_ONE_IN: u64 = 8;
 
 /// The simulated order book of one instrument.
@@ -82,7 +83,7 @@ impl SimulatedMarket {
         market
     }
 
-    /// Updates the book, and appends the payload of the record for this update.
+    /// Makes the next update of the book, and appends the entries of its record to `payload`.
     #[inline(always)]
     pub(super) fn update(&mut self, payload: &mut Vec<u8>) -> SimulatedUpdate {
         let (walk_bits, change_bits) = (self.random.next(), self.random.next());
@@ -101,7 +102,8 @@ impl SimulatedMarket {
         SimulatedUpdate::Level
     }
 
-    /// Appends the payload of a record that contains the whole book and replaces any other book.
+    /// Appends to `payload` the entries of a record that contains the whole book and replaces all levels of any earlier
+    /// book.
     pub(super) fn write_book(&self, payload: &mut Vec<u8>) {
         for side in [Side::Bid, Side::Ask] {
             BookEntry::Clear { side }.encode(payload);
@@ -113,7 +115,8 @@ impl SimulatedMarket {
         }
     }
 
-    /// Fills both sides from one tick beside the middle on. The sizes decrease with the distance from the middle.
+    /// Fills both sides of a new book with levels at all prices, beginning one tick from the middle. The sizes decrease
+    /// with the distance from the middle.
     fn seed(&mut self) {
         let (levels, middle) = (self.levels, self.middle);
         for (side_book, touch) in [(&mut self.bids, middle - 1), (&mut self.asks, -middle - 1)] {
@@ -124,8 +127,8 @@ impl SimulatedMarket {
         }
     }
 
-    /// Moves the middle by one tick towards the fair price. Does nothing while levels still have to be removed after
-    /// the last move.
+    /// Moves the middle by one tick towards the fair price. Does nothing while levels are still misplaced since the
+    /// previous move.
     #[inline(always)]
     fn follow_fair_price(&mut self) {
         let distance = self.walk.fair - self.middle;
@@ -137,7 +140,8 @@ impl SimulatedMarket {
         }
     }
 
-    /// Returns the level that this update has to remove instead of making an ordinary change, if any.
+    /// Returns a misplaced level that this update has to remove, if there is one. Without such a level, the caller
+    /// makes an ordinary update.
     #[inline(always)]
     fn level_to_remove(&self, bits: u64) -> Option<(Side, i64)> {
         if self.may_cross && below(UNCROSSING_ONE_IN, bits >> 48, 16) != 0 {
@@ -147,7 +151,8 @@ impl SimulatedMarket {
         level(Side::Bid).or_else(|| level(Side::Ask))
     }
 
-    /// Returns a level of the side that is on the wrong side of the middle, or too far from it, if there is one.
+    /// Returns a misplaced level of the side: one on the wrong side of the middle, or too far from the middle. Returns
+    /// `None` if the side has no such level.
     #[inline(always)]
     fn misplaced_level(&self, side: Side) -> Option<i64> {
         let (side_book, limit) = (self.side_book(side), self.limit(side));
@@ -176,7 +181,7 @@ impl SimulatedMarket {
         BookEntry::Set { side, price: self.price(side, key), size: size as i64 }.encode(payload);
     }
 
-    /// Returns the number of ticks beyond the middle at which a level is set; mostly 0.
+    /// Returns by how many ticks a level is set on the wrong side of the middle; mostly 0.
     fn crossing_ticks(&mut self) -> i64 {
         let bits = self.random.next();
         let crosses = below(CROSSING_ONE_IN, bits >> 48, 16) == 0;
@@ -189,7 +194,7 @@ impl SimulatedMarket {
         BookEntry::Remove { side, price: self.price(side, key) }.encode(payload);
     }
 
-    /// Returns the best key at which a side may have a level.
+    /// Returns the best key at which a level of this side is not on the wrong side of the middle.
     #[inline(always)]
     fn limit(&self, side: Side) -> i64 {
         match side {
@@ -240,8 +245,8 @@ impl Walk {
         }
     }
 
-    /// Moves the fair price according to random bits: the lower 32 bits decide whether it moves, and bit 32 is the
-    /// direction. The fair price stays between `min` and `max`.
+    /// Moves the fair price according to random bits: bits 0 to 31 decide whether the fair price moves, and bit 32 in
+    /// which direction. The fair price stays between `min` and `max`.
     #[inline(always)]
     fn step(&mut self, bits: u64) {
         if bits & 0xffff_ffff < self.chance {

@@ -1,8 +1,9 @@
-//! One side of a simulated book. The sizes are in a ring buffer, by a key that grows from the worst price to the best.
+//! One side of a simulated order book. A ring buffer has the size at each key. Keys grow from the worst price to the
+//! best.
 //!
-//! Invariant: unless the side is empty, [`SimulatedSide::worst`] and [`SimulatedSide::best`] are the keys of levels,
-//! and all other levels are between them. The caller ensures that the distance between these two keys is less than the
-//! length of the ring buffer.
+//! Invariant: unless the side is empty, [`SimulatedSide::worst`] and [`SimulatedSide::best`] are the keys of two
+//! levels, between which all other levels are. The caller ensures that the distance between these two keys is less than
+//! the length of the ring buffer.
 
 /// One side of a simulated order book.
 #[derive(Debug)]
@@ -15,7 +16,8 @@ pub(super) struct SimulatedSide {
 }
 
 impl SimulatedSide {
-    /// Creates an empty side. The distance between its keys must always be less than `span`.
+    /// Creates an empty side. The caller must ensure that the distance between any two keys with levels is less than
+    /// `span`.
     pub(super) fn new(span: usize) -> SimulatedSide {
         SimulatedSide { sizes: vec![0; span.next_power_of_two()].into(), best: 0, worst: 0, levels: 0 }
     }

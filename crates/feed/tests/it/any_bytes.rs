@@ -1,5 +1,5 @@
-//! Tests that reducers accept or refuse any bytes as records and as snapshots, without a panic. The fuzz target runs
-//! the same code.
+//! Tests that each reducer accepts or refuses arbitrary bytes, as records and as snapshots, without a panic. A fuzz
+//! target runs the same code.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use dunlin_topic::Reducer;
 use dunlin_topic::frame::{Frame, RecordMeta};
 
 /// Tests all kinds of state with these bytes. If the first byte is 0, the other bytes are a snapshot. Otherwise, they
-/// are records, each as long as the first byte says.
+/// are the payloads of records, and the first byte is the length of each payload.
 pub fn try_states(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     for kind in KINDS {
@@ -25,8 +25,8 @@ pub fn try_states(bytes: &[u8]) {
     }
 }
 
-/// Restores a snapshot from the bytes. If the state accepts them, the snapshot that the state then writes must be equal
-/// to them.
+/// Restores a snapshot from the bytes. If the state accepts the bytes, the next snapshot of the state must consist of
+/// the same bytes. Otherwise, the state must be empty.
 fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     if state.restore(1, bytes).is_ok() {
         assert_eq!(snapshot_bytes(state), bytes);
@@ -35,7 +35,8 @@ fn try_snapshot(state: &mut dyn Reducer, bytes: &[u8]) {
     }
 }
 
-/// Checks that a record which is accepted can be applied, and that a record which is refused changes nothing.
+/// Checks that a record which passes the check can be applied, and that the check of a refused record leaves the state
+/// unchanged.
 fn try_record(state: &mut dyn Reducer, seq: u64, payload: &[u8]) {
     let key = payload.first().filter(|byte| **byte >= 8).map(std::slice::from_ref);
     let meta = RecordMeta { key, ..RecordMeta::default() };

@@ -1,5 +1,5 @@
-//! Tests that any bytes, read as a recording or as an instrument file, are refused or give valid results. `cargo xtask
-//! fuzz recording` runs the same code.
+//! Tests that arbitrary bytes, read as a recording or as an instrument file, are refused or give valid results. `cargo
+//! xtask fuzz recording` runs the same code.
 
 use dunlin_feed::recording::{RecordedBook, Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BOOK, Book, Instruments, Notation, Orders, Simulator};
@@ -11,11 +11,11 @@ enum State {
     Orders(Orders),
 }
 
-/// Reads all bytes but the first as a recording, in two pieces. The first byte determines the sizes of the pieces, and
-/// whether phantom orders are deleted. The reducer of each book must accept every record of the book.
+/// Reads all bytes but the first as a recording, in two pieces. The first byte determines where the pieces are divided,
+/// and whether phantom orders are deleted. The reducer of each book must accept every record of the book.
 ///
 /// # Panics
-/// If a record is refused, or comes before its book.
+/// If a record is refused, or appears before the item that announces its book.
 pub fn try_recording(bytes: &[u8]) {
     let (Some((&head, file)), Some(format)) =
         (bytes.split_first(), bytes.get(1..).and_then(RecordingFormat::of))
@@ -54,7 +54,7 @@ fn state(recorded: &RecordedBook) -> State {
 }
 
 /// Reads the bytes as an instrument file, in both formats. If the file is accepted, its instruments are simulated, and
-/// their reducers must accept the records.
+/// a reducer for each instrument must accept the simulated records.
 ///
 /// # Panics
 /// If a record is refused.
@@ -63,7 +63,7 @@ pub fn try_instruments(bytes: &[u8]) {
     for notation in [Notation::Json, Notation::Toml] {
         let Ok(instruments) = Instruments::parse(text, notation) else { continue };
         let levels: u32 = instruments.list().iter().map(|instrument| instrument.levels_per_side).sum();
-        // Larger books are skipped, because they behave in the same way but are slow.
+        // Instruments with more levels are skipped, because they are slow and behave in the same way.
         if levels > LEVELS_MAX {
             continue;
         }

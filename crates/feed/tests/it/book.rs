@@ -20,7 +20,7 @@ fn remove(side: Side, price: i64) -> BookEntry {
     BookEntry::Remove { side, price }
 }
 
-/// With these limits, a book remembers all removals.
+/// Limits with which a book remembers all removals.
 const ALL_REMOVALS_KEPT: FeedLimits = FeedLimits {
     levels_max: 1 << 20,
     orders_max: 1 << 20,
@@ -46,8 +46,8 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Bid), Just(Side::Ask)]
 }
 
-/// Generates an entry with one of only few prices, so that levels often appear, disappear, and meet those of the other
-/// side.
+/// Generates an entry. Its price is one of only a few, so that levels often appear and disappear, and bids often have
+/// the prices of asks.
 fn entry() -> impl Strategy<Value = BookEntry> {
     let price = -6_i64..6;
     prop_oneof![
@@ -61,8 +61,8 @@ fn records() -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
     prop::collection::vec(prop::collection::vec(entry(), 1..4), 1..40)
 }
 
-/// Generates records that either mostly set or mostly remove levels, so that a book grows to many pages and shrinks
-/// again.
+/// Generates records. Each record either mostly sets or mostly removes levels, so that a book grows to many pages and
+/// shrinks again.
 fn large_records(entries_max: usize) -> impl Strategy<Value = Vec<Vec<BookEntry>>> {
     let record = (prop_oneof![Just(5_u8), Just(95)], -2_000_i64..2_000, 1_i64..400).prop_flat_map(
         move |(set_percent, first, width)| {
@@ -176,7 +176,8 @@ fn crossed_and_locked_books_are_reported_and_unchanged() {
     assert_eq!(book.best(Side::Ask), Some(PriceLevel { price: 100, size: 1 }));
 }
 
-/// A record takes effect as a whole, so the states between its entries must not count.
+/// A record takes effect as a whole, so a book that is crossed between two entries of one record does not count as
+/// crossed.
 #[test]
 fn temporary_crossing_within_one_record_is_not_counted() {
     let mut book = book_of(&[set(Side::Bid, 100, 1), set(Side::Ask, 101, 1)]);
@@ -282,7 +283,8 @@ fn level_dropped_beyond_the_depth_does_not_return() {
     assert_eq!(bids(&book), [4, 3, 2]);
     let mut reader = Book::new(scale);
     reader.restore(1, &snapshot(&mut book)).unwrap();
-    // The new better level removes the worst one, which must not return when the better one is removed again.
+    // The new, better level drops the worst level out of the book. When the better level is removed, the dropped level
+    // must not return.
     append(&mut book, 2, &record(&[set(Side::Bid, 5, 1)])).unwrap();
     append(&mut book, 3, &record(&[remove(Side::Bid, 5)])).unwrap();
     append(&mut book, 4, &record(&[set(Side::Ask, 9, 1)])).unwrap();

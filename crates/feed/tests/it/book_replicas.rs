@@ -1,5 +1,5 @@
 //! Tests of replicas with different options, while records of order books are published. At the end, every replica must
-//! equal the oracle, a book to which the test has applied the same records.
+//! equal the oracle: a state to which the test has applied the same records.
 
 use std::num::NonZeroU32;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -32,8 +32,8 @@ fn topic(kind: &str) -> Arc<Topic> {
     Arc::new(Topic::stateful("md.TEST", Arc::new(config), &budget, CLOCK, 1, make).unwrap())
 }
 
-/// For each replica: its name, its options, and the number of bursts of records that are published before each of its
-/// reading steps. With 1, the replica also reads between these steps.
+/// Returns the name and the options of each replica, and how many bursts of records are published before each step in
+/// which the replica reads. A replica for which the number is 1 also reads between these steps.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let from_snapshot = || SubscribeOptions {
         start: Start::Snapshot,
@@ -63,8 +63,8 @@ impl<F: Reducer> ReplicaReader<F> {
         self.replica.drain(CLOCK.now_ns(), 64, |_| ()).unwrap();
     }
 
-    /// Reads one step for each message in `turns`, until the channel is closed. With `eager`, also reads while there is
-    /// no message.
+    /// Reads once for each message that arrives in `turns`, until the channel is closed. With `eager`, also reads while
+    /// no message is there.
     fn read_turns(mut self, turns: &Receiver<()>, eager: bool) -> Self {
         loop {
             let turn =
@@ -95,7 +95,8 @@ impl<F: Reducer> ReplicaReader<F> {
     }
 }
 
-/// Publishes the payloads while a replica with each of the options reads. Returns the counters of each replica.
+/// Publishes the payloads while one replica for each entry of [`readers`] reads. Returns the name and the counters of
+/// each replica.
 fn run_readers<F: Reducer>(
     kind: &str,
     make: fn() -> F,
@@ -141,7 +142,7 @@ fn check_counts(counts_by_reader: &[(&'static str, ReplicaCounts)]) {
     }
 }
 
-/// A generator of pseudorandom numbers, which are the same in every run.
+/// A generator of pseudorandom numbers that are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -199,7 +200,7 @@ fn order_book_replicas_converge_for_every_read_mode() {
     check_counts(&run_readers("orders", || Orders::new(Scale::default()), &payloads));
 }
 
-/// The owner must refuse records that do not fit, so that subscribers never receive them.
+/// The owner must refuse records that do not fit the book, so that subscribers never receive them.
 #[test]
 fn refused_records_reach_neither_the_log_nor_its_readers() {
     let topic = topic("orders");

@@ -1,5 +1,5 @@
-//! Cuts a sequence of records at every record. A copy of the state at a cut must reach the final state through the
-//! remaining records, and through one merged record.
+//! Cuts a sequence of records after every record. A copy of the state at a cut must reach the final state in two ways:
+//! through the remaining records, and through one record that merges them.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use dunlin_topic::{FrozenState, Reducer};
 
 use crate::record::{RecordFrame, snapshot};
 
-/// A reducer may prefer a snapshot to a merged record only if the snapshots before and after the changes together have
-/// more bytes than this.
+/// A reducer may send a snapshot instead of a merged record only if the snapshot at the cut and the final snapshot
+/// together have more bytes than this.
 const MERGED_BYTES_FREE: usize = 2 << 10;
 
-/// The frozen state after one record, with the bytes and the checksum of this state.
+/// A cut: the frozen state after record `seq`, with the bytes of its snapshot and its checksum.
 pub struct StateCheckpoint {
     pub seq: u64,
     frozen: Arc<dyn FrozenState>,
@@ -28,8 +28,8 @@ impl StateCheckpoint {
     }
 }
 
-/// Applies all records, numbered from 1. Then checks for every cut that both the remaining records and one merged
-/// record lead from the cut's snapshot to the final state.
+/// Applies all records, numbered from 1. For every cut, checks that a copy restored from the cut's snapshot reaches the
+/// final state, both through the remaining records and through one merged record.
 pub fn check_every_way_to_catch_up(new: impl Fn() -> Box<dyn Reducer>, records: &[RecordFrame]) {
     let mut reducer = new();
     let mut cuts = Vec::new();
@@ -52,8 +52,8 @@ pub fn check_frozen_state_is_unchanged(cut: &StateCheckpoint) {
     assert_eq!(later, cut.bytes, "a state frozen at {} changed afterwards", cut.seq);
 }
 
-/// Restores the snapshot of a cut and applies the remaining records. After each record, the state must equal that of
-/// the next cut. Returns another copy of the restored state, to which no records were applied.
+/// Restores the snapshot of a cut and applies the remaining records. After each record, the state must equal the state
+/// of the next cut. Returns a second copy that was restored from the same snapshot, without the remaining records.
 fn restore_and_resume(
     new: impl Fn() -> Box<dyn Reducer>,
     cut: &StateCheckpoint,
@@ -72,7 +72,8 @@ fn restore_and_resume(
     restored
 }
 
-/// Applies one merged record to the restored state. The result must equal the last cut.
+/// Applies to `reader`, which was restored at `cut`, one record that merges all later changes. The result must equal
+/// the last cut.
 fn catch_up_by_changes(
     new: impl Fn() -> Box<dyn Reducer>,
     owner: &dyn Reducer,
@@ -94,7 +95,7 @@ fn catch_up_by_changes(
     let merged = RecordFrame::new(payload.strip_prefix(b"before").unwrap());
     reader.apply(last.seq, &merged.frame()).unwrap();
     check_equals_cut(&mut *reader, last, "caught up");
-    // A state to which a merged record was applied can itself merge changes for other replicas.
+    // The state to which the merged record was applied must also be able to merge these changes for other replicas.
     let mut payload = Vec::new();
     if reader.changes_since(cut.seq, &mut payload) {
         let mut third = new();

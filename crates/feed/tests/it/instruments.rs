@@ -15,7 +15,7 @@ fn json(text: &str) -> Result<Instruments, String> {
     Instruments::parse(text, Notation::Json).map_err(|error| error.to_string())
 }
 
-/// Returns the error for a file with one instrument, X, that has these fields.
+/// Returns the error for a file with one instrument, named X, that has the given fields.
 fn refused(fields: &str) -> String {
     let valid = r#""publishDepth": 5, "tickSize": 1, "basePrice": 1000"#;
     let remaining: Vec<&str> =

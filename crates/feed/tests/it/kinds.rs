@@ -1,4 +1,4 @@
-//! Tests that states are created by the name of their kind.
+//! Tests that reducers are created by the names of their kinds.
 
 use std::any::Any;
 use std::collections::BTreeMap;

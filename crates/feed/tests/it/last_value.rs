@@ -14,7 +14,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Debug, Clone)]
 enum Step {
     Keyed(Vec<u8>, Vec<u8>),
-    /// Changes of several keys in one record. `None` removes a key.
+    /// Changes of several keys in one record. Each key has its new value, or `None` if the key is removed.
     Entries(Vec<(Vec<u8>, Option<Vec<u8>>)>),
     Clear,
 }
@@ -161,7 +161,7 @@ fn values_beyond_the_byte_limit_are_refused() {
     append(&mut values, 1, &RecordFrame::keyed(b"a", &[0; 40])).unwrap();
     let refused = check(&values, &[RecordFrame::keyed(b"b", &[0; 40])]).unwrap_err();
     assert!(refused.to_string().contains("more than 100 bytes"), "{refused}");
-    // Even at the limit, a change that needs no additional room must be accepted.
+    // The state is at its size limit, but a change that needs no additional room must still be accepted.
     append(&mut values, 2, &RecordFrame::keyed(b"a", &[1; 60])).unwrap();
     append(&mut values, 3, &RecordFrame::keyed(b"a", &[2; 60])).unwrap();
     append(&mut values, 4, &RecordFrame::keyed(b"a", b"")).unwrap();

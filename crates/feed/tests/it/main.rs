@@ -1,7 +1,8 @@
 //! Tests of the reducers through the crate's public interface.
 //!
 //! The results are compared with oracles: simple models in `model.rs` that receive the same entries, and have no
-//! checksums, merged records or snapshots. `cuts.rs` tests how copies of any state catch up.
+//! checksums, merged records or snapshots. `cuts.rs` tests how a copy of a state, of any kind, catches up with later
+//! records.
 
 #[path = "../../../topic/tests/it/slot_values.rs"]
 mod slot_values;

@@ -1,4 +1,4 @@
-//! Simple models of the reducers, which are not optimised for speed.
+//! Simple models of the reducers. The tests compare the reducers, which are optimised for speed, with these models.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl BookModel {
     }
 }
 
-/// A model of an order book of single orders: all orders, in the order in which they entered their queues.
+/// A model of an order book of single orders: a list of all orders, in the order in which they entered their queues.
 #[derive(Debug, Clone, Default)]
 pub struct OrdersModel(Vec<Order>);
 

@@ -36,7 +36,7 @@ fn orders_of(entries: &[OrderEntry]) -> Orders {
     orders
 }
 
-/// Random numbers from which an entry is made that fits the orders in the book at that time.
+/// Random numbers from which an entry is made. The entry fits the orders that are in the book when the entry is made.
 #[derive(Debug, Clone)]
 struct Choice {
     kind: u8,
@@ -54,7 +54,8 @@ fn choices(prices: i64) -> impl Strategy<Value = Vec<Vec<Choice>>> {
 }
 
 impl Choice {
-    /// Makes an entry that fits the orders in the model. A new order may have the id of a deleted order.
+    /// Makes an entry that fits the orders in the model. A new order may have the id of an order that was deleted
+    /// before.
     fn entry(&self, model: &OrdersModel) -> OrderEntry {
         let used_ids: BTreeSet<u64> = model.all().iter().map(|order| order.id).collect();
         let new = || (self.pick as u64 % 50..).find(|id| !used_ids.contains(id)).unwrap();
@@ -79,7 +80,7 @@ fn any_entry() -> impl Strategy<Value = OrderEntry> {
     ]
 }
 
-/// Makes the entries of each record. Also returns the model after all entries.
+/// Makes the entries of each record. Also returns the model to which all these entries were applied.
 fn entries(choices: &[Vec<Choice>]) -> (Vec<Vec<OrderEntry>>, OrdersModel) {
     let mut model = OrdersModel::default();
     let mut records = Vec::new();
@@ -136,7 +137,8 @@ proptest! {
         check_every_way_to_catch_up(|| Box::new(Orders::new(Scale::default())), &records);
     }
 
-    /// The records of one append must be accepted or refused as if each were appended alone.
+    /// An append of several records must be accepted or refused in the same way as the same records in separate
+    /// appends.
     #[test]
     fn batch_is_checked_as_if_its_records_came_one_by_one(
         choices in choices(4),
@@ -155,8 +157,8 @@ proptest! {
         prop_assert_eq!(batch.order_count(), 0);
     }
 
-    /// Compares one append of several entries with an append of each entry alone. Few different ids occur, so one append
-    /// often deletes an order and adds one with the same id on the other side of the book.
+    /// Compares an append of several entries with separate appends of the same entries. Only a few different ids occur,
+    /// so one append often deletes an order and adds an order with the same id on the other side of the book.
     #[test]
     fn batch_of_orders_is_accepted_if_each_entry_is_accepted_alone(
         entries in prop::collection::vec(any_entry(), 1..12),
@@ -213,7 +215,7 @@ fn refusal_of_a_bad_entry_names_its_order() {
     assert_eq!((snapshot(&mut orders), orders.checksum()), (bytes, checksum));
 }
 
-/// The order has moved to the side that is then cleared. The book must not find it on its old side.
+/// The order has moved to the side that an entry then clears. The check must not find the order on its old side.
 #[test]
 fn clearing_a_side_removes_orders_that_moved_to_it() {
     let orders = orders_of(&[add(Side::Bid, 0, 5, 5)]);

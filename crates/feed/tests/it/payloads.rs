@@ -1,4 +1,4 @@
-//! Tests of the bytes of entries, which other programs read and write.
+//! Tests that encoded entries consist of the documented bytes, because other programs read and write them too.
 
 use dunlin_feed::{BookEntry, EntryError, OrderEntry, Side, ValueEntry};
 

@@ -1,5 +1,5 @@
-//! Tests that read real recordings, which `cargo xtask data` fetches. The results are compared with counts of a program
-//! in another language.
+//! Tests that read real recordings, which `cargo xtask data` fetches. The results are compared with counts from a
+//! program in another language.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ fn file(name: &str) -> Option<Vec<u8>> {
     read.ok()
 }
 
-/// The results of reading a file, apart from its records.
+/// The results of reading a file, except for its records.
 struct ReadFile {
     rows: HashMap<&'static str, u64>,
     books: Vec<RecordedBook>,
@@ -28,7 +28,8 @@ struct ReadFile {
     phantoms: Vec<Phantom>,
 }
 
-/// Reads a file in pieces, passes its records to `on_record`, and returns the other results.
+/// Reads a file in pieces, and passes its records to `on_record`. Returns the other results, or `None` if the file does
+/// not exist.
 fn read_recording(
     name: &str,
     format: RecordingFormat,
@@ -53,8 +54,8 @@ fn read_recording(
     Some(ReadFile { rows, books: recording.books().to_vec(), defects, phantoms })
 }
 
-/// Compares eight numbers, in this order: lines, runner changes, levels set, levels removed, removals of levels that
-/// did not exist, images, records and books.
+/// Compares eight numbers with expected ones. They are the numbers of lines, runner changes, levels set, levels
+/// removed, removals of levels that did not exist, images, records and books.
 #[test]
 fn counts_of_betfair_streams_equal_independent_counts() {
     for (name, counts) in [
@@ -128,8 +129,8 @@ fn counts_of_bitstamp_orders_equal_independent_counts() {
     assert_eq!(books[0].topic, "md.bitstamp.btcusd");
 }
 
-/// Later events prove that two orders in the opening book are phantoms. Without these two orders, the book must never
-/// be crossed or locked at the end of a millisecond. With them, it mostly is.
+/// Later events prove that two orders in the opening book are phantoms. If the two orders are deleted, the book must
+/// never be crossed or locked at the end of a millisecond. If not, the book is mostly crossed or locked.
 #[test]
 fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {
@@ -162,7 +163,7 @@ fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     }
 }
 
-/// The time after which all phantoms are proven.
+/// An exchange time, in ms, by which all phantoms are proven.
 const ALL_PROVEN_MS: u64 = 1_777_689_631_000;
 
 #[test]

@@ -13,7 +13,7 @@ use crate::cuts::{self, StateCheckpoint};
 use crate::model::{BookModel, OrdersModel};
 use crate::record::RecordFrame;
 
-/// Returns the payloads of the records of each book in a recording.
+/// Returns the payloads of all records of a recording, grouped by book.
 fn books(name: &str, format: RecordingFormat) -> Vec<Vec<Vec<u8>>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = fs::read(&path) else {
@@ -55,8 +55,8 @@ fn betfair_books_equal_their_models() {
     }
 }
 
-/// For the first 2,000 records, each order is compared with a model. For all records, the levels are compared with a
-/// second book, which receives only the total size of each level.
+/// After each of the first 2,000 records, all orders are compared with a model. After every record, the price levels
+/// are compared with a second book, which receives only the total size of each level.
 #[test]
 fn bitstamp_orders_equal_their_models() {
     for payloads in books("orders.csv", RecordingFormat::Bitstamp) {
@@ -83,7 +83,7 @@ fn bitstamp_orders_equal_their_models() {
     }
 }
 
-/// Returns the levels that an entry changes. The entry has not been applied yet.
+/// Returns the side and price of each level that an entry will change. The entry has not been applied yet.
 fn changed_by(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
     let level_of_order = |id| orders.order(id).map(|order| (order.side, order.price));
     match *entry {
@@ -96,7 +96,7 @@ fn changed_by(orders: &Orders, entry: &OrderEntry) -> Vec<(Side, i64)> {
     }
 }
 
-/// Returns a payload that sets these levels to the total sizes of their orders.
+/// Returns a payload that sets each of these levels to the total size of its orders.
 fn set_payload(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (side, price) in levels.iter().copied() {
@@ -109,8 +109,8 @@ fn set_payload(orders: &Orders, levels: &[(Side, i64)]) -> Vec<u8> {
     payload
 }
 
-/// A replica that begins with the state at some point of a recording must reach the same final state as the others,
-/// whether it then applies the next records or the merged changes. Several points are tested.
+/// At several points of a recording, a copy of the state is made. Each copy must reach the final state, both through
+/// the remaining records and through one record that merges them.
 #[test]
 fn replicas_joining_at_any_record_reach_the_same_books() {
     for payloads in books("PRO-1.170258213", RecordingFormat::Betfair) {

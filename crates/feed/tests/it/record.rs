@@ -3,7 +3,7 @@
 use dunlin_topic::frame::{Frame, RecordMeta};
 use dunlin_topic::{Reducer, ReducerError};
 
-/// The encoded frame of a record, as a log contains it.
+/// The encoded frame of a record, as it is stored in a log.
 #[derive(Debug, Clone)]
 pub struct RecordFrame(Vec<u8>);
 
@@ -32,7 +32,7 @@ pub fn check(reducer: &dyn Reducer, records: &[RecordFrame]) -> Result<(), Reduc
     reducer.check(&mut records.iter().map(RecordFrame::frame))
 }
 
-/// Checks a record and applies it, as the owner of a topic does.
+/// Checks a record and, if it is accepted, applies it, as the owner of a topic does.
 pub fn append(reducer: &mut dyn Reducer, seq: u64, record: &RecordFrame) -> Result<(), ReducerError> {
     reducer.check(&mut std::iter::once(record.frame()))?;
     reducer.apply(seq, &record.frame())

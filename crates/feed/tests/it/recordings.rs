@@ -1,4 +1,4 @@
-//! Tests that read valid and invalid recordings, which are written in the tests.
+//! Tests that read valid and invalid recordings. The recordings are part of the tests' code.
 
 use dunlin_feed::recording::{Recording, RecordingFormat, RecordingItem, RecordingOptions};
 use dunlin_feed::{BookEntry, OrderEntry};
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use crate::any_file;
 
-/// The results of reading a recording: the entries of each record with its book and time, and the messages about
-/// defects and phantoms.
+/// The results of reading a recording: the records, each with its book, time and entries, and the texts of defects and
+/// phantoms.
 #[derive(Debug, Default, PartialEq)]
 struct ReadResult {
     books: usize,
@@ -301,7 +301,8 @@ fn recording_format_is_recognized_by_its_first_bytes() {
         [RecordingFormat::of(b""), RecordingFormat::of(b"\x1f\x8b\x08"), RecordingFormat::of(b"a\nb,c")],
         [None; 3]
     );
-    // JSON lines of another exchange must not be recognised.
+    // Lines of JSON from another exchange must not be recognised as a recording, although the second line has a field
+    // `op`.
     assert_eq!(RecordingFormat::of(b"{\"channel\":\"book\",\"type\":\"snapshot\"}\n{\"op\":1}"), None);
 }
 
@@ -352,8 +353,8 @@ const LAST_LINE: &str =
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// A damaged file must give valid records and reports of its defects. A valid line after the damage must still be
-    /// read.
+    /// A recording with damaged bytes must give valid records and reports of its defects. A valid line that is appended
+    /// after the damage must still be read.
     #[test]
     fn damaged_files_are_reported_and_read_to_the_end(
         damage in prop::collection::vec((0..400_usize, any::<u8>(), 0..3_u8), 1..6),
@@ -383,7 +384,7 @@ proptest! {
         any_file::try_recording(&[&[cut], &file[..]].concat());
     }
 
-    /// The fields are random, but chosen so that many rows name an order that exists.
+    /// The fields of the rows are random, but chosen so that many rows name an order that exists.
     #[test]
     fn rows_in_any_order_become_records_the_reducer_accepts(
         rows in prop::collection::vec((1..6_u64, 0..4_usize, 0..4_usize, 0..3_usize, 0..4_usize, 0..2000_u64), 1..60),

@@ -1,5 +1,5 @@
-//! Tests of replicas with faults. In the end, every replica must equal the oracle, a state to which the publisher of
-//! the records applies the same records.
+//! Tests of replicas with faults. At the end, every replica must equal the oracle: a state to which the publisher
+//! applies the records that it publishes.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,7 +76,8 @@ impl ReplicaSource {
         }
     }
 
-    /// Reads until the replica has reached the end of the log, and then compares its state with the oracle.
+    /// Lets the replica read until it has reached the last published record, and then compares its state with the
+    /// oracle.
     fn check_replica(&self, replica: &mut Replica<SlotValues, Subscriber>) {
         let deadline = Deadline::new();
         while replica.state(&self.log).is_none_or(|(at, _)| at.seq < self.seq) {
@@ -97,8 +98,8 @@ fn replicas_of_every_kind_reach_the_expected_states_under_load() {
     let mut source = ReplicaSource::of(&topic);
     let (running, published) = (AtomicBool::new(true), AtomicU64::new(0));
     let test_loss_every = NonZeroU32::new(50);
-    // The last number says how many records are published between two reads of the replica. The log keeps about 700
-    // records.
+    // The last field of each entry is the number of records that are published between two reads of the replica. The
+    // log keeps only about 700 records.
     let kinds = [
         ("plain", from_snapshot(), 0),
         ("slow", from_snapshot(), 4_000),
@@ -151,7 +152,8 @@ fn replicas_of_every_kind_reach_the_expected_states_under_load() {
             "conflated and slow" => {
                 assert!(counts.conflated + counts.snapshots > 0 && counts.gaps == 0, "{counts:?}");
             }
-            // A snapshot may repair a replica before it requests anything, so not every hole causes a request.
+            // A snapshot may repair a replica before it requests anything, so the number of requests may be lower than
+            // the number of holes.
             "losing" => {
                 assert!(counts.resyncs > 0 && counts.holes > 0, "{counts:?}");
                 assert!(counts.gaps_healed >= counts.holes, "{counts:?}");

@@ -82,8 +82,8 @@ fn schedule_spins_shortly_before_a_due_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Compares the times of the schedule with an exact division, and its numbers of due records with the number of
-    /// records taken.
+    /// Compares the times of the scheduled records with exact divisions, and the number of due records with the number
+    /// of records that can be taken.
     #[test]
     fn due_times_and_counts_equal_exact_arithmetic(
         rates in prop::collection::vec(prop_oneof![0..5_u32, 0..3_000_u32], 1..6),

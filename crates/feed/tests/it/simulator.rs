@@ -53,8 +53,8 @@ fn hash(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Returns the FNV-1a hash of a simulated stream: the first record of each instrument, then `updates` rounds with an
-/// update of each instrument.
+/// Returns the FNV-1a hash of all payloads of a simulation: first the whole book of each instrument, then `updates`
+/// rounds in which each instrument has one update.
 fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     let mut simulator = Simulator::new(instruments, seed);
     let (mut payload, mut sum) = (Vec::new(), 0xcbf2_9ce4_8422_2325);
@@ -73,8 +73,8 @@ fn stream_hash(instruments: &Instruments, seed: u64, updates: usize) -> u64 {
     hash(sum, &payload)
 }
 
-/// If this hash changes, recordings and reports of simulated feeds from earlier versions cannot be compared with new
-/// ones. The changelog must then mention the change.
+/// If this hash changes, simulated feeds of earlier versions cannot be compared with those of later versions. The
+/// changelog must then mention the change.
 #[test]
 fn simulator_seed_always_gives_the_same_bytes() {
     let resets = instruments(r#""resetProbabilityPpm": 200,"#, 0.08, 30, 3);
@@ -184,7 +184,7 @@ fn simulated_books_cross_if_allowed_and_then_uncross() {
     assert!((1_000..50_000).contains(&crossed) && locked > 100, "{crossed} crossed, {locked} locked");
 }
 
-/// In n updates, the standard deviation of the move of the book's middle must be volatility × √n ticks.
+/// Over n updates, the standard deviation of the move of the book's middle must be volatility × √n ticks.
 #[test]
 fn mid_price_deviation_equals_the_configured_volatility() {
     const SPAN: usize = 1_000;

@@ -1,4 +1,4 @@
-//! Tests of the bytes of snapshots, which later versions must still be able to read.
+//! Tests that snapshots consist of the documented bytes, because later versions must still be able to read them.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,8 @@ fn state(kind: &str) -> Box<dyn Reducer> {
     reducer
 }
 
-/// Returns the expected bytes of a snapshot, as `docs/feeds.md` shows them, and the checksum of the state.
+/// Returns the bytes of a snapshot of this kind, as `docs/feeds.md` shows them, and the checksum of the state in the
+/// snapshot.
 fn golden(kind: &str) -> (Vec<u8>, u64) {
     let words = |head: [u32; 4], entries: &[i64]| {
         let head = head.iter().flat_map(|word| word.to_le_bytes());

@@ -1,7 +1,8 @@
-//! The parts of the stream's messages that order books need, borrowed from the line.
+//! The parts of the messages of Betfair's stream that are needed for order books. Texts are borrowed from the line.
 //!
-//! Prices and sizes stay text, because odds such as 1.01 have no exact float. The crate serde_json with raw values
-//! reads 245 MB/s of these messages. The crate sonic-rs with lazy values reads 175 MB/s, because most values are short.
+//! Prices and sizes are not converted to floats, because a float cannot hold odds such as 1.01 exactly. The crate
+//! serde_json with raw values reads 245 MB/s of these messages. The crate sonic-rs with lazy values reads only 175
+//! MB/s, because most values are short.
 
 use std::borrow::Cow;
 
@@ -25,7 +26,7 @@ pub(super) struct BetfairMessage<'a> {
 pub(super) struct MarketChange<'a> {
     #[serde(borrow)]
     pub id: Cow<'a, str>,
-    /// Whether this is an image, which describes the whole market.
+    /// Whether this change is an image, which describes the whole market.
     #[serde(default)]
     pub img: Option<bool>,
     /// Whether the exchange has merged several changes into this one.
@@ -37,7 +38,7 @@ pub(super) struct MarketChange<'a> {
     pub rc: Option<Vec<RunnerChange<'a>>>,
 }
 
-/// The definition of a Betfair market: its runners.
+/// The part of a Betfair market's definition that is needed: its runners.
 #[derive(Debug, Deserialize)]
 pub(super) struct MarketDefinition<'a> {
     #[serde(borrow, default)]

@@ -1,4 +1,5 @@
-//! The order book of one runner: the levels that exist, and the entries of the current message.
+//! The order book of one runner: the prices at which levels exist, and the entries that the current message has added
+//! so far.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +9,12 @@ use crate::side::Side;
 /// The order book of one runner in a Betfair recording.
 #[derive(Debug, Default)]
 pub(super) struct BetfairRunner {
-    /// Whether the book has had a record. The first record clears the book, because the topic may already have levels.
+    /// Whether the book had a record before. The first record clears the book, because the topic may already contain
+    /// levels.
     has_record: bool,
     bids: BTreeSet<i64>,
     asks: BTreeSet<i64>,
-    /// The payload of the record that the current message makes.
+    /// The payload of the record for the current message.
     payload: Vec<u8>,
 }
 
@@ -29,7 +31,7 @@ impl BetfairRunner {
         &self.payload
     }
 
-    /// Clears both sides, and drops earlier entries of the current message.
+    /// Clears both sides, and drops the entries that the current message has added before.
     pub(super) fn clear(&mut self) {
         self.has_record = true;
         self.payload.clear();

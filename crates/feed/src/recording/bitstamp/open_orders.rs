@@ -1,5 +1,5 @@
-//! The open orders of a recording. Each row of the recording is applied to them, and its effect on the book is
-//! returned.
+//! The open orders of a Bitstamp recording. Each row of the recording changes these orders, and may give an entry that
+//! makes the same change to the order book.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,8 @@ use super::{DefectKind, ORDERS_MAX};
 use crate::orders::OrderEntry;
 use crate::side::Side;
 
-/// The open orders of a Bitstamp recording, and those that may be phantoms: orders that the exchange had already removed.
+/// The open orders of a Bitstamp recording, and the orders among them that may be phantoms, which the exchange had
+/// already removed.
 #[derive(Debug, Default)]
 pub(super) struct OpenOrders {
     orders: HashMap<u64, RestingOrder>,
@@ -21,15 +22,15 @@ pub(super) struct OpenOrders {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RestingOrder {
     pub side: Side,
-    /// The order's own price: the price at its creation, or a later new price.
+    /// The order's own price: the price at which it was created, or the last price to which it was changed.
     pub price: i64,
     pub size: i64,
-    /// Whether this is a market order, which takes any price and never rests.
+    /// Whether this is a market order, which trades at any price and is never in the book.
     pub market: bool,
 }
 
 impl RestingOrder {
-    /// Whether the order is in the book: it is not a market order, and has a size.
+    /// Whether the order is in the book. A market order, or an order with size 0, is not in the book.
     pub(super) fn is_in_book(&self) -> bool {
         !self.market && self.size > 0
     }
@@ -49,7 +50,8 @@ impl OpenOrders {
         Ok(entry)
     }
 
-    /// Applies a row. Returns the entry that makes the same change to the book; `None` if the book does not change.
+    /// Applies a row. Returns the entry that makes the same change to the order book; `None` if the book does not
+    /// change.
     pub(super) fn apply_row(
         &mut self,
         row: &BitstampRow,
@@ -68,13 +70,13 @@ impl OpenOrders {
         }
     }
 
-    /// Returns the phantoms that are proven by the time `now_ms`, with the number of the current line.
+    /// Returns the phantoms that are proven at the exchange time `now_ms`. `line` is the number of the current line.
     pub(super) fn take_proven_phantoms(&mut self, line: u64, now_ms: u64) -> Vec<Phantom> {
         let orders = &self.orders;
         self.phantoms.take_proven_phantoms(now_ms, line, orders)
     }
 
-    /// Removes an order. Later rows that name the order are defects.
+    /// Removes an order. Later rows that name the order are reported as defects.
     pub(super) fn evict(&mut self, id: u64) {
         self.orders.remove(&id);
     }
@@ -106,7 +108,8 @@ impl OpenOrders {
     ) -> Result<Option<OrderEntry>, DefectKind> {
         let before = self.find_order(row, "changes")?;
         let (id, size) = (row.id, row.size);
-        // If the size has changed, the row's price is that of the trade. Otherwise, it is the order's new price.
+        // If the size has changed, the row has the price of the trade that changed the size. Otherwise, the row has the
+        // order's new price.
         let amended = size == before.size && !before.market && !row.is_market_order();
         let order = RestingOrder { price: if amended { row.price } else { before.price }, size, ..before };
         self.record_trade(row, size < before.size, tally);
@@ -132,7 +135,8 @@ impl OpenOrders {
         Ok(before.is_in_book().then_some(OrderEntry::Delete { id: row.id }))
     }
 
-    /// Returns the order that a row names. After that, the order can no longer be a phantom.
+    /// Returns the order that a row names. The order is no longer suspected to be a phantom, because the exchange still
+    /// knows it.
     fn find_order(&mut self, row: &BitstampRow, action: &'static str) -> Result<RestingOrder, DefectKind> {
         let id = row.id;
         let order = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;

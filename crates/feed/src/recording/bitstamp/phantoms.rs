@@ -1,20 +1,20 @@
-//! Finds phantoms: orders in the opening book that did not exist at the exchange any more.
+//! Finds phantoms: orders that are in the opening book of a recording although the exchange had already removed them.
 //!
-//! A recorder that first requests all orders and then listens to events misses the events in between. If an order was
-//! deleted in between, it stays in the recorded book for ever, as a phantom. The exchange matches orders by price, so
-//! later events can prove that an order is a phantom:
+//! A recording program that first requests all orders and then subscribes to events misses the events in between. If an
+//! order was deleted in between, the order stays in the recorded book for ever, as a phantom. The exchange matches
+//! orders by price, so later events can prove that an order is a phantom:
 //!
-//! - **Traded through.** There was a trade at a worse price than that of the order. The trade would have taken the
-//!   order first.
-//! - **Stood across.** Another order rests at a price at which it would have matched the order.
+//! - **Traded through.** There was a trade at a worse price than that of the suspected order, although the exchange
+//!   would have filled the suspected order first.
+//! - **Stood across.** An order on the other side rests at a price at which it would have matched the suspected order.
 //!
 //! A trade is a proof only if no event names the suspected order within [`GRACE_MS`]. A resting order is a proof only
-//! if, in addition, it still rests at the end of this time. Rows of one match may therefore come in any order, and
-//! orders that are just being matched prove nothing wrong. A phantom whose price the market never reaches cannot be
-//! detected.
+//! if, in addition, it still rests at the end of this time. The rows of one match may therefore come in any sequence,
+//! and an order that is just being matched does not make another order a phantom. A phantom whose price the market
+//! never reaches cannot be detected.
 //!
 //! At most [`EVIDENCE_MAX`] trades and resting orders are kept as evidence. Further evidence is dropped, because later
-//! trades give the same evidence.
+//! trades give the same evidence again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -24,34 +24,35 @@ use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
 use crate::decimal;
 use crate::side::Side;
 
-/// Time after evidence against an order of the opening book, in ms. If no event names the order during this time, the
-/// order is a phantom.
+/// How long, in ms, an order of the opening book is only suspected after there is evidence against it. If no event
+/// names the order during this time, the order is a phantom.
 pub const GRACE_MS: u64 = 1000;
 const EVIDENCE_MAX: usize = 1 << 16;
 
-/// An order in the initial book of a Bitstamp recording that provably no longer existed at the exchange.
+/// An order in the opening book of a Bitstamp recording that provably no longer existed at the exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phantom {
     /// Id of the order.
     pub id: u64,
     /// Bid or ask.
     pub side: Side,
-    /// Price, units.
+    /// Price of the order, units.
     pub price: i64,
-    /// Size, units.
+    /// Size of the order, units.
     pub size: i64,
     /// The proof that the order is a phantom.
     pub proof: PhantomProof,
-    /// Exchange time of the trade or of the resting order that is the proof, in ms.
+    /// Exchange time of the proof, in ms: when the trade took place, or when the resting order entered the book.
     pub evidence_ms: u64,
     /// Number of the line at which the proof was complete.
     pub line: u64,
 }
 
-/// The proof that an order in a recording's initial book no longer existed at the exchange.
+/// The proof that an order in the opening book of a recording no longer existed at the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PhantomProof {
-    /// A trade took place at a worse price than that of the phantom.
+    /// A trade took place at a worse price than that of the phantom, although the exchange would have filled the
+    /// phantom first.
     Trade {
         /// Price of the trade, units.
         price: i64,
@@ -106,14 +107,14 @@ impl Phantoms {
         self.side_orders(side).remove(&(price, id));
     }
 
-    /// Adds a trade to the evidence, if it contradicts any order of the opening book.
+    /// Adds a trade to the evidence, if an order of the opening book has a better price than that of the trade.
     pub(super) fn add_trade(&mut self, at_ms: u64, price: i64) {
         if self.is_any_beyond(price - 1, price + 1) {
             self.add_evidence(at_ms, PhantomProof::Trade { price });
         }
     }
 
-    /// Adds an order that has entered the book to the evidence, if it contradicts any order of the opening book.
+    /// Adds an order that has entered the book to the evidence, if it would have matched an order of the opening book.
     pub(super) fn add_resting_order(&mut self, at_ms: u64, order: u64, side: Side, price: i64) {
         let crosses = match side {
             Side::Bid => self.asks.first().is_some_and(|(ask, _)| *ask <= price),
@@ -124,8 +125,8 @@ impl Phantoms {
         }
     }
 
-    /// Returns and removes the orders that evidence older than [`GRACE_MS`] proves to be phantoms. `open_orders` are
-    /// all open orders.
+    /// Returns the orders that evidence of [`GRACE_MS`] ago or earlier proves to be phantoms, and stops suspecting
+    /// them. `open_orders` has all open orders, by id.
     pub(super) fn take_proven_phantoms(
         &mut self,
         now_ms: u64,

@@ -1,7 +1,7 @@
 //! Parses the rows of a Bitstamp recording, and the heading, which determines the positions of the columns.
 //!
-//! Rows are simply split at commas, because they contain no quotes. If a field contains a quote, it is invalid, and the
-//! row is refused. The crate `csv` would have three quarters of this speed.
+//! Rows are simply split at commas, because their fields are not quoted. A row with a quote in a field is refused. The
+//! crate `csv` would reach only three quarters of this parser's speed.
 
 use crate::decimal::{self, DecimalError};
 use crate::recording::defect::{DefectKind, NumberError};
@@ -12,7 +12,7 @@ pub(super) const PRICE_DECIMALS: u8 = 1;
 pub(super) const SIZE_DECIMALS: u8 = 8;
 
 /// The price that the exchange writes for a market order to buy. For a market order to sell, it writes the price 0. A
-/// bid with price 0 is a limit order whose price is below five cents.
+/// bid with price 0, in contrast, is a limit order below five cents, whose price was rounded.
 const MARKET_BUY: i64 = 9_999_999_990;
 /// Maximum number of columns in a heading.
 const COLUMNS_MAX: usize = 32;
@@ -56,7 +56,7 @@ pub(super) struct BitstampColumns {
 }
 
 impl BitstampColumns {
-    /// Reads the heading.
+    /// Parses the heading.
     pub(super) fn of(line: &[u8]) -> Result<BitstampColumns, DefectKind> {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
         let found: Vec<&[u8]> =

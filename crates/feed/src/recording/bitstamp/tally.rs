@@ -9,21 +9,22 @@ pub struct BitstampTally {
     pub created: u64,
     /// Number of changed orders.
     pub changed: u64,
-    /// Number of deleted orders, without those that the recorder deleted at the end.
+    /// Number of deleted orders, not counting those that the recording program deleted at the end.
     pub deleted: u64,
-    /// Number of changes and deletions that are partial or complete fills by a trade.
+    /// Number of `changed` and `deleted` rows that report a partial or complete fill.
     pub fills: u64,
-    /// Number of rows with which the recorder emptied the book at the end. They are not passed on.
+    /// Number of closing rows, with which the recording program emptied the book at the end. They do not become
+    /// records.
     pub closing: u64,
-    /// Number of market orders. They never rest in the book and are not passed on.
+    /// Number of market orders. They never rest in the book, and do not become records.
     pub market_orders: u64,
-    /// Number of orders that were created without a size. They are passed on once they have a size.
+    /// Number of orders that were created with size 0. They enter the book once they have a size.
     pub without_size: u64,
     /// Number of rows whose exchange time is earlier than that of the previous row.
     pub times_back: u64,
-    /// Number of phantoms: orders in the opening book that did not exist at the exchange any more.
+    /// Number of phantoms: orders in the opening book that the exchange had already removed.
     pub phantoms: u64,
-    /// Number of phantoms that were deleted from the book.
+    /// Number of phantoms that were deleted from the book by additional records.
     pub evicted: u64,
     /// Number of records.
     pub records: u64,
