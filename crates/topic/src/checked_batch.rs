@@ -4,7 +4,7 @@ use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
 
 use crate::subject::Subject;
 
-/// Bytes of consecutive frames that were checked to be complete and valid.
+/// A batch: the bytes of consecutive frames that were checked to be complete and valid.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedBatch<'a> {
     bytes: &'a [u8],
@@ -14,7 +14,7 @@ pub struct CheckedBatch<'a> {
 }
 
 impl<'a> CheckedBatch<'a> {
-    /// Validates that `bytes` holds exactly `count` frames of at most `frame_bytes_max` bytes each.
+    /// Validates that `bytes` consists of exactly `count` frames, of which each has at most `frame_bytes_max` bytes.
     pub fn check(
         bytes: &'a [u8],
         count: u32,
@@ -35,7 +35,7 @@ impl<'a> CheckedBatch<'a> {
         Ok(CheckedBatch { bytes, count, largest, flags })
     }
 
-    /// The bytes of the frames.
+    /// The bytes of all frames.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -45,13 +45,13 @@ impl<'a> CheckedBatch<'a> {
         self.count
     }
 
-    /// Size of the largest frame, padding included.
+    /// Size of the largest frame, including its padding, in bytes.
     pub fn largest(&self) -> usize {
         self.largest
     }
 
-    /// Checks that the frames' reply fields are valid subjects, because listeners write these fields into protocol
-    /// lines.
+    /// Checks that the reply subject of each frame is a valid subject, because listeners write it into lines of their
+    /// protocol.
     pub fn check_replies(&self) -> Result<(), FrameError> {
         if self.flags & FLAG_REPLY == 0 {
             return Ok(());

@@ -1,15 +1,16 @@
-//! A publisher's claim that a topic's state includes the last record for which the publisher has an acknowledgement.
+//! A publisher's claim to the owner of a state topic: the topic's state must include the last record whose
+//! acknowledgement the publisher has received.
 //!
-//! Each record carries its publisher's claim to the topic's owner. An owner whose state lacks the claimed record
-//! refuses with [`PublishError::StateLost`]. A claim that was refused stays refused: the owner appends no record with
-//! this claim, not even records that the publisher sent before it received the error.
+//! Each record that the publisher sends carries the claim. An owner whose state lacks the claimed record refuses the
+//! new record with [`PublishError::StateLost`]. From then on, all records with this claim are refused, also those that
+//! the publisher sent before it received the error.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::event::Position;
 use crate::publish::PublishError;
 
-/// A publisher's last acknowledged record, which the owner of a state topic must still have.
+/// A publisher's claim: the publisher's last acknowledged record, which the state of the topic must still include.
 #[derive(Debug, Default)]
 pub struct StateClaim(Mutex<ClaimState>);
 
@@ -45,7 +46,7 @@ impl StateClaim {
         matches!(*self.lock(), ClaimState::Lost)
     }
 
-    /// Stores that the owner has acknowledged `record`.
+    /// Stores that the owner has acknowledged `record`, so that the claim names this record.
     pub fn record_ack(&self, record: Position) {
         let mut state = self.lock();
         match *state {
@@ -55,7 +56,8 @@ impl StateClaim {
         }
     }
 
-    /// Stores the outcome of appending a record with this claim.
+    /// Stores whether a record with this claim was appended: at success, its position; if the state was lost, that the
+    /// claim is lost.
     pub fn record_outcome(&self, outcome: Result<Position, &PublishError>) {
         match outcome {
             Ok(record) => self.record_ack(record),

@@ -8,7 +8,7 @@ use crate::publish::AckLevel;
 use crate::reducer::ReducerConfig;
 use crate::subject::SubjectError;
 
-/// The smallest retention, bytes: room for two segments.
+/// The smallest retention, bytes. It has room for two segments.
 pub const RETENTION_BYTES_MIN: u64 = 16 << 10;
 
 /// The configuration of a topic: its pattern, partitions, retention and storage.
@@ -19,20 +19,21 @@ pub struct TopicConfig {
     pub pattern: Option<String>,
     /// The number of partitions.
     pub partitions: u16,
-    /// How much history each log keeps.
+    /// How much history each log of the topic keeps.
     pub retention: Retention,
-    /// The largest size of a record with its meta fields and padding, bytes.
+    /// The largest size of a record, including its meta fields and padding, bytes.
     pub record_bytes_max: u32,
-    /// Payloads that the publisher shares are kept by reference if they have at least this many bytes. Smaller payloads
-    /// are copied.
+    /// A payload of at least this many bytes is not copied if the publisher passes it as shared bytes: the log keeps a
+    /// reference to the payload. Smaller payloads are copied.
     pub by_ref_bytes_min: u32,
-    /// If set, publishers wait for registered subscribers.
+    /// If set, the topic is reliable: its publishers wait for registered subscribers.
     pub reliable: Option<ReliableOptions>,
-    /// If set, records are stored on disk, and `retention` applies to the disk.
+    /// If set, the topic is durable: its records are stored on disk, and `retention` applies to the disk.
     pub durable: Option<DurableOptions>,
-    /// If set, the topic keeps a state. Subscribers can start with the state, and continue with it after a loss.
+    /// If set, the topic keeps a state. A subscriber can start with the state, and can continue with the state after it
+    /// has lost records.
     pub reducer: Option<ReducerConfig>,
-    /// For tests of subscribers: the default of
+    /// For tests of subscribers: the default for
     /// [`SubscribeOptions::test_loss_every`](crate::SubscribeOptions::test_loss_every).
     pub test_loss_every: Option<NonZeroU32>,
     /// The limits of each log, except for the retention. A node uses the same limits for all topics.
@@ -56,16 +57,16 @@ impl Default for TopicConfig {
     }
 }
 
-/// The limits of a log's history, by bytes, records and age; the log drops records as soon as one of the limits is
-/// exceeded. The log frees memory in segments of an eighth of `bytes`.
+/// The limits of a log's history, by bytes, records and age. As soon as one of the limits is exceeded, the log drops
+/// its oldest records. It frees memory by whole segments, which have an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Maximum size of segments and of payloads kept by reference, bytes.
+    /// Maximum size of the history in bytes: its segments, and the payloads that are kept by reference.
     pub bytes: u64,
-    /// Maximum number of records. Registered subscribers of a reliable topic can read more records than this, if
-    /// further records are still in memory.
+    /// Maximum number of records. A registered subscriber of a reliable topic can read even older records while they
+    /// are still in memory.
     pub records: Option<u64>,
-    /// Maximum time since a record was appended.
+    /// Maximum age of a record: the time since it was appended.
     pub age: Option<Duration>,
 }
 
@@ -80,9 +81,10 @@ impl Default for Retention {
 pub struct ReliableOptions {
     /// Maximum number of subscribers that may register.
     pub subscribers_max: u16,
-    /// How long a publisher waits for the slowest subscriber if the history is full.
+    /// How long a publisher waits for the slowest subscriber when the history is full.
     pub wait_max: Duration,
-    /// Whether the topic refuses records or evicts the slowest subscriber if there is no room after `wait_max`.
+    /// Whether the topic refuses the record, or evicts the slowest subscriber, if there is still no room after
+    /// `wait_max`.
     pub on_full: OnFull,
 }
 
@@ -92,18 +94,20 @@ impl Default for ReliableOptions {
     }
 }
 
-/// The options of a durable topic, whose records are stored on disk. Subscribers receive a record once it is stored.
+/// The options of a durable topic, whose records are stored on disk. Subscribers receive a record only after it is
+/// stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableOptions {
-    /// The acknowledgement level: memory, written or synced.
+    /// The acknowledgement level: whether a publisher's response means that the record is in memory, written, or synced
+    /// to disk.
     pub acknowledge: AckLevel,
-    /// The size of the newest history that is on disk and also in memory, bytes. Subscribers that are further behind
-    /// read from disk.
+    /// How much of the newest history is kept in memory, in addition to the disk, bytes. Subscribers that are further
+    /// behind read from disk.
     pub memory_bytes: u64,
 }
 
 impl DurableOptions {
-    /// The default retention of a durable topic on disk, bytes.
+    /// The default retention of a durable topic, bytes. It applies to the disk.
     pub const RETENTION_BYTES_DEFAULT: u64 = 1 << 30;
 }
 
@@ -119,7 +123,7 @@ pub enum OnFull {
     /// The topic refuses the record.
     #[default]
     Refuse,
-    /// Unregisters the slowest subscriber, which receives a gap.
+    /// The topic unregisters the slowest subscriber, which then receives a gap.
     Evict,
 }
 
@@ -156,7 +160,7 @@ pub enum ConfigError {
 }
 
 impl TopicConfig {
-    /// The largest size of the history that each log keeps in memory, bytes.
+    /// The maximum size of the history that each log keeps in memory, bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tail = self.durable.map_or(u64::MAX, |durable| durable.memory_bytes);
         self.retention.bytes.min(tail)
@@ -196,12 +200,12 @@ impl TopicConfig {
     }
 }
 
-/// Converts to ns; durations above 584 years become `u64::MAX`.
+/// Converts a duration to ns. A duration above 584 years becomes `u64::MAX`.
 pub(crate) fn saturating_ns(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// A source of the current time, and of the time by which waits are measured.
+/// The source of the current time, and of the time with which waits are measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     now: fn() -> u64,
@@ -209,14 +213,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Creates a clock from `now`, a function that returns the time in ns since the Unix epoch. The clock also measures
-    /// waits with `now`.
+    /// Creates a clock from `now`, a function that returns the time in ns since the Unix epoch. Waits are measured with
+    /// the same function.
     pub const fn new(now: fn() -> u64) -> Clock {
         Clock { now, steady: now }
     }
 
-    /// Returns this clock, but with waits measured by `steady`, a function that returns a monotonic time in ns. Setting
-    /// the system's time then does not change waits.
+    /// Returns a copy of this clock that measures waits with `steady`, a function that returns a monotonic time in ns.
+    /// Waits then keep their length when the system's time is set.
     pub const fn with_steady(self, steady: fn() -> u64) -> Clock {
         Clock { now: self.now, steady }
     }
@@ -227,7 +231,7 @@ impl Clock {
         (self.now)()
     }
 
-    /// The time by which waits are measured, ns.
+    /// The time with which waits are measured, ns.
     #[inline(always)]
     pub fn steady_ns(&self) -> u64 {
         (self.steady)()

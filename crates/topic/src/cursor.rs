@@ -1,11 +1,11 @@
 //! Cursors. A cursor is a subscriber's position in one log.
 //!
-//! To read, call [`Cursor::fill`], then walk over the records that it found. Between reads, a cursor keeps a position
-//! and a hint for the next lookup, but no buffer.
+//! To read, call [`Cursor::fill`], then walk over the records that the call found. Between reads, a cursor keeps its
+//! position and the segment of the next record (a hint), but no buffer.
 //!
-//! A log has no index of its history, so a cursor with a filter checks every record. The cursor therefore skips only as
-//! many records at a time as its [`SkipBudget`] allows, and returns [`ReadOutcome::Skipped`]. The caller lets the
-//! thread's other work run, and calls again.
+//! A log has no index of its history, so a cursor with a filter checks every record. A call therefore skips only as
+//! many records as its [`SkipBudget`] allows, and then returns [`ReadOutcome::Skipped`]. The caller first lets other
+//! work of the thread run, and then calls again.
 
 mod begin;
 mod follower;
@@ -35,12 +35,12 @@ pub use spans::{Span, SpanContent, Spans};
 pub enum ReadOutcome {
     /// There is at least one record to read.
     Records,
-    /// The read has skipped as many records as its budget allows. There may be more to read: the caller must call
+    /// The call has skipped as many records as its budget allows. There may be more to read, so the caller must call
     /// again, and must not treat the cursor as caught up.
     Skipped,
-    /// There is nothing to read at present.
+    /// There is nothing to read yet.
     Empty,
-    /// There is a notice instead of a record.
+    /// There is a notice to deliver before the next record.
     Notice(Notice),
     /// The log has ended.
     Closed,
@@ -49,38 +49,41 @@ pub enum ReadOutcome {
 #[derive(Debug)]
 enum Hint {
     None,
-    /// The cursor knows the segment of the next record, but does not pin it. The segment's buffer may be freed.
+    /// The cursor knows the segment of the next record, but does not pin the segment, so the log may free the segment's
+    /// buffer.
     Loose(Arc<Segment>),
     PinnedSegment(PinnedSegment),
-    /// One record made for this subscriber alone: merged from several, or with a reduced payload.
+    /// A record that was made for this subscriber alone: merged from several records, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
-    /// The next record is on disk, but cannot be read at present. `retries` is the number of times that the store had
-    /// let subscribers repeat their reads before this read. If that number has grown since then, the read may be
+    /// The next record is on disk, but cannot be read at present. `retries` is the store's counter, at the time of this
+    /// read, of how often it has allowed deferred reads to be repeated. When the counter has grown, the read may be
     /// repeated.
     Deferred {
         retries: u64,
     },
 }
 
-/// Whether a registered subscriber consumes a record when it reads the next record, or only by an explicit call.
+/// When a registered subscriber has consumed a record: as soon as it reads the next record, or only after an explicit
+/// call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
-    /// Reading a record consumes all records before the read record.
+    /// When a record is read, all records before it are consumed.
     Reads,
-    /// The owner of the cursor calls [`Cursor::consume`].
+    /// Records are consumed only when [`Cursor::consume`] is called.
     Explicit,
 }
 
-/// A subscriber's position in one log, with which the subscriber reads the log's records.
+/// A subscriber's position in one log, and the means to read the log's records from there.
 #[derive(Debug)]
 pub struct Cursor {
     log: Arc<Log>,
     hint: Hint,
     next: Position,
-    /// The position at which the subscriber started. Set only if the subscriber's options name no position and another
-    /// process may own the log.
+    /// The position at which the cursor started. Set only if the subscriber requested no particular position and
+    /// another process may own the log.
     default_start: Option<Position>,
-    /// The number of records that were skipped just before the next one and were not reported yet.
+    /// The number of skipped records directly before the next one. The next delivered record reports them in its
+    /// `prev_seq`.
     skipped: u64,
     /// The offset of the next record in the segment that `hint` names.
     offset: u32,
@@ -95,14 +98,15 @@ pub struct Cursor {
     is_subscribed: bool,
     subscriber: Option<SubscriberId>,
     select: Option<Box<Selector>>,
-    /// Progress of an in-process subscription with a name, shown to operators.
+    /// The progress of the subscription, which operators can see. Set only for an in-process subscription that has a
+    /// name.
     progress: Option<Arc<SubscriberProgress>>,
     follower: Option<Box<FollowerState>>,
 }
 
 impl Cursor {
-    /// Replaces the filter. Returns `false` and changes nothing if the cursor follows the log's state, which covers
-    /// all subjects.
+    /// Replaces the filter. A cursor that follows the log's state receives all subjects: for such a cursor, the call
+    /// changes nothing, and returns `false` if `filter` is set.
     pub fn set_filter(&mut self, filter: Option<Filter>) -> bool {
         if self.follower.is_some() {
             return filter.is_none();
@@ -130,21 +134,21 @@ impl Cursor {
         self.next
     }
 
-    /// Number of unread records; 0 if the log has changed to another epoch.
+    /// Number of unread records; 0 if the log is in another epoch than the cursor.
     pub fn lag(&self) -> u64 {
         let last = self.log.last();
         if last.epoch == self.next.epoch { (last.seq + 1).saturating_sub(self.next.seq) } else { 0 }
     }
 
-    /// Finds the next records or notice. After [`ReadOutcome::Records`], the segment stays pinned until the caller has
-    /// walked over all records, or calls [`release`](Cursor::release). After [`ReadOutcome::Skipped`], no segment is
-    /// pinned.
+    /// Finds the next records, or the next notice. After [`ReadOutcome::Records`], the segment stays pinned until the
+    /// caller has walked over all records, or calls [`release`](Cursor::release). After [`ReadOutcome::Skipped`], no
+    /// segment is pinned.
     #[inline(always)]
     pub fn fill(&mut self) -> ReadOutcome {
         self.fill_within(&mut SkipBudget::default())
     }
 
-    /// Like [`fill`](Cursor::fill), with a budget that several reads share.
+    /// Like [`fill`](Cursor::fill), but with a budget that several reads share.
     #[inline(always)]
     pub fn fill_within(&mut self, skips: &mut SkipBudget) -> ReadOutcome {
         loop {
@@ -170,8 +174,8 @@ impl Cursor {
         }
     }
 
-    /// Continues [`Cursor::fill`] if its fast path does not apply. Returns `None` if the caller has to read a pinned
-    /// segment.
+    /// Continues [`Cursor::fill`] if its fast path does not apply. `None` means that the caller has to repeat the fast
+    /// path.
     fn fill_slow_path(&mut self, skips: &mut SkipBudget) -> Option<ReadOutcome> {
         if let Hint::MergedRecord(merged) = &self.hint {
             let left = (self.offset as usize) < merged.frame.len();
@@ -183,7 +187,7 @@ impl Cursor {
         if self.follower.is_some()
             && let Some(fill) = self.follow()
         {
-            // The next iteration checks whether a merged record must be withheld for tests.
+            // A merged record may have to be withheld for tests. The next iteration of the caller's loop checks this.
             let is_unchecked = self.select.is_some() && matches!(fill, ReadOutcome::Records);
             return (!is_unchecked).then_some(fill);
         }
@@ -196,7 +200,7 @@ impl Cursor {
             if let Some(lagging) = self.warn() {
                 return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
             }
-            // A conflated cursor also reads record by record while no records can be merged.
+            // A conflated cursor, too, reads record by record while there is nothing to merge.
             if self.offset < commit.bytes && self.pin() {
                 return None;
             }
@@ -213,8 +217,8 @@ impl Cursor {
     }
 
     /// Returns a lag warning, at most once until the cursor has caught up. Registered subscribers receive no warning,
-    /// because they cannot lose records. A private mirror registers its subscriber, but the owner may lose records
-    /// before the mirror has them.
+    /// because they cannot lose records. The subscriber of a private mirror is an exception: it is registered at the
+    /// mirror, but the owner may drop records before the mirror receives them.
     fn warn(&mut self) -> Option<Lagging> {
         if self.warned
             || self.is_conflated()
@@ -258,7 +262,8 @@ impl Cursor {
                 return None;
             }
             Lookup::PrivateMirror => self.log.find_local(self.next, self.on_gap, is_requested),
-            // A subscriber that requested no start position skips the records before the mirror's first record.
+            // A subscriber that requested no start position silently skips the records before the mirror's first
+            // record.
             Lookup::Skip(next) if !is_requested || self.log.is_private() => Lookup::Skip(next),
             Lookup::Skip(_) if self.switch_to_private_mirror() => return None,
             Lookup::Skip(next) => {
@@ -278,7 +283,7 @@ impl Cursor {
                         self.release();
                     }
                 }
-                // If the segment's buffer is freed before the next iteration, that iteration reports a gap.
+                // The segment's buffer may be freed before the next iteration. That iteration then reports a gap.
                 None
             }
             Lookup::Nothing | Lookup::PrivateMirror => Some(self.notice_or_empty()),
@@ -293,8 +298,8 @@ impl Cursor {
                 None
             }
             Lookup::Gap(mut gap, mut resume_at) => {
-                // The publisher may have overtaken the cursor since the last check. In this case a warning is delivered
-                // first.
+                // The publisher may have overtaken the cursor since the last check for a warning. In this case, the
+                // warning is delivered before the gap.
                 if let Some(lagging) = self.warn() {
                     return Some(ReadOutcome::Notice(Notice::Lagging(lagging)));
                 }
@@ -313,7 +318,8 @@ impl Cursor {
                 Some(ReadOutcome::Notice(Notice::Gap(gap)))
             }
             Lookup::EpochChanged(mut changed) => {
-                // If no record between the two epochs is missing, the follower's state stays valid.
+                // If no record is missing between the old and the new epoch, the follower's copy of the state stays
+                // valid.
                 let is_complete = changed.known_through == Some(changed.last_seen)
                     && changed.new_first.seq == changed.last_seen + 1;
                 if !is_complete && let Some(next) = self.find_state(CatchUpRequest::State) {
@@ -331,13 +337,13 @@ impl Cursor {
         }
     }
 
-    /// The size of the first `frames` frames of the pinned segment, bytes.
+    /// The size of the first `frames` frames in the pinned segment, bytes.
     fn offset_after(&self, frames: u64) -> u32 {
         let Hint::PinnedSegment(pinned) = &self.hint else { return 0 };
         pinned.frames(0).take(frames as usize).map(|entry| entry.bytes.len() as u32).sum()
     }
 
-    /// The frames from the cursor's position on.
+    /// The frames of the present segment or merged record, from the cursor's position on.
     #[inline(always)]
     fn frames(&self) -> Option<SegmentFrames<'_>> {
         match &self.hint {
@@ -347,8 +353,8 @@ impl Cursor {
         }
     }
 
-    /// The `retries` of the last read, if that read found a record on disk that cannot be read at present; otherwise
-    /// `None`. The log uses this number to tell whether the read may be repeated.
+    /// If the next record is on disk and cannot be read at present, returns `retries` of [`Hint::Deferred`]; otherwise
+    /// `None`. From this number, the log knows whether the read may be repeated.
     fn deferred_read_retries(&self) -> Option<u64> {
         match self.hint {
             Hint::Deferred { retries } => Some(retries),
@@ -356,8 +362,8 @@ impl Cursor {
         }
     }
 
-    /// Skips records that the subscriber does not receive, until the budget is spent. Returns whether the next record
-    /// is one that the subscriber receives.
+    /// Skips records that the subscriber does not receive, until the budget is spent. Returns whether a record that the
+    /// subscriber receives is next.
     fn skip_unselected(&mut self, skips: &mut SkipBudget) -> bool {
         let (Some(frames), Some(select)) = (self.frames(), &self.select) else { return true };
         let (mut next, mut skipped) = (self.next.seq, self.skipped);
@@ -384,7 +390,7 @@ impl Cursor {
         found
     }
 
-    /// Ends a read in progress, so that the log can drop the segment.
+    /// Ends a read: unpins the segment, so that the log can drop it.
     #[inline(always)]
     pub fn release(&mut self) {
         if let Hint::PinnedSegment(_) = &self.hint
@@ -394,7 +400,8 @@ impl Cursor {
         }
     }
 
-    /// Arms the cursor: the next record notifies `waiter` with `token`. Returns `false` if there is something to read.
+    /// Arms the cursor: `waiter` is notified with `token` when the next record or notice arrives. Returns `false` if
+    /// there is already something to read.
     pub fn arm(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.release();
         if self.can_sleep_by_subject() {
@@ -405,14 +412,15 @@ impl Cursor {
             self.armed =
                 self.log.arm(self.awaited(), waiter, token, subscriber, self.deferred_read_retries());
             if self.has_publisher_change() {
-                // The notice was due before the cursor went to sleep, so the cursor is woken immediately.
+                // The notice became due before the cursor was armed, so nothing would wake the cursor. It is disarmed
+                // again.
                 self.disarm(waiter, token);
             }
         }
         self.armed.is_some()
     }
 
-    /// Whether there may be something to read. Checks only the current segment.
+    /// Whether there may be something to read. Does not look beyond the current segment.
     #[inline(always)]
     pub fn may_have_more(&self) -> bool {
         if let Some(can_deliver) = self.can_deliver_pending() {
@@ -439,12 +447,12 @@ impl Cursor {
         }
     }
 
-    /// Whether the cursor has read everything that its last check found.
+    /// Whether the cursor has read all records that were there when it last looked.
     #[inline(always)]
     pub(crate) fn has_caught_up(&mut self) -> bool {
         let pinned = match &self.hint {
             Hint::PinnedSegment(pinned) => pinned,
-            // The next read merges all records that have arrived by then.
+            // The cursor counts as caught up, because its next read merges all records that have arrived by then.
             Hint::MergedRecord(_) => return true,
             Hint::None | Hint::Loose(_) | Hint::Deferred { .. } => return false,
         };
@@ -465,7 +473,7 @@ impl Cursor {
         self.armed.is_some() || self.is_armed_by_subject()
     }
 
-    /// Wakes further sleepers of the log after this cursor was notified.
+    /// Must be called after this cursor was notified: wakes further sleeping cursors of the log.
     pub fn handle_wake(&mut self) {
         self.handle_subject_wake();
         if self.armed.take().is_some() {
@@ -473,8 +481,9 @@ impl Cursor {
         }
     }
 
-    /// Like [`handle_wake`](Cursor::handle_wake), but wakes up to `wakes` further sleepers. Sessions of a listener use
-    /// this method, because they share threads: with more wake-ups for each step, all sleepers wake sooner.
+    /// Like [`handle_wake`](Cursor::handle_wake), but wakes up to `wakes` further sleeping cursors. A listener's
+    /// sessions use this method because they share threads: one thread can handle several wake-ups, so all sleepers
+    /// wake sooner.
     pub fn handle_wake_many(&mut self, wakes: usize) {
         self.handle_subject_wake();
         if self.armed.take().is_some() {
@@ -482,8 +491,8 @@ impl Cursor {
         }
     }
 
-    /// Leaves the log, and removes the cursor from the log's sleepers immediately. If a cursor is dropped without this
-    /// call, its entry among the sleepers stays.
+    /// Leaves the log, and removes the cursor from the log's list of sleepers immediately. If a cursor is dropped
+    /// without this call, its entry stays in the list for some time.
     pub fn leave(&mut self, waiter: &Arc<Waiter>, token: u32) {
         self.disarm(waiter, token);
         self.unsubscribe();
@@ -502,17 +511,18 @@ impl Cursor {
         }
     }
 
-    /// Unregisters the subscriber. The subscriber keeps its position, and may lose records from now on.
+    /// Unregisters the subscriber. It keeps its position, but publishers no longer wait for it, so it may lose records.
     pub fn unregister(&mut self) {
         if let Some(subscriber) = self.subscriber.take() {
             self.log.unregister(subscriber);
         }
     }
 
-    /// Registers the subscriber of a reliable topic at its present position.
+    /// Registers the subscriber of a reliable topic under this name, at the cursor's position, so that publishers wait
+    /// for it.
     ///
     /// # Errors
-    /// [`SubscribeError::Limit`] if too many subscribers are registered.
+    /// [`SubscribeError::Limit`] if the maximum number of subscribers is already registered.
     pub fn register(&mut self, name: &str) -> Result<(), SubscribeError> {
         self.unregister();
         self.subscriber = self.log.register(name, self.next)?;
@@ -526,7 +536,7 @@ impl Cursor {
         }
     }
 
-    /// Whether the cursor ended because records were lost.
+    /// Whether the cursor has ended because records were lost and the subscriber's options demand an end in this case.
     pub fn has_ended_at_gap(&self) -> bool {
         self.ended && self.on_gap == OnGap::Fail
     }
@@ -547,8 +557,8 @@ impl Drop for Cursor {
         self.unsubscribe();
         drop(self.disarm_by_subject());
         if self.armed.take().is_some() {
-            // The cursor's entry stays in the list of sleepers. The log may have woken the cursor just before, so the
-            // next sleepers are woken here.
+            // The entry of this cursor stays in the list of sleepers. If the log has just woken this cursor, this
+            // cursor had to wake the next sleepers, so they are woken here.
             self.log.wake_next_two();
         }
         if let Some(subscriber) = self.subscriber.take() {

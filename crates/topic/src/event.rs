@@ -10,7 +10,7 @@ use dunlin_frame::Frame;
 pub struct Position {
     /// The epoch. It grows when the log cannot guarantee that earlier records are complete.
     pub epoch: u32,
-    /// The record's number within the epoch; 0 is before the first record.
+    /// The record's number within the epoch, from 1. 0 is the position before the first record.
     pub seq: u64,
 }
 
@@ -37,30 +37,30 @@ impl std::str::FromStr for Position {
 #[error("a position has the form EPOCH-SEQ, such as 7-1042")]
 pub struct PositionError;
 
-/// The identity of a log: its topic and its partition.
+/// The name of a log: its topic and its partition.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct LogName {
     /// The topic's name.
     pub topic: String,
-    /// The literal tokens at the start of the topic's pattern, with their last dot; the whole pattern if it has no
-    /// wildcard.
+    /// The literal tokens at the start of the topic's pattern, including the dot after them; the whole pattern if it
+    /// has no wildcard.
     pub subject_prefix: String,
-    /// The partition.
+    /// The partition's number.
     pub partition: u16,
 }
 
-/// A record that a subscriber reads, borrowed from a segment or a receive buffer.
+/// A record that a subscriber reads. Its bytes are borrowed from a segment or from a receive buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// The record's position.
     pub position: Position,
     /// The subscriber has lost no record between this sequence number and the record's own: the records in between were
-    /// filtered, have expired, or are merged into this record. If the last record that a subscriber received is before
-    /// `prev_seq`, the subscriber has lost records.
+    /// excluded by a filter, have expired, or are merged into this record. If the last record that a subscriber
+    /// received is before `prev_seq`, the subscriber has lost records.
     pub prev_seq: u64,
-    /// The frame.
+    /// The record's frame.
     pub frame: Frame<'a>,
-    /// The log.
+    /// The log from which the record was read.
     pub log: &'a Arc<LogName>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Record<'a> {
         self.position.seq
     }
 
-    /// The full subject.
+    /// The full subject of the record.
     pub fn subject(&self) -> String {
         let tail = self.frame.subject_tail();
         let mut subject = String::with_capacity(self.log.subject_prefix.len() + tail.len());
@@ -87,16 +87,16 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A range of records that left the log before this subscriber read them.
+/// A notice of lost records: a range of records that left the log before this subscriber read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gap {
     /// The log.
     pub log: Arc<LogName>,
     /// The epoch of the missing records.
     pub epoch: u32,
-    /// Sequence of the first missing record.
+    /// Sequence number of the first missing record.
     pub first: u64,
-    /// Sequence of the last missing record.
+    /// Sequence number of the last missing record.
     pub last: u64,
 }
 
@@ -107,14 +107,14 @@ impl Gap {
     }
 }
 
-/// A notice that a loss may follow: more than half of the retained records are unread by this subscriber.
+/// A notice that the subscriber may soon lose records, because it has not read more than half of the retained records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.
     pub log: Arc<LogName>,
-    /// Number of unread records.
+    /// Number of records that the subscriber has not read.
     pub behind: u64,
-    /// Number of retained records.
+    /// Number of records that the log retains.
     pub retained: u64,
 }
 
@@ -125,20 +125,20 @@ pub struct EpochChanged {
     pub log: Arc<LogName>,
     /// The epoch that ended.
     pub old: u32,
-    /// Sequence of the ended epoch's last record that this subscriber received.
+    /// Sequence number of the last record that this subscriber received in the old epoch.
     pub last_seen: u64,
-    /// Sequence of the ended epoch's last record, if that is known.
+    /// Sequence number of the old epoch's last record, if it is known.
     pub known_through: Option<u64>,
     /// Position of the first record of the new epoch that this subscriber can receive.
     pub new_first: Position,
 }
 
-/// A notice with the state of a topic after the record at `position`; later records follow.
+/// A notice with the state of a state topic after the record at `position`. The records after this position follow.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The log.
     pub log: Arc<LogName>,
-    /// The last record that the state includes.
+    /// Position of the last record that the state includes.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,
@@ -155,13 +155,13 @@ impl std::fmt::Debug for Snapshot {
     }
 }
 
-/// A notice with the checksum that a topic's state must have after the record at `position`.
+/// A notice with the checksum that a subscriber's copy of the state must have after the record at `position`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
     /// The log.
     pub log: Arc<LogName>,
-    /// The last record that the state includes. Before this notice, the subscriber has received all records up to this
-    /// record, or notices of lost records.
+    /// Position of the last record that the checksum includes. Before this notice, the subscriber has received each
+    /// record up to this position, or a notice that it is lost.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,
@@ -174,10 +174,10 @@ pub struct PublisherStatus {
     pub log: Arc<LogName>,
     /// Whether at least one publisher is connected.
     pub connected: bool,
-    /// Time since which `connected` has its value, ns since the Unix epoch. If no publisher was connected yet, the time
-    /// at which the owner opened the log.
+    /// Time since which `connected` has its value, ns since the Unix epoch. If no publisher has ever been connected,
+    /// this is the time at which the owner opened the log.
     pub since_ns: u64,
-    /// Time at which the newest record was appended, ns since the Unix epoch; `None` without records.
+    /// Time at which the newest record was appended, ns since the Unix epoch; `None` if the log has had no record.
     pub last_append_ns: Option<u64>,
 }
 
@@ -185,42 +185,43 @@ pub struct PublisherStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// This subscriber lost records.
+    /// This subscriber has lost records.
     Gap(Gap),
     /// This subscriber may soon lose records.
     Lagging(Lagging),
     /// A new epoch began.
     EpochChanged(EpochChanged),
-    /// All records up to this position were filtered or have expired; the subscriber receives none of them.
+    /// The subscriber receives none of the remaining records up to this position, because a filter excludes them or
+    /// they have expired.
     Advance {
         /// The log.
         log: Arc<LogName>,
-        /// The position up to which everything is read.
+        /// The position up to which the subscriber has read the log.
         through: Position,
     },
-    /// A state, which replaces the records up to the state's position.
+    /// A state. It replaces all records up to its position.
     Snapshot(Snapshot),
-    /// The checksum that a subscriber's copy of the state should have. Sent at times when the subscriber has read
+    /// The checksum that a subscriber's copy of the state must have. Sent now and then, when the subscriber has read
     /// everything.
     Checksum(Checksum),
-    /// The first publisher of a state topic connected, or the last one left. Sent when the subscriber has read
-    /// everything. At the start of a subscription, sent only if no publisher is connected, or after
+    /// The first publisher of a state topic has connected, or the last one has left. Sent when the subscriber has read
+    /// everything. Also sent at the start of a subscription, if no publisher is connected, or if the start is
     /// [`Start::After`](crate::Start::After).
     Publishers(PublisherStatus),
     /// The log was deleted. No further events of this log follow.
     Deleted {
         /// The log.
         log: Arc<LogName>,
-        /// The log's last position.
+        /// The position of the log's last record.
         last: Position,
     },
 }
 
-/// An item that a subscription delivers: a record or a notice.
+/// An item that a subscriber receives: a record or a notice.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
     /// The next record.
     Record(Record<'a>),
-    /// A notice, which is delivered between records.
+    /// A notice, in its place between two records.
     Notice(Notice),
 }

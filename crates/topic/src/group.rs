@@ -1,8 +1,8 @@
-//! Groups, whose members share the records of a topic.
+//! Groups of subscribers. The members of a group share the records of a topic.
 //!
-//! A group is a state machine at the topic's owner. The group knows sequence numbers and hashes of keys, but no
-//! payloads. The owner lets the group read from a [`RecordSource`], carries out the group's decisions, and passes the
-//! time as an argument.
+//! A group is a state machine at the topic's owner. It receives only the sequence numbers and the hashes of the
+//! records' keys, not the payloads. The owner lets the group read from a [`RecordSource`], sends the records as the
+//! group decides, and passes the current time.
 //!
 //! - [`ShareGroup`]: each record goes to one member, at most once.
 //! - [`WorkGroup`]: a record is claimed until a deadline, and is delivered again unless it is acknowledged.
@@ -12,7 +12,8 @@
 //!
 //! Limits: the `group_…`, `share_…` and `work_…` fields of [`LogLimits`](crate::LogLimits).
 //!
-//! Groups ignore epochs: a group belongs to one epoch of one log; the owner creates a new group for a new epoch.
+//! A group belongs to one epoch of one log, so positions are plain sequence numbers. The owner creates a new group for
+//! a new epoch.
 
 mod lost;
 mod members;
@@ -26,9 +27,9 @@ pub use work::{
     Claim, ClaimError, DeadCause, DeadLetter, DeadLetterTarget, MemberDeparture, WorkConfig, WorkGroup,
 };
 
-/// A source of records, such as a log, whose records a group distributes to its members.
+/// A source, such as a log, from which a group reads the records that it distributes to its members.
 pub trait RecordSource {
-    /// The next item of the log, in ascending order; `None` if there is none yet.
+    /// The next item of the source, in ascending order; `None` if there is none yet.
     fn next(&mut self) -> Option<SourceItem>;
 }
 
@@ -43,16 +44,17 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
 pub enum SourceItem {
     /// The next record.
     Record {
-        /// Sequence number of the record. Records between the previous item and this record are not for the group.
+        /// Sequence number of the record. The group does not receive the records between the previous item and this
+        /// one, because they are not for the group.
         seq: u64,
-        /// The hash of the record's key. The group keeps records with the same hash in order.
+        /// The hash of the record's key, if it has one. A group may have to keep records with the same hash in order.
         key: Option<u64>,
     },
-    /// Records that the log dropped before the group read them.
+    /// A range of records that the log dropped before the group read them.
     LostRecords {
-        /// The first lost record.
+        /// Sequence number of the first lost record.
         first: u64,
-        /// The last lost record.
+        /// Sequence number of the last lost record.
         last: u64,
     },
 }
@@ -61,13 +63,13 @@ pub enum SourceItem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The group is full.
+    /// The group already has the maximum number of members.
     #[error("the group has {members_max} members, which is its limit")]
     Full {
-        /// The limit.
+        /// The maximum number of members.
         members_max: u32,
     },
-    /// The member never joined, has left, or was declared dead.
+    /// The group has no such member: the member never joined, has left, or was declared dead.
     #[error("member {0} does not belong to this group")]
     NoMember(MemberId),
 }

@@ -1,10 +1,10 @@
 //! Topics: logs in memory, their publishers and their subscribers.
 //!
 //! A [`Topic`] has one or more [`Log`]s. A log is a chain of segments: records are appended at one end and dropped at
-//! the other. A [`Cursor`] is a position in a log; a [`Subscriber`] reads with one cursor or many. The cost of
-//! publishing does not depend on the number of subscribers.
+//! the other. A [`Cursor`] is a subscriber's position in a log; a [`Subscriber`] reads with one cursor or several. The
+//! cost of publishing does not depend on the number of subscribers.
 //!
-//! This crate has no sockets, disks, threads or clock. The caller supplies the time through [`Clock`].
+//! This crate uses no sockets, disks, threads or clock. The caller supplies the time through [`Clock`].
 
 mod sync;
 

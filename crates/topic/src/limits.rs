@@ -1,35 +1,36 @@
-//! The limits of logs and of their groups.
+//! The limits of logs, and of the groups that read them.
 
-/// Limits of one log and its groups. The defaults suit a node with many topics.
+/// The limits of one log and of the groups that read it. The defaults suit a node with many topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Maximum number of producers that a log remembers. Above the limit, the log forgets the least recently used
-    /// producer, and treats that producer's next record as the record of a new producer.
+    /// Maximum number of producers that a log remembers. A producer is a named publisher with numbered records. Above
+    /// the limit, the log forgets the producer that has published nothing for the longest time, and treats its next
+    /// record as that of a new producer.
     pub producers_max: u32,
-    /// Maximum number of ranges of appended records that are remembered for each producer. Above the limit, the log
-    /// forgets the oldest range, and refuses a retry of that range's records.
+    /// Maximum number of ranges of appended records that the log remembers for each producer, to recognise retries.
+    /// Above the limit, the log forgets the oldest range, and refuses a retry of the records in it.
     pub producer_outcomes_max: u32,
-    /// The size of the history kept beyond the retention for [subscribers that cannot receive
-    /// gaps](crate::SubscriberProgress::keep_history), bytes. Kept only while at least half of the memory budget is
-    /// free. 0 keeps no such history.
+    /// How much history beyond the retention a log may keep for [subscribers that cannot receive
+    /// gaps](crate::SubscriberProgress::keep_history), bytes. Such history is kept only while at least half of the
+    /// memory budget is free. With 0, none is kept.
     pub pending_bytes_max: u64,
     /// Maximum number of members of a group. Further members are refused.
     pub group_members_max: u32,
-    /// Maximum number of lost ranges that a group member has not received yet. Above the limit, the group merges ranges
-    /// into the last one. The merged range states how many records were lost, but not which records.
+    /// Maximum number of reports of lost ranges that wait for a member of a group. Above the limit, the group merges a
+    /// new range into the last one. The merged range states how many records were lost, but not which records.
     pub group_lost_ranges_max: u32,
-    /// Maximum number of unconfirmed records per member of a share group. At the limit the member receives no
-    /// more.
+    /// Maximum number of records of a share group that were delivered to a member and are not confirmed. At the limit,
+    /// the member receives no further records.
     pub share_in_flight_max: u32,
-    /// Maximum number of claims in flight in a work group. At the limit there are no new claims.
+    /// Maximum number of open claims of a work group. At the limit, no member can claim a record.
     pub work_claims_max: u32,
-    /// Maximum number of claims in flight per member of a work group. At the limit the member gets no new claims.
+    /// Maximum number of open claims of a member of a work group. At the limit, this member cannot claim a record.
     pub work_member_claims_max: u32,
-    /// Maximum number of records that a work group tracks, beginning with the oldest unsettled record. At the limit,
-    /// the group reads no further.
+    /// Maximum number of records that a work group tracks, beginning with the oldest record that is not settled. At the
+    /// limit, the group reads no further records.
     pub work_look_ahead_max: u32,
-    /// Maximum number of a work group's keys that have records waiting behind an unsettled record. At the limit, the
-    /// group reads no further.
+    /// Maximum number of keys with records that wait, in a work group, behind an unsettled record with the same key. At
+    /// the limit, the group reads no further records.
     pub work_keys_blocked_max: u32,
 }
 

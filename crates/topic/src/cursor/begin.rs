@@ -1,6 +1,8 @@
-//! Chooses a cursor's start and its log: the shared mirror of another node's log, or a private mirror.
+//! Chooses where a new cursor starts, and from which log it reads: if another node owns the topic, from the node's
+//! shared mirror or from a private mirror.
 //!
-//! Invariant: a cursor counts as a subscriber before it waits for a mirror's feed, so that the feed does not end.
+//! Invariant: a cursor is counted as a subscriber of a mirror before it waits for the mirror's feed. Otherwise, the
+//! feed could end for lack of subscribers.
 
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use crate::log::Log;
 use crate::subscribe::{Start, SubscribeError, SubscribeOptions};
 
 impl Cursor {
-    /// Creates a cursor at the start that `options` names. `filter` selects subjects.
+    /// Creates a cursor that starts where `options` says. `filter` selects the subjects that the subscriber receives.
     pub fn new(
         log: Arc<Log>,
         options: &SubscribeOptions,
@@ -31,7 +33,8 @@ impl Cursor {
         consumption: ConsumeMode,
     ) -> Result<Cursor, SubscribeError> {
         let follows = check_follower(&log, options, filter.is_some())?;
-        // The subscribers of a mirror at another node apply `test_loss_every` themselves.
+        // With `local_only`, the records go to a mirror at another node. The mirror's subscribers apply
+        // `test_loss_every` themselves.
         let loss_injector = options
             .test_loss_every
             .or(log.config().test_loss_every)
@@ -93,27 +96,27 @@ impl Cursor {
             let before = Position { seq: begin.next.seq - 1, ..begin.next };
             self.progress = Some(self.log.list_subscriber(options, self.subscriber.is_some(), before));
         }
-        // A subscriber that resumes always receives the publisher presence, because its previous node may have reported
-        // another presence.
+        // A subscriber that resumes always receives the publisher presence at first, because the node from which it
+        // read before may have reported another presence.
         let resumes = options.feeds_mirror() || matches!(start, Start::After(_));
         self.follower =
             follows.then(|| Box::new(FollowerState::new(options.conflate, begin.request, resumes)));
         Ok(())
     }
 
-    /// Starts the feed of a mirror at this start, or switches to a private mirror. Returns the start within the chosen
-    /// mirror.
+    /// Starts the feed of the shared mirror at this start, or switches the cursor to a private mirror. Returns the
+    /// start within the mirror from which the cursor reads.
     #[cold]
     fn begin_in_mirror(&mut self, options: &SubscribeOptions, start: Start) -> Start {
         if let Start::After(_) = start
             && !self.log.is_positioned()
         {
-            // Starts the shared mirror's feed at this position, unless another subscriber has already started the feed
-            // at another position.
+            // The shared mirror has no feed yet. Its feed starts at this position, unless another subscriber starts it
+            // elsewhere in the meantime.
             self.log.request_feed(start);
         }
         match self.log.find_private_mirror(options, start) {
-            // The feed of a private mirror begins at this subscriber's start.
+            // A private mirror's feed begins at the start of this subscriber.
             Some(private) => {
                 self.switch_log(private);
                 if let Start::After(_) = start { start } else { Start::Earliest }
@@ -125,8 +128,9 @@ impl Cursor {
         }
     }
 
-    /// Switches to a private mirror, because the shared mirror lacks the next records. Returns whether the cursor
-    /// switched. A follower of the state stays at the shared mirror, because a private mirror keeps no state.
+    /// Switches the cursor to a private mirror, because the shared mirror lacks the next records. Returns whether the
+    /// cursor has switched. A cursor that follows the state stays at the shared mirror, because a private mirror keeps
+    /// no state.
     #[cold]
     pub(super) fn switch_to_private_mirror(&mut self) -> bool {
         if self.local_only || self.follower.is_some() {
@@ -151,10 +155,10 @@ impl Cursor {
     }
 }
 
-/// Whether the subscriber follows the log's state.
+/// Whether the options make the subscriber a follower of the log's state.
 ///
 /// # Errors
-/// [`SubscribeError::NoState`] if the log keeps no state, or if a filter selects some subjects only.
+/// [`SubscribeError::NoState`] if they do, but the log keeps no state, or a filter selects only some of its subjects.
 fn check_follower(log: &Log, options: &SubscribeOptions, has_filter: bool) -> Result<bool, SubscribeError> {
     let no_state = |why| SubscribeError::NoState { topic: log.name().topic.clone(), why };
     match (options.follows_state(), log.is_stateful(), has_filter) {

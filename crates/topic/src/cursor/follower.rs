@@ -1,4 +1,5 @@
-//! The part of a cursor that only subscribers with a copy of a log's state (followers) need.
+//! The part of a cursor for followers: subscribers that keep a copy of a log's state. A follower whose copy lacks
+//! records receives a catch-up: the records merged into one, or a snapshot of the state.
 //!
 //! Limit: a follower receives a checksum at most twice a second, and only when it has read everything.
 
@@ -16,11 +17,11 @@ const CHECK_NS_MIN: u64 = 500_000_000;
 #[derive(Debug, Default)]
 pub(super) struct FollowerState {
     pub(super) conflate: bool,
-    /// The catch-up data to determine at the next read.
+    /// The catch-up to compute at the next read.
     pub(super) request: Option<CatchUpRequest>,
-    /// The catch-up data to deliver to the follower after the pending notice.
+    /// The computed catch-up, which is delivered to the follower after the pending notice.
     catch_up: Option<CatchUp>,
-    /// The position of the last checksum or snapshot that was delivered.
+    /// The cursor's position when the last checksum or snapshot was delivered.
     checked: Position,
     checked_ns: u64,
     /// The publisher presence that was reported last.
@@ -28,8 +29,8 @@ pub(super) struct FollowerState {
 }
 
 impl FollowerState {
-    /// Creates the state of a follower. If `resumes` is set, the follower receives the publisher presence even if a
-    /// publisher is connected.
+    /// Creates the state of a follower. At first, a follower receives the publisher presence only if no publisher is
+    /// connected; with `resumes`, in any case.
     pub(super) fn new(conflate: bool, request: Option<CatchUpRequest>, resumes: bool) -> FollowerState {
         FollowerState {
             conflate,
@@ -41,8 +42,8 @@ impl FollowerState {
 }
 
 impl Cursor {
-    /// The pending catch-up. For a conflated cursor, the changes since the cursor's last read. `None` if the cursor
-    /// reads record by record.
+    /// Returns what the next read delivers: the pending catch-up or, for a conflated cursor, the changes since its last
+    /// read. `None` if the cursor has to read record by record.
     #[cold]
     #[inline(never)]
     pub(super) fn follow(&mut self) -> Option<ReadOutcome> {
@@ -64,7 +65,7 @@ impl Cursor {
         }
         let last = self.log.last();
         if last.epoch != self.next.epoch || last.seq < self.next.seq {
-            // The ordinary lookup reports a new epoch, or finds that there is nothing to read.
+            // The ordinary lookup, which follows, reports a new epoch, or finds that there is nothing to read.
             self.hint = Hint::None;
             return None;
         }
@@ -73,7 +74,8 @@ impl Cursor {
         self.take_when_visible(catch_up)
     }
 
-    /// Returns a catch-up if the catch-up's position is visible. Otherwise keeps the catch-up for a later read.
+    /// Delivers the catch-up if subscribers may already receive its last record. If they may do so later, keeps the
+    /// catch-up for a later read.
     fn take_when_visible(&mut self, catch_up: CatchUp) -> Option<ReadOutcome> {
         match self.log.visibility(catch_up.position()) {
             Visibility::Now => self.apply_catch_up(catch_up),
@@ -85,7 +87,7 @@ impl Cursor {
         }
     }
 
-    /// The position whose record this cursor needs next.
+    /// The position of the record for which a sleeping cursor waits.
     pub(super) fn awaited(&self) -> Position {
         let catch_up = self.follower.as_ref().and_then(|follower| follower.catch_up.as_ref());
         catch_up.map_or(self.next, CatchUp::position)
@@ -116,8 +118,8 @@ impl Cursor {
         }
     }
 
-    /// Finds the position at which the cursor continues after the follower could not continue at its own position. The
-    /// next fill delivers the catch-up.
+    /// For a follower that cannot continue at its own position: computes a catch-up, which the next fill delivers.
+    /// Returns the position at which the cursor continues after the catch-up.
     pub(super) fn find_state(&mut self, request: CatchUpRequest) -> Option<Position> {
         let follower = self.follower.as_mut()?;
         let catch_up = self.log.catch_up(request);
@@ -126,8 +128,8 @@ impl Cursor {
         Some(Position { seq: last.seq + 1, ..last })
     }
 
-    /// For a conflated cursor that has not finished an earlier epoch: lets the cursor receive the state instead of that
-    /// epoch's remaining records.
+    /// For a conflated cursor that is still in an earlier epoch: replaces the lookup's result by the epoch change. The
+    /// cursor then receives the state instead of the remaining records of the earlier epoch.
     pub(super) fn skip_to_state(&self, found: Lookup) -> Lookup {
         match found {
             found @ (Lookup::Segment(_) | Lookup::Later { .. }) if self.is_conflated() => {
@@ -137,7 +139,8 @@ impl Cursor {
         }
     }
 
-    /// A checksum for a follower that has read everything, unless one was sent recently.
+    /// Returns the notice with the checksum, for a follower that has read everything. `None` if a checksum was sent a
+    /// short time ago, or for this position.
     #[cold]
     pub(super) fn take_checksum_notice(&mut self) -> Option<ReadOutcome> {
         let follower = self.follower.as_mut()?;
@@ -153,13 +156,15 @@ impl Cursor {
         Some(ReadOutcome::Notice(Notice::Checksum(checksum)))
     }
 
-    /// The publisher presence, if it has changed, for a follower that has read everything.
+    /// Returns the notice with the publisher presence, for a follower that has read everything. `None` if the presence
+    /// has not changed.
     pub(super) fn take_publisher_notice(&mut self) -> Option<ReadOutcome> {
         let publishers = self.follower.as_mut()?.reported.take(&self.log)?;
         Some(ReadOutcome::Notice(Notice::Publishers(publishers)))
     }
 
-    /// Whether [`take_publisher_notice`](Cursor::take_publisher_notice) has a change to report once everything is read.
+    /// Whether [`take_publisher_notice`](Cursor::take_publisher_notice) has a change to report, once the follower has
+    /// read everything.
     #[inline]
     pub(super) fn has_publisher_change(&self) -> bool {
         self.follower.as_ref().is_some_and(|follower| {
@@ -170,12 +175,12 @@ impl Cursor {
         })
     }
 
-    /// Whether a checksum for the current position is pending.
+    /// Whether the follower has not received a checksum for its current position yet.
     pub fn has_pending_checksum(&self) -> bool {
         self.follower.as_ref().is_some_and(|follower| follower.checked != self.next)
     }
 
-    /// After a merged record, sets the hint to the log's tail.
+    /// After a merged record: continues at the place in the log's newest segment at which the merged records end.
     pub(super) fn finish_merged(&mut self) {
         let Hint::MergedRecord(merged) = std::mem::replace(&mut self.hint, Hint::None) else { return };
         if let Some((segment, bytes)) = merged.tail {
@@ -192,20 +197,20 @@ impl Cursor {
         self.update_progress();
     }
 
-    /// Position of the last record that was delivered or skipped. A merged record that was not delivered counts as
-    /// unread.
+    /// Position of the last record that was delivered or skipped. The records in a merged record count as unread until
+    /// the merged record is delivered.
     pub fn read_through(&self) -> Position {
         let pending = self.follower.as_ref().and_then(|follower| follower.catch_up.as_ref());
         let seq = match (&self.hint, pending) {
             (Hint::MergedRecord(merged), _) if self.offset == 0 => merged.since,
-            // The merged record is still to be delivered, after a notice.
+            // A notice is delivered first, so this merged record is still to be delivered.
             (_, Some(CatchUp::MergedRecord(merged))) => merged.since,
             _ => self.next.seq - 1,
         };
         Position { seq, ..self.next }
     }
 
-    /// Drops a merged record that was not delivered, so that the next read includes newer changes.
+    /// Drops the merged record that was not delivered yet, so that the next read merges it with newer changes.
     pub fn discard_merged(&mut self) {
         if self.follower.is_some()
             && let Hint::MergedRecord(merged) = &self.hint
@@ -216,8 +221,8 @@ impl Cursor {
         }
     }
 
-    /// Removes the sleeping cursor from the log's sleepers, and keeps its position. `token` is the token with which the
-    /// cursor was armed.
+    /// Removes a sleeping cursor from the log's list of sleepers. The cursor keeps its position. `waiter` and `token`
+    /// are those with which the cursor was armed.
     pub fn disarm(&mut self, waiter: &Arc<Waiter>, token: u32) {
         drop(self.disarm_by_subject());
         if let Some(sleeper) = self.armed.take()
@@ -227,8 +232,7 @@ impl Cursor {
         }
     }
 
-    /// Continues at the position that a subscriber requests because its copy of the state is wrong. Wakes a sleeping
-    /// cursor.
+    /// Continues at the position that a subscriber requests because its copy of the state is wrong or incomplete.
     pub fn resync(&mut self, resync: Resync) {
         let (start, lost_after) = match resync {
             Resync::After(position) => (Start::After(position), Some(position.seq)),
@@ -238,7 +242,7 @@ impl Cursor {
             select.stop_withholding_after(seq);
         }
         let stateful = self.log.is_stateful();
-        // If the log never had this position, the subscriber starts with the state.
+        // If the log cannot start at the requested position, the subscriber receives the whole state.
         let begin = self.log.start(start, stateful).or_else(|_| self.log.start(Start::Snapshot, stateful));
         let Ok(begin) = begin else { return };
         self.seek(begin.next);
@@ -246,14 +250,14 @@ impl Cursor {
         if stateful {
             let follower = self.follower.get_or_insert_default();
             (follower.request, follower.catch_up) = (begin.request, None);
-            // Sends a checksum and the publisher presence again, because the subscriber may not have processed what was
-            // sent last.
+            // The next checksum and the publisher presence are sent again, because the subscriber may not have
+            // processed those that were sent last.
             follower.checked = Position::default();
             follower.reported = ReportedPresence::new(true);
         }
     }
 
-    /// Whether each read returns one record that merges all changes since the last read.
+    /// Whether the cursor is conflated: each read returns one record that merges all changes since the last read.
     #[inline]
     pub fn is_conflated(&self) -> bool {
         self.follower.as_ref().is_some_and(|follower| follower.conflate)

@@ -1,6 +1,6 @@
 //! Reduces payloads for subscribers that may see only a part of each record.
 //!
-//! A record with a reduced payload is copied separately for each such subscriber.
+//! Each such subscriber receives its own copy of the record, with a reduced payload.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,15 +10,17 @@ use dunlin_frame::{Frame, RecordMeta};
 use super::{Cursor, Hint, SkipBudget};
 use crate::log::MergedRecord;
 
-/// A function that shortens each payload to the part that a subscriber may see, or leaves the record out.
+/// A function that reduces each payload to the part that a subscriber may see, or removes the record if the subscriber
+/// may see no part of it.
 #[derive(Clone)]
 pub struct PayloadFilter(Arc<PayloadFn>);
 
-/// The function of a [`PayloadFilter`].
+/// The type of a [`PayloadFilter`]'s function: it returns the reduced payload, or `None` to remove the record.
 type PayloadFn = dyn for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync;
 
 impl PayloadFilter {
-    /// Creates a filter that applies `reduce` to each payload.
+    /// Creates a filter that calls `reduce` for each payload. `reduce` returns the reduced payload, or `None` to remove
+    /// the record.
     pub fn new(
         reduce: impl for<'p> Fn(&'p [u8]) -> Option<Cow<'p, [u8]>> + Send + Sync + 'static,
     ) -> PayloadFilter {
@@ -33,8 +35,8 @@ impl std::fmt::Debug for PayloadFilter {
 }
 
 impl Cursor {
-    /// Replaces the next record by a copy with a reduced payload. Returns `false` if the subscriber may see no part of
-    /// the record.
+    /// Replaces the next record by a copy with a reduced payload. If the subscriber may see no part of the record,
+    /// skips the record and returns `false`.
     #[inline(always)]
     pub(super) fn apply_payload_filter(&mut self, skips: &mut SkipBudget) -> bool {
         match self.select.as_ref().and_then(|select| select.filter.as_ref()?.payload_filter.clone()) {
@@ -71,16 +73,16 @@ impl Cursor {
         true
     }
 
-    /// Drops an undelivered reduced copy, because the filter may change.
+    /// Drops the reduced copy of a record if it was not delivered yet, because the filter may change.
     pub(super) fn discard_reduced_copy(&mut self) {
         if self.follower.is_none() && matches!(self.hint, Hint::MergedRecord(_)) && self.offset == 0 {
-            // With this hint, the next read looks up the record again.
+            // Without a hint, the next read looks up the record again.
             self.hint = Hint::None;
         }
     }
 }
 
-/// Copies the record, but with this payload.
+/// Returns a copy of the record with another payload.
 fn with_payload(frame: &Frame<'_>, payload: &[u8]) -> Option<Box<[u8]>> {
     let headers: Vec<(&str, &[u8])> = frame.headers().collect();
     let meta = RecordMeta {

@@ -1,5 +1,5 @@
-//! Selects the records that a cursor skips: records of unwanted subjects, records before the subscription's start time,
-//! and records that are withheld for tests.
+//! Decides which records a cursor skips: records of unwanted subjects, records that were appended before the
+//! subscription's start time, and records that are withheld for tests.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::PayloadFilter;
 use crate::log::ResumeSeq;
 use crate::subject::{Pattern, TailPattern};
 
-/// The number of bytes of unselected records after which a read lets the thread's other work run.
+/// After this many bytes of skipped records, a read pauses and lets other work of the thread run.
 const SKIP_BYTES_MAX: u32 = 1 << 20;
-/// A skipped record counts as at least this many bytes, because checking a smaller record takes no less time.
+/// A skipped record counts as at least this many bytes, because even a small record takes a minimum time to check.
 const SKIP_RECORD_BYTES_MIN: u32 = 128;
 
-/// A limit on how many unselected records may be skipped before the thread's other work runs: about 1 MiB, or 8,192
+/// A limit on how many records a read may skip before other work of the thread runs: about 1 MiB, or 8,192 small
 /// records.
 ///
-/// A read that has spent the budget still skips one record, so that each read makes progress.
+/// A read that starts with a spent budget still skips one record, so that each read makes progress.
 #[derive(Debug)]
 pub struct SkipBudget {
     bytes_left: u32,
@@ -32,37 +32,40 @@ impl Default for SkipBudget {
 }
 
 impl SkipBudget {
-    /// Whether the thread's other work must run before more records are skipped.
+    /// Whether the budget is spent, so that other work of the thread must run before more records are skipped.
     #[inline(always)]
     pub fn is_spent(&self) -> bool {
         self.bytes_left == 0
     }
 
-    /// Counts one skipped record.
+    /// Counts one skipped record of this size.
     #[inline(always)]
     pub fn count(&mut self, record_bytes: u32) {
         self.bytes_left = self.bytes_left.saturating_sub(record_bytes.max(SKIP_RECORD_BYTES_MIN));
     }
 }
 
-/// A filter that selects the records of a log for a subscriber, and may shorten their payloads.
+/// A filter that selects the records of a log that a subscriber receives, and may reduce their payloads.
 #[derive(Clone)]
 pub struct Filter {
-    /// Whether the subscriber receives records with this subject tail.
+    /// Returns whether the subscriber receives records with this subject tail, which is the subject without the topic's
+    /// literal prefix.
     pub accepts: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// A pattern that covers all accepted tails, if known. The cursor then wakes only for matching records.
+    /// A pattern that matches all subject tails that `accepts` accepts, if such a pattern is known. The cursor then
+    /// wakes only for matching records.
     pub tails: Option<TailPattern>,
-    /// Shortens payloads if the subscriber may see only parts of them.
+    /// Reduces the payloads. Set if the subscriber may see only parts of them.
     pub payload_filter: Option<PayloadFilter>,
 }
 
 impl Filter {
-    /// Selects the records whose subject tails `accepts` accepts. Payloads are not reduced.
+    /// Creates a filter that selects a record if `accepts` returns `true` for its subject tail. Payloads are not
+    /// reduced.
     pub fn new(accepts: impl Fn(&str) -> bool + Send + Sync + 'static) -> Filter {
         Filter { accepts: Arc::new(accepts), tails: None, payload_filter: None }
     }
 
-    /// Selects the records whose subject tails match the pattern. Payloads are not reduced.
+    /// Creates a filter that selects the records whose subject tails match the pattern. Payloads are not reduced.
     pub fn of_tails(tails: TailPattern) -> Filter {
         let covering = Some(tails.clone());
         Filter { tails: covering, ..Filter::new(move |tail| tails.matches(tail)) }
@@ -75,18 +78,17 @@ impl std::fmt::Debug for Filter {
     }
 }
 
-/// Selects the records that a cursor skips.
+/// Decides which records a cursor skips.
 #[derive(Debug, Default)]
 pub(super) struct Selector {
     pub(super) filter: Option<Filter>,
     pub(super) appended_from_ns: u64,
     pub(super) loss_injector: Option<LossInjector>,
-    /// The state for sleeping until a record of the cursor's subjects arrives. `None` if the cursor wakes for all
-    /// records.
+    /// Set if the cursor sleeps until a record of its own subjects arrives. `None` if every record wakes the cursor.
     pub(super) subject_sleep: Option<SubjectSleep>,
 }
 
-/// The state of a cursor that sleeps until a record of its subjects arrives.
+/// The state of a cursor that sleeps until a record of its own subjects arrives.
 #[derive(Debug)]
 pub(super) struct SubjectSleep {
     pub(super) pattern: Pattern,
@@ -99,16 +101,16 @@ pub(super) enum RecordVerdict {
     Selected,
     /// The record is skipped. The next delivered record's `prev_seq` reports it as skipped, not as lost.
     Skipped,
-    /// The record is withheld without a notice.
+    /// The record is withheld, as if it had been lost without a notice.
     Lost,
 }
 
-/// Withholds records whose sequence number is a multiple of `every`, to test how a subscriber handles losses. A record
-/// is withheld only until the subscriber requests it again.
+/// Withholds records whose sequence number is a multiple of `every`, to test how a subscriber handles losses. A
+/// withheld record is delivered when the subscriber requests it again.
 #[derive(Debug)]
 pub(super) struct LossInjector {
     every: NonZeroU32,
-    /// The sequence number up to which records are delivered. Later records may be withheld.
+    /// All records up to this sequence number are delivered. Later records may be withheld.
     delivered_through: u64,
 }
 
@@ -119,8 +121,8 @@ impl LossInjector {
 }
 
 impl Selector {
-    /// Returns the state for a subscriber that sleeps until a record of some subjects is appended. Returns `None` if
-    /// the filter's subjects cannot be written as one pattern.
+    /// Returns the state that the cursor needs to sleep until a record of its own subjects arrives. Returns `None` if
+    /// no single pattern matches exactly the subjects of the filter.
     pub(super) fn prepare_subject_sleep(&mut self) -> Option<&mut SubjectSleep> {
         if self.subject_sleep.is_none() {
             let pattern = self.filter.as_ref()?.tails.as_ref()?.to_pattern()?;
@@ -147,7 +149,8 @@ impl Selector {
         if is_selected { RecordVerdict::Selected } else { RecordVerdict::Skipped }
     }
 
-    /// Stops withholding the first withheld record after `seq`, because the subscriber has noticed the loss.
+    /// The subscriber has noticed a loss after record `seq`: the first record that was withheld after `seq` is no
+    /// longer withheld.
     pub(super) fn stop_withholding_after(&mut self, seq: u64) {
         if let Some(injector) = &mut self.loss_injector {
             let every = u64::from(injector.every.get());

@@ -1,4 +1,4 @@
-//! Spans: consecutive records that a session can send without copying them.
+//! Spans: consecutive records of a log that a session can send together, without copying them.
 
 use bytes::Bytes;
 
@@ -8,34 +8,35 @@ use crate::segment::{SegmentFrame, SegmentFrames};
 /// Consecutive records of a log that a session sends together or skips together.
 #[derive(Debug)]
 pub struct Span<'a> {
-    /// Number of records.
+    /// Number of records in the span.
     pub count: u32,
-    /// Number of bytes to pass to [`Cursor::advance`].
+    /// Size of the records in the segment, which the session passes to [`Cursor::advance`] or [`Cursor::skip`].
     pub advance_bytes: u32,
     /// The content of the span.
     pub content: SpanContent<'a>,
 }
 
-/// The content of a span: bytes to send, or the reason why the session does not send the span.
+/// The content of a span: bytes to send, or the reason why the session does not send the records.
 #[derive(Debug)]
 pub enum SpanContent<'a> {
-    /// Whole, contiguous frames.
+    /// Whole frames, one directly after the other.
     Frames(&'a [u8]),
-    /// One record whose payload is stored elsewhere. Send `head` with the flag [`dunlin_frame::FLAG_BY_REF`] cleared,
-    /// then the payload, then padding.
+    /// One record whose payload is stored outside of the segment. Send `head` with the flag
+    /// [`dunlin_frame::FLAG_BY_REF`] cleared, then the payload, then padding.
     ByRef {
         /// Header and meta.
         head: &'a [u8],
         /// Payload.
         payload: &'a Bytes,
     },
-    /// Records that this subscriber does not receive, because they were filtered or have expired.
+    /// Records that this subscriber does not receive, because a filter excludes them, or because they have expired.
     Skipped,
-    /// A record withheld for tests. The next record's `prev_seq` is the same as if this record had been sent.
+    /// A record that is withheld for tests. The next record has the same `prev_seq` as if this record had been sent, so
+    /// that the subscriber notices the loss.
     Lost,
 }
 
-/// An iterator over the spans of records in one segment of a log.
+/// An iterator over the spans of records in the present segment.
 #[derive(Debug)]
 pub struct Spans<'a> {
     cursor: &'a Cursor,

@@ -1,4 +1,5 @@
-//! Lets a cursor sleep until a record of the cursor's own subjects arrives.
+//! Lets a cursor sleep until a record of the cursor's own subjects arrives. The log has an index of such cursors, by
+//! subject.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use crate::wake::Waiter;
 
 impl Cursor {
     /// Whether the cursor can sleep until a record of the cursor's own subjects arrives. Registered subscribers,
-    /// followers of a state, and cursors that withhold records for tests must check every record.
+    /// followers of a state, and cursors that withhold records for tests cannot, because they must check every record.
     pub(super) fn can_sleep_by_subject(&mut self) -> bool {
         let waits_otherwise = self.armed.is_some()
             || self.ended
@@ -28,7 +29,7 @@ impl Cursor {
     #[cold]
     pub(super) fn arm_by_subject(&mut self, waiter: &Arc<Waiter>, token: u32) -> bool {
         if self.is_armed_by_subject() {
-            // The cursor is already in the index, unless the index has released the cursor.
+            // The cursor still sleeps in the index, unless the index has released the cursor because of a record.
             return !self.was_released();
         }
         let next = self.awaited();
@@ -47,17 +48,17 @@ impl Cursor {
         sleep.is_some_and(|sleep| sleep.is_armed)
     }
 
-    /// For a cursor that sleeps in the index: whether a record for the cursor has arrived, or a notice is due. `None`
-    /// for other cursors.
+    /// For a cursor that sleeps in the log's index: whether a record for the cursor has arrived, or a notice is due.
+    /// `None` for all other cursors.
     pub(super) fn has_more_by_subject(&self) -> Option<bool> {
         let sleep = self.select.as_ref()?.subject_sleep.as_ref().filter(|sleep| sleep.is_armed)?;
         Some(sleep.resume_seq.load(Ordering::Acquire) != ASLEEP)
     }
 
-    /// Continues at the record that woke the cursor.
+    /// Moves a cursor that was notified to the record that woke it.
     pub(super) fn handle_subject_wake(&mut self) {
         if self.is_armed_by_subject() && !self.was_released() {
-            // The notification had another cause than a record, for example a notice.
+            // Something other than a record caused the notification, for example a notice.
             drop(self.disarm_by_subject());
         }
     }
@@ -77,7 +78,7 @@ impl Cursor {
         true
     }
 
-    /// Skips records that arrived for other cursors during the sleep. Returns whether there were any.
+    /// Skips the records that arrived for other cursors while this cursor sleeps. Returns whether any were skipped.
     pub fn skip_unwanted(&mut self) -> bool {
         if !self.is_armed_by_subject() {
             return false;
@@ -104,14 +105,15 @@ impl Cursor {
         self.select.as_mut().and_then(|select| select.subject_sleep.as_mut())
     }
 
-    /// Wakes the sleeping cursor, because its subjects may change.
+    /// Wakes the cursor if it sleeps, because its subjects may change.
     pub(super) fn end_subject_sleep(&mut self) {
         if let Some(sleeper) = self.disarm_by_subject() {
             sleeper.waiter.notify(sleeper.token);
         }
     }
 
-    /// Removes the cursor from the log's index; `None` if the index has already released the cursor.
+    /// Removes the cursor from the log's index. Returns `None` if the cursor does not sleep there, or if the index has
+    /// already released it.
     pub(super) fn disarm_by_subject(&mut self) -> Option<SleepingCursor> {
         let sleep = self.select.as_mut().and_then(|select| select.subject_sleep.as_mut())?;
         let was_armed = std::mem::take(&mut sleep.is_armed);

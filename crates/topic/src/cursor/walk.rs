@@ -6,7 +6,7 @@ use super::{Cursor, RecordVerdict, Spans};
 use crate::event::{Position, Record};
 
 impl Cursor {
-    /// Passes up to `max` records to `each`. Returns the number of records that were passed.
+    /// Passes the next records to `each`, at most `max`. Returns the number of records that were passed.
     #[inline(always)]
     pub fn drain(&mut self, max: usize, mut each: impl FnMut(Record<'_>)) -> usize {
         let Some(frames) = self.frames() else { return 0 };
@@ -34,15 +34,15 @@ impl Cursor {
         delivered
     }
 
-    /// Decides whether the subscriber receives the record with this sequence number.
+    /// Decides whether the subscriber receives the record with sequence number `seq`.
     #[inline(always)]
     pub(super) fn verdict(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         let may_be_skipped = frame.flags() & FLAG_EXPIRES != 0 || self.select.is_some();
         if may_be_skipped { self.verdict_slow_path(seq, frame) } else { RecordVerdict::Selected }
     }
 
-    /// Like [`verdict`](Cursor::verdict), but for records that may have expired or be unselected. Takes the frame by
-    /// value, so that the frequent case keeps it in registers.
+    /// Continues [`verdict`](Cursor::verdict) for records that may have expired, or that a filter may exclude. Takes
+    /// the frame by value, so that the fast path can keep the frame in registers.
     #[inline(never)]
     fn verdict_slow_path(&self, seq: u64, frame: Frame<'_>) -> RecordVerdict {
         if frame.flags() & FLAG_EXPIRES != 0 && self.has_expired(frame) {
@@ -51,8 +51,8 @@ impl Cursor {
         self.select.as_ref().map_or(RecordVerdict::Selected, |select| select.verdict(seq, &frame))
     }
 
-    /// The next record, and the number of bytes by which to [`advance`](Cursor::advance). The record is `None` if it
-    /// has expired; the caller then has to [`skip`](Cursor::skip) it.
+    /// The next record, and its size for [`advance`](Cursor::advance). The record is `None` if it has expired; the
+    /// caller then has to [`skip`](Cursor::skip) it.
     #[inline(always)]
     pub fn peek(&self) -> Option<(Option<Record<'_>>, u32)> {
         let (record, bytes) = self.peek_any()?;
@@ -60,8 +60,8 @@ impl Cursor {
         Some(((!expired).then_some(record), bytes))
     }
 
-    /// Like [`peek`](Cursor::peek), but also returns expired records: a record that expires after
-    /// [`Subscribe::ready`](crate::Subscribe::ready) found it is still delivered.
+    /// Like [`peek`](Cursor::peek), but also returns expired records. A record that was not expired when
+    /// [`Subscribe::ready`](crate::Subscribe::ready) found it is therefore delivered even if it expires afterwards.
     #[inline(always)]
     pub fn peek_any(&self) -> Option<(Record<'_>, u32)> {
         let entry = self.frames()?.next()?;
@@ -70,12 +70,12 @@ impl Cursor {
         Some((record, entry.bytes.len() as u32))
     }
 
-    /// Iterates over the available spans. A span has at most `span_bytes_max` bytes, or is a single record.
+    /// Iterates over the available spans. A span of several records that are sent has at most `span_bytes_max` bytes.
     pub fn spans(&self, span_bytes_max: usize) -> Spans<'_> {
         Spans::new(self, self.frames(), span_bytes_max)
     }
 
-    /// Advances past records that were read.
+    /// Advances past records that were delivered: their number, and their size in bytes.
     #[inline(always)]
     pub fn advance(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;
@@ -86,14 +86,15 @@ impl Cursor {
         }
     }
 
-    /// Stores the cursor's position in the progress that operators can see.
+    /// Stores the cursor's position in the subscription's progress, which operators can see.
     pub(super) fn update_progress(&self) {
         if let Some(progress) = &self.progress {
             progress.set_position(Position { seq: self.next.seq - 1, ..self.next });
         }
     }
 
-    /// Advances past skipped records. The next delivered record's `prev_seq` reports them as skipped, not as lost.
+    /// Advances past records that were skipped: their number, and their size in bytes. The next delivered record's
+    /// `prev_seq` reports them as skipped, not as lost.
     #[inline(always)]
     pub fn skip(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;
@@ -101,8 +102,8 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// The `prev_seq` of the next record: between this sequence number and the next record, the subscriber misses no
-    /// record.
+    /// The `prev_seq` of the next record: of all records between this sequence number and the next record, the
+    /// subscriber needs none.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

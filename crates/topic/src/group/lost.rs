@@ -1,21 +1,21 @@
-//! Records that a group has lost and must still report to a member.
+//! Records that a group has lost and must still report to its members.
 
 use std::collections::VecDeque;
 
-/// A range of records of which a group lost some or all. No member receives a lost record again.
+/// A range of records of which a group has lost some or all. The group does not deliver a lost record again.
 ///
-/// If the sum of `dropped` and `unconfirmed` is the range's length, all records of the range are lost; otherwise only
-/// some of them are lost.
+/// If `dropped` plus `unconfirmed` equals the number of records in the range, all of them are lost; otherwise, only
+/// some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
-    /// The first lost record, or a record shortly before it.
+    /// Sequence number of the first lost record, or of an earlier record.
     pub first: u64,
-    /// The last lost record.
+    /// Sequence number of the last lost record.
     pub last: u64,
     /// Number of records that the log dropped before any member received them.
     pub dropped: u64,
-    /// Number of records delivered to a member that left before it confirmed them. The member may have used them or
-    /// not.
+    /// Number of records that were delivered to a member and not confirmed when the member left. It is unknown whether
+    /// the member has used them.
     pub unconfirmed: u64,
 }
 
@@ -33,12 +33,12 @@ impl LostRecords {
         self.dropped + self.unconfirmed
     }
 
-    /// Whether all records of the range are lost, not only some of them.
+    /// Whether all records of the range are lost.
     pub fn is_exact(&self) -> bool {
         self.records() == self.last - self.first + 1
     }
 
-    /// Whether the two ranges can be merged without a loss of information.
+    /// Whether this range and the next one can be merged without a loss of information.
     fn can_merge_with(&self, next: &LostRecords) -> bool {
         let same_cause =
             (self.dropped == 0) == (next.dropped == 0) && (self.unconfirmed == 0) == (next.unconfirmed == 0);
@@ -53,15 +53,16 @@ impl LostRecords {
     }
 }
 
-/// The lost ranges of a group in ascending order, each with the number of its loss in the group. The number of ranges
-/// is limited.
+/// A limited number of lost ranges of a group, in the order of their losses. Each has the number of its loss: the
+/// losses of a group are numbered.
 #[derive(Debug, Default)]
 pub(super) struct LostRanges {
     ranges: VecDeque<(u64, LostRecords)>,
 }
 
 impl LostRanges {
-    /// Adds a range. If the range is merged with an older range, the merged range keeps the older number.
+    /// Adds a range for the loss with this number. If the list is full, or if no information is lost, merges the range
+    /// with the last range, which keeps the lower number of the two.
     pub(super) fn push(&mut self, number: u64, lost: LostRecords, ranges_max: usize) {
         let full = self.ranges.len() >= ranges_max.max(1);
         match self.ranges.back_mut() {

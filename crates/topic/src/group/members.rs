@@ -6,7 +6,7 @@ use super::GroupError;
 use super::lost::{LostRanges, LostRecords};
 use crate::limits::LogLimits;
 
-/// The id of a group's member, never reused within the group.
+/// The id of a group's member. The group never uses an id again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
@@ -16,19 +16,19 @@ impl std::fmt::Display for MemberId {
     }
 }
 
-/// The members of a group, each with its part `T` of the group's state.
+/// The members of a group. `T` is the part of the group's state that belongs to one member.
 ///
 /// A loss is reported to each member that is present when the loss occurs. If such a member leaves before it receives
-/// the loss, and no other member that was present at the loss remains, the loss is reported to all remaining members,
-/// or to the next member that joins. At least one member therefore receives each loss. A loss that a departed member
-/// has received may be reported again to later members.
+/// the report, and no other member remains that was present at the loss, the loss is reported to all remaining members,
+/// or to the next member that joins. At least one member therefore receives a report of each loss. Several members may
+/// receive the same report, even one after another.
 #[derive(Debug)]
 pub(super) struct Members<T> {
     by_id: BTreeMap<MemberId, Member<T>>,
     next_id: u64,
     /// Number of losses so far.
     losses: u64,
-    /// The losses that no member has received, because the group had no members.
+    /// The losses that must still be reported to the next member that joins.
     undelivered: LostRanges,
     members_max: u32,
     ranges_max: usize,
@@ -37,7 +37,8 @@ pub(super) struct Members<T> {
 #[derive(Debug)]
 struct Member<T> {
     part: T,
-    /// The number of the first loss that can occur while this member is present.
+    /// The number of losses that the group had when the member joined: the number of the first loss at which the member
+    /// is present.
     joined_at: u64,
     lost: LostRanges,
 }
@@ -93,7 +94,7 @@ impl<T: Default> Members<T> {
         self.by_id.values().map(|member| &member.part)
     }
 
-    /// Adds a loss to the reports for all members.
+    /// Reports a loss to all members.
     pub(super) fn report(&mut self, lost: LostRecords) {
         self.add_to_all(self.losses, lost);
         self.losses += 1;

@@ -1,9 +1,9 @@
 //! Share groups: each record goes to one member, at most once.
 //!
 //! Members take records when they have room, so that the fastest member gets the most. A member confirms the records
-//! that it has consumed. The unconfirmed records of a member that leaves are reported as lost, because the member may
-//! have used them. If the leaving member has not used its unconfirmed records, it returns them, and other members
-//! receive them.
+//! that it has consumed. If a member leaves without having used its unconfirmed records, it returns them, and other
+//! members receive them. Otherwise, its unconfirmed records are reported as lost, because the member may have used
+//! them.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ pub struct ShareGroup {
     members: Members<Unconfirmed>,
     fed_through: u64,
     unconfirmed_max: u64,
-    /// Returned records, as ascending ranges.
+    /// Records that can be delivered again because members returned them, as ascending ranges.
     returned: VecDeque<(u64, u64)>,
 }
 
-/// Records delivered to a member and not confirmed, as ranges in the order of delivery.
+/// The records that were delivered to a member and are not confirmed, as ranges in the order of their delivery.
 #[derive(Debug, Default)]
 struct Unconfirmed {
     ranges: VecDeque<(u64, u64)>,
@@ -45,7 +45,7 @@ impl ShareGroup {
         self.members.join()
     }
 
-    /// Removes a member. The member's unconfirmed records are reported to the other members as lost.
+    /// Removes a member. Its unconfirmed records are reported to the other members as lost.
     pub fn leave(&mut self, member: MemberId) -> Result<(), GroupError> {
         let unconfirmed = self.members.leave(member)?;
         unconfirmed
@@ -55,22 +55,22 @@ impl ShareGroup {
         Ok(())
     }
 
-    /// Removes a member that has used only the records that it confirmed. Other members receive its unconfirmed
-    /// records.
+    /// Removes a member that has not used its unconfirmed records. Other members receive these records.
     pub fn leave_and_return(&mut self, member: MemberId) -> Result<(), GroupError> {
         self.returned.extend(self.members.leave(member)?.ranges);
         self.returned.make_contiguous().sort_unstable();
         Ok(())
     }
 
-    /// Adds records that precede the group's first record. No member has received these records.
+    /// Adds the records from `first` to `last`, which precede the group's first record and were not delivered to any
+    /// member.
     pub fn add_earlier(&mut self, first: u64, last: u64) {
         self.returned.push_back((first, last));
         self.returned.make_contiguous().sort_unstable();
     }
 
-    /// The records that members have received, beginning with the record `first`, as ascending ranges. Valid only for a
-    /// group without members.
+    /// For a group without members: the records from `first` on that were delivered to members and not returned, as
+    /// ascending ranges.
     pub fn delivered_since(&self, first: u64) -> Vec<(u64, u64)> {
         let mut delivered = Vec::new();
         let mut next = first;
@@ -86,14 +86,15 @@ impl ShareGroup {
         delivered
     }
 
-    /// Reports that the log has dropped a record that was just delivered to the member.
+    /// Reports that the log has dropped record `seq`, the last record that was delivered to the member. The record is
+    /// lost.
     pub fn report_dropped(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.pop();
         self.members.report(LostRecords::dropped(seq, seq));
         Ok(())
     }
 
-    /// Takes back the record that was delivered to the member last, because the record cannot be read at present.
+    /// Takes back record `seq`, the last record that was delivered to the member, because it cannot be read at present.
     pub fn withdraw(&mut self, member: MemberId, seq: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.pop();
         match self.returned.front_mut() {
@@ -103,12 +104,12 @@ impl ShareGroup {
         Ok(())
     }
 
-    /// Whether the group has records that a member returned.
+    /// Whether there are records that members returned and that can be delivered again.
     pub fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }
 
-    /// Reports that the log has dropped everything before `oldest_seq`. Returned records before `oldest_seq` are lost.
+    /// Reports that the log has dropped all records before `oldest_seq`. Returned records among them are lost.
     pub fn drop_before(&mut self, oldest_seq: u64) {
         while let Some((first, last)) = self.returned.front_mut().filter(|(first, _)| *first < oldest_seq) {
             let lost = LostRecords::dropped(*first, (*last).min(oldest_seq - 1));
@@ -161,23 +162,24 @@ impl ShareGroup {
         Ok(None)
     }
 
-    /// Confirms all records up to `through` that were delivered to the member.
+    /// Confirms record `through` and all records that were delivered to the member before it. If record `through` is
+    /// not unconfirmed, confirms the member's records up to this sequence number.
     pub fn confirm(&mut self, member: MemberId, through: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.confirm(through);
         Ok(())
     }
 
-    /// Takes the next report of lost records for this member.
+    /// Takes the next report of lost records that this member has to receive.
     pub fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
         self.members.take_lost(member)
     }
 
-    /// Whether a report of lost records waits for this member.
+    /// Whether there is a report of lost records that this member has to receive.
     pub fn has_lost(&self, member: MemberId) -> bool {
         self.members.has_lost(member)
     }
 
-    /// Number of losses so far. When this number has grown, members have a loss to receive.
+    /// Number of losses so far. When it has grown, members have reports of lost records to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }
@@ -187,14 +189,14 @@ impl ShareGroup {
         self.members.get(member).is_ok_and(|unconfirmed| unconfirmed.records < self.unconfirmed_max)
     }
 
-    /// The sequence number up to which every record is confirmed or lost.
+    /// The sequence number up to which every record that the group has taken is confirmed or lost.
     pub fn position(&self) -> u64 {
         let unconfirmed = self.members.iter().filter_map(|unconfirmed| unconfirmed.ranges.front());
         let unconfirmed = unconfirmed.chain(self.returned.front());
         unconfirmed.map(|(first, _)| first - 1).min().unwrap_or(self.fed_through)
     }
 
-    /// The last record that the group has taken from the log.
+    /// Sequence number of the last record that the group has taken from the log.
     pub fn fed_through(&self) -> u64 {
         self.fed_through
     }
@@ -214,7 +216,7 @@ impl Unconfirmed {
         }
     }
 
-    /// Removes the last record.
+    /// Removes the record that was delivered last.
     fn pop(&mut self) {
         self.records -= 1;
         if let Some((first, last)) = self.ranges.back_mut() {
@@ -237,7 +239,7 @@ impl Unconfirmed {
         }
     }
 
-    /// Confirms the records of the first range up to `through`.
+    /// Confirms the records up to `through` in the first range.
     fn confirm_first(&mut self, through: u64) {
         if let Some((first, last)) = self.ranges.front_mut() {
             if *last > through {

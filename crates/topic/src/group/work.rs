@@ -1,21 +1,22 @@
-//! Work groups: a member claims a record, which is delivered again until it is acknowledged.
+//! Work groups: a member claims a record until a deadline. If the member does not acknowledge the record by then, the
+//! record is delivered again.
 //!
 //! Invariants:
 //! - Each record has at most one valid claim. Of the records with the same key, at most one is claimed at a time.
 //!   Records with the same key are claimed in order, each after the previous one is acknowledged, dead-lettered or
 //!   lost.
-//! - A claim ends at its deadline, when its member returns the record, or when its member leaves. The group refuses the
-//!   token of an ended claim.
+//! - A claim ends when its member acknowledges or returns the record, at its deadline, or when its member leaves. The
+//!   group refuses the token of a claim that has ended.
 //! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
-//! - If a record is not settled for long, only the records with the same key wait for it, as long as these fit the
-//!   limits.
+//! - A record is settled when it is acknowledged, dead-lettered or lost. Only records with the same key wait until a
+//!   record is settled, unless a limit is reached.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
-//! [`LogLimits`]. At a limit, the group claims or reads no further records until earlier ones are settled.
-//! [`WorkGroup::reached_limit`] names the limit.
+//! [`LogLimits`]. At a limit, the group lets members claim no further records, or reads no further records from the
+//! log, until earlier records are settled. [`WorkGroup::reached_limit`] names the limit.
 //!
-//! Rejected alternative: claiming several records of a key at the same time. With few keys this is faster, but a member
-//! could process a later record before an earlier one is delivered again.
+//! Rejected alternative: several records with the same key can be claimed at the same time. With few keys, this would
+//! be faster, but a later record could be processed before an earlier one is delivered again.
 
 mod backlog;
 mod claim;
@@ -28,7 +29,7 @@ use crate::limits::LogLimits;
 use backlog::{Backlog, RecordState};
 pub use claim::{Claim, ClaimError, DeadCause, DeadLetter, DeadLetterTarget, MemberDeparture, WorkConfig};
 
-/// The state machine of a work group: each record is claimed until a member acknowledges it.
+/// The state machine of a work group, in which a record is delivered until a member acknowledges it.
 #[derive(Debug)]
 pub struct WorkGroup {
     config: WorkConfig,
@@ -38,7 +39,7 @@ pub struct WorkGroup {
     claims: u32,
     next_token: u64,
     fed_through: u64,
-    /// The sequence number of the oldest record that the log still has.
+    /// The sequence number of the oldest record that the log retains.
     oldest_retained: u64,
 }
 
@@ -62,7 +63,7 @@ impl WorkGroup {
         self.members.join()
     }
 
-    /// Removes a member. Other members can immediately claim the records that this member had claimed.
+    /// Removes a member. Its claims end, and other members can immediately claim the records.
     pub fn leave(
         &mut self,
         member: MemberId,
@@ -84,8 +85,9 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Claims a record for this member: a returned record, or the next record of the log whose key is free. Returns
-    /// `None` if there is no such record, or if the member or the group is at a limit.
+    /// Claims a record for this member. Prefers records that the group has already read, and otherwise reads the next
+    /// record of the log that no other record with the same key precedes. Returns `None` if there is no such record, or
+    /// if the member or the group is at a limit.
     pub fn claim(
         &mut self,
         member: MemberId,
@@ -107,15 +109,15 @@ impl WorkGroup {
         Ok(Some(Claim { seq, token, attempt, deadline_ns }))
     }
 
-    /// Acknowledges the record.
+    /// Acknowledges record `seq`, which the member has claimed with this token.
     pub fn ack(&mut self, member: MemberId, seq: u64, token: u64, now_ns: u64) -> Result<(), ClaimError> {
         self.end_claim(member, seq, token, now_ns)?;
         self.backlog.settle(seq);
         Ok(())
     }
 
-    /// Returns the record to the group. The record is delivered again after `delay_ns`, or becomes a dead letter after
-    /// its last attempt.
+    /// Returns record `seq`, which the member has claimed with this token. The record is delivered again after
+    /// `delay_ns`; after its last attempt, it becomes a dead letter instead.
     pub fn nack(
         &mut self,
         member: MemberId,
@@ -130,7 +132,7 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Extends the claim. Returns the new deadline, counted from now.
+    /// Extends the member's claim to record `seq`. Returns the new deadline, which is a full claim time after `now_ns`.
     pub fn renew(&mut self, member: MemberId, seq: u64, token: u64, now_ns: u64) -> Result<u64, ClaimError> {
         self.tick(now_ns);
         self.check_claim(member, seq, token)?;
@@ -139,8 +141,8 @@ impl WorkGroup {
         Ok(deadline_ns)
     }
 
-    /// Ends expired claims and delays. Every method that receives a time does this, too. The owner calls this method at
-    /// [`next_tick_ns`](WorkGroup::next_tick_ns).
+    /// Ends the claims and delays whose time is over at `now_ns`. Every method with a `now_ns` parameter does this
+    /// first. In addition, the owner calls this method at [`next_tick_ns`](WorkGroup::next_tick_ns).
     pub fn tick(&mut self, now_ns: u64) {
         while let Some((seq, state)) = self.backlog.due(now_ns) {
             match state {
@@ -153,13 +155,13 @@ impl WorkGroup {
         }
     }
 
-    /// Time at which the next claim or delay ends, ns.
+    /// Time at which the next claim or delay ends, ns; `None` without claims and delays.
     pub fn next_tick_ns(&self) -> Option<u64> {
         self.backlog.next_due_ns()
     }
 
-    /// Reports that the log has dropped records before `oldest_seq`. Those that are not claimed are lost. A dropped
-    /// record that is claimed is lost only if it has to be delivered again.
+    /// Reports that the log has dropped records before `oldest_seq`. Unclaimed records among them are lost. A claimed
+    /// record among them is lost only if it would have to be delivered again.
     pub fn drop_before(&mut self, oldest_seq: u64) {
         self.oldest_retained = self.oldest_retained.max(oldest_seq);
         for seq in self.backlog.unclaimed_before(oldest_seq) {
@@ -167,17 +169,17 @@ impl WorkGroup {
         }
     }
 
-    /// Takes a dead letter, for the owner to store.
+    /// Takes a dead letter, which the owner then stores.
     pub fn take_dead_letter(&mut self) -> Option<DeadLetter> {
         self.backlog.take_dead_letter()
     }
 
-    /// Number of dead letters that the owner has not taken.
+    /// Number of dead letters that the owner has not taken yet.
     pub fn dead_letters(&self) -> usize {
         self.backlog.dead_letters()
     }
 
-    /// Reports that the log has dropped a record that was just claimed.
+    /// Reports that the log has dropped the record of a claim that was just made. The record is lost.
     pub fn report_claim_dropped(&mut self, member: MemberId, claim: &Claim) {
         if self.check_claim(member, claim.seq, claim.token).is_ok() {
             self.uncount_claim(member);
@@ -195,22 +197,22 @@ impl WorkGroup {
         }
     }
 
-    /// Reports that a dead letter could not be stored. The dead letter's record then counts as lost.
+    /// Reports that a dead letter could not be stored. Its record then counts as lost.
     pub fn report_dead_letter_lost(&mut self, letter: DeadLetter) {
         self.members.report(LostRecords::dropped(letter.seq, letter.seq));
     }
 
-    /// Takes the next report of lost records for this member.
+    /// Takes the next report of lost records that this member has to receive.
     pub fn take_lost(&mut self, member: MemberId) -> Option<LostRecords> {
         self.members.take_lost(member)
     }
 
-    /// Whether a report of lost records waits for this member.
+    /// Whether there is a report of lost records that this member has to receive.
     pub fn has_lost(&self, member: MemberId) -> bool {
         self.members.has_lost(member)
     }
 
-    /// Number of losses so far. When this number has grown, members have a loss to receive.
+    /// Number of losses so far. When it has grown, members have reports of lost records to receive.
     pub fn losses(&self) -> u64 {
         self.members.losses()
     }
@@ -222,12 +224,12 @@ impl WorkGroup {
             && self.claims < self.limits.work_claims_max
     }
 
-    /// The sequence number up to which every record is acknowledged, lost, or taken as a dead letter.
+    /// The sequence number up to which every record is acknowledged, lost, or a dead letter that the owner has taken.
     pub fn position(&self) -> u64 {
         self.backlog.oldest().map_or(self.fed_through, |seq| seq - 1)
     }
 
-    /// The last record that the group has taken from the log.
+    /// Sequence number of the last record that the group has taken from the log.
     pub fn fed_through(&self) -> u64 {
         self.fed_through
     }
@@ -237,8 +239,7 @@ impl WorkGroup {
         self.backlog.has_ready_record()
     }
 
-    /// The name of the limit at which the group stops reading ahead or making claims; `None` if the group has reached
-    /// no limit.
+    /// The name of the limit that prevents further claims or reads; `None` if no limit is reached.
     pub fn reached_limit(&self) -> Option<&'static str> {
         let limits = &self.limits;
         [
@@ -250,7 +251,7 @@ impl WorkGroup {
         .find_map(|(reached, limit)| reached.then_some(limit))
     }
 
-    /// Number of claims in flight.
+    /// Number of claims that have not ended.
     pub fn claims(&self) -> u32 {
         self.claims
     }
@@ -260,7 +261,8 @@ impl WorkGroup {
         self.members.len()
     }
 
-    /// Finds a record to claim; reads the log as far as needed and allowed.
+    /// Finds a record that can be claimed. If there is none, reads further records from the log, unless a limit is
+    /// reached.
     fn next_ready(&mut self, source: &mut impl RecordSource) -> Option<u64> {
         loop {
             if let Some(seq) = self.backlog.first_ready() {
@@ -309,7 +311,8 @@ impl WorkGroup {
         }
     }
 
-    /// Handles a claim that ended without an acknowledgement.
+    /// Handles a claim that ended without an acknowledgement: the record can be claimed again at `until_ns`, or becomes
+    /// a dead letter after its last attempt.
     fn fail(&mut self, seq: u64, until_ns: u64, cause: DeadCause) {
         let attempts = self.backlog.attempts(seq);
         if attempts >= self.config.attempts_max {
@@ -319,7 +322,8 @@ impl WorkGroup {
         }
     }
 
-    /// Makes the record claimable again, now or at a later time.
+    /// Makes the record claimable again: at `until_ns`, or at once if `until_ns` is 0. A record that the log has
+    /// dropped is lost instead.
     fn requeue(&mut self, seq: u64, until_ns: u64) {
         if seq < self.oldest_retained {
             self.report_dropped(seq);

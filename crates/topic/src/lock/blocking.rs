@@ -1,4 +1,4 @@
-//! The log's lock for loom models. This lock blocks, because a spin loop would never end in a model.
+//! Replaces the log's spin lock in loom models. This lock blocks, because a spin loop would never end in a model.
 
 use std::ops::{Deref, DerefMut};
 

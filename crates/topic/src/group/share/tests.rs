@@ -76,7 +76,7 @@ fn returned_records_go_to_other_members() {
     assert_eq!([(); 2].map(|()| share.take(b, &mut source)), [Ok(Some(2)), Ok(Some(3))]);
     assert_eq!(share.take(b, &mut source), Ok(Some(5)));
     assert!(!share.has_returned() && !share.has_lost(b));
-    // b received 4, 2, 3 and 5, in this order.
+    // Member b received the records 4, 2, 3 and 5, in this order, so the call also confirms record 4.
     share.confirm(b, 2).unwrap();
     share.leave(b).unwrap();
     let c = share.join().unwrap();
@@ -134,7 +134,7 @@ fn share_group_set_back_to_earlier_records_delivers_each_once() {
     share.add_earlier(8, 10);
     assert!(share.has_returned());
     assert_eq!([(); 3].map(|()| share.take(a, &mut source)), [8, 9, 10].map(|seq| Ok(Some(seq))));
-    // Record 9 was received after record 11.
+    // The member received record 9 after record 11, so the call also confirms record 11.
     share.confirm(a, 9).unwrap();
     assert_eq!(share.take(a, &mut source), Ok(Some(12)));
     share.leave_and_return(a).unwrap();
@@ -194,7 +194,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn every_record_is_taken_once_or_reported_as_lost(steps in prop::collection::vec(step(), 1..200)) {
-        // The ranges of losses are not merged, so that the reports name every record.
+        // With this limit, the group never merges lost ranges, so the reports name every lost record.
         let mut share = ShareGroup::new(&LogLimits { group_lost_ranges_max: 10_000, ..limits() }, 0);
         let mut members: Vec<MemberId> = Vec::new();
         let mut next = 1u64;

@@ -1,25 +1,26 @@
-//! The unsettled records of a work group, and which of these records can be claimed.
+//! The records of a work group that are not settled (acknowledged, dead-lettered or lost), and whether each of them can
+//! be claimed.
 //!
 //! Invariants:
-//! - The oldest unsettled record of a key is ready, claimed or delayed. The other records of the key are
+//! - The oldest unsettled record with a key is ready, claimed or delayed. The other records with this key are
 //!   [`RecordState::Behind`] it, in order.
-//! - `ready` and `timers` hold exactly the records with the corresponding state.
+//! - `ready` has exactly the records that are ready, and `timers` exactly those that are claimed or delayed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::claim::DeadLetter;
 use crate::group::MemberId;
 
-/// Whether a record of a work group can be claimed, and when.
+/// Whether a record of a work group can be claimed, now or later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordState {
-    /// Can be claimed.
+    /// The record can be claimed.
     Ready,
-    /// Cannot be claimed, because an older record with the same key is unsettled.
+    /// The record cannot be claimed, because an older record with the same key is not settled yet.
     Behind,
-    /// Claimed by a member.
+    /// A member has claimed the record.
     Claimed { member: MemberId, token: u64, deadline_ns: u64 },
-    /// Can be claimed later.
+    /// The record can be claimed at a later time.
     Delayed { until_ns: u64 },
 }
 
@@ -45,17 +46,17 @@ struct UnsettledRecord {
 pub(super) struct Backlog {
     records: BTreeMap<u64, UnsettledRecord>,
     ready: BTreeSet<u64>,
-    /// The times at which claims and delays end, each with its record's sequence number.
+    /// The times at which claims and delays end, each with the sequence number of the record.
     timers: BTreeSet<(u64, u64)>,
-    /// For each key with an unsettled record, the records that wait behind the oldest one.
+    /// The keys of all unsettled records. Each has the records that wait behind the oldest record with this key.
     keys: HashMap<u64, VecDeque<u64>>,
     keys_blocked: usize,
-    /// Dead letters that the group's caller has not yet taken to publish them, by sequence number.
+    /// Dead letters, by sequence number, until the group's owner takes them to publish them.
     dead: BTreeMap<u64, DeadLetter>,
 }
 
 impl Backlog {
-    /// Number of tracked records.
+    /// Number of tracked records: unsettled records, and dead letters that were not taken yet.
     pub(super) fn len(&self) -> usize {
         self.records.len() + self.dead.len()
     }
@@ -65,7 +66,7 @@ impl Backlog {
         self.keys_blocked
     }
 
-    /// The oldest tracked record.
+    /// Sequence number of the oldest tracked record.
     pub(super) fn oldest(&self) -> Option<u64> {
         let first = self.records.first_key_value().map(|(seq, _)| *seq);
         let dead = self.dead.first_key_value().map(|(seq, _)| *seq);
@@ -84,7 +85,7 @@ impl Backlog {
         self.timers.first().map(|(due_ns, _)| *due_ns)
     }
 
-    /// Returns a record whose claim or delay has ended, and its state.
+    /// Returns a record whose claim or delay ends at `now_ns` or earlier, and its state.
     pub(super) fn due(&self, now_ns: u64) -> Option<(u64, RecordState)> {
         let &(due_ns, seq) = self.timers.first()?;
         (due_ns <= now_ns).then(|| (seq, self.records[&seq].state))
@@ -114,7 +115,7 @@ impl Backlog {
         self.records.range(..seq).filter(|(_, record)| is_unclaimed(record)).map(|(seq, _)| *seq).collect()
     }
 
-    /// Adds the next record of the log.
+    /// Adds record `seq`, the next record of the log.
     pub(super) fn add(&mut self, seq: u64, key: Option<u64>) {
         let state = match key.map(|key| self.keys.entry(key)) {
             Some(std::collections::hash_map::Entry::Occupied(mut behind)) => {
@@ -132,7 +133,7 @@ impl Backlog {
         self.set_state(seq, state);
     }
 
-    /// Claims the record; returns the number of this attempt.
+    /// Marks the record as claimed, with the claim in `state`. Returns the number of this attempt.
     pub(super) fn claim(&mut self, seq: u64, state: RecordState) -> u32 {
         self.set_state(seq, state);
         let record = self.record_mut(seq);
@@ -151,7 +152,7 @@ impl Backlog {
         }
     }
 
-    /// Settles the record and releases the next record with the same key.
+    /// Settles the record: removes it, and makes the next record with the same key ready.
     pub(super) fn settle(&mut self, seq: u64) {
         let Some(record) = self.records.remove(&seq) else { return };
         self.unschedule(seq, record.state);
@@ -174,7 +175,7 @@ impl Backlog {
         }
     }
 
-    /// Makes the record a dead letter and releases the next record with the same key.
+    /// Turns a record into a dead letter, and makes the next record with the same key ready.
     pub(super) fn add_dead_letter(&mut self, letter: DeadLetter) {
         self.settle(letter.seq);
         self.dead.insert(letter.seq, letter);
@@ -201,7 +202,7 @@ impl Backlog {
         self.records.get_mut(&seq).expect("the record must be unsettled")
     }
 
-    /// Recomputes the module's invariants and checks them.
+    /// Checks the invariants in the module's documentation.
     #[cfg(test)]
     pub(super) fn assert_sound(&self) {
         let with_state = |matches: fn(&RecordState) -> bool| {

@@ -18,7 +18,7 @@ impl Default for WorkConfig {
 /// A member's right to a record of a work group until a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// The record.
+    /// Sequence number of the claimed record.
     pub seq: u64,
     /// The claim's token, which no other claim of the group has.
     pub token: u64,
@@ -28,29 +28,30 @@ pub struct Claim {
     pub deadline_ns: u64,
 }
 
-/// The error for a claim that was settled before, or whose deadline has passed.
+/// The error for a claim that has ended: the record was acknowledged or returned, or the deadline has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("claim {token} of record {seq} has ended or belongs to another member")]
 pub struct ClaimError {
-    /// The record.
+    /// Sequence number of the record.
     pub seq: u64,
     /// The claim's token.
     pub token: u64,
 }
 
-/// The end of a member of a work group: the member left the group, or it died.
+/// The way in which a member of a work group departed: it left, or it died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberDeparture {
     /// The member left the group by itself. Its open claims do not count as attempts.
     Left,
-    /// The member died. Its open claims count as attempts, because the claimed records may be the cause.
+    /// The member died. Its open claims count as attempts, because a record that it had claimed may have caused its
+    /// death.
     Died,
 }
 
 /// A record of a work group whose last allowed attempt has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// The record.
+    /// Sequence number of the record.
     pub seq: u64,
     /// The number of attempts that have failed.
     pub attempts: u32,
@@ -71,7 +72,7 @@ pub enum DeadLetterTarget {
 }
 
 impl DeadLetterTarget {
-    /// The subject of the dead letters of this topic's groups; `None` if they are dropped.
+    /// The subject to which the dead letters of groups of the topic `topic` are published; `None` if they are dropped.
     pub fn subject_for(&self, topic: &str) -> Option<String> {
         match self {
             DeadLetterTarget::Default => Some(format!("dead.{topic}")),
@@ -84,7 +85,7 @@ impl DeadLetterTarget {
 /// The reason why the last attempt of a dead letter failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadCause {
-    /// The member returned the record.
+    /// The member returned the record without an acknowledgement.
     Refused,
     /// The claim's deadline passed.
     Expired,

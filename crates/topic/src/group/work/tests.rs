@@ -201,15 +201,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The expected state of the group: the claims that were made, and how each record was settled.
+/// A work group and its expected state: the claims that were made, and how each record was settled.
 struct Model {
     work: WorkGroup,
     now_ns: u64,
     keys: Vec<Option<u64>>,
     members: Vec<MemberId>,
-    /// All claims that were made, with their members, the newest first.
+    /// All claims that were made, each with its member, the newest first.
     claims: Vec<(MemberId, Claim)>,
-    /// The claims that are valid at present, by the record's sequence number.
+    /// The claims that have not ended, each with its member, by the sequence number of the record.
     current: BTreeMap<u64, (MemberId, Claim)>,
     attempts: BTreeMap<u64, u32>,
     acked: BTreeSet<u64>,
@@ -332,7 +332,7 @@ impl Model {
         assert!(self.current.values().filter(|(holder, _)| *holder == member).count() <= 3);
     }
 
-    /// Ends or renews a claim that was made earlier and may have ended already.
+    /// Acknowledges, returns or renews a claim that was made before. The claim may have ended already.
     fn end(
         &mut self,
         claim: usize,
@@ -370,7 +370,7 @@ impl Model {
         }
     }
 
-    /// Takes all reports of lost records, and checks that all members receive the same reports.
+    /// Takes all reports of lost records, and checks that the reports of all members are equal.
     fn take_losses(&mut self) {
         let mut reports = self
             .members
@@ -401,7 +401,7 @@ impl Model {
         }
     }
 
-    /// Lets one member process all remaining records.
+    /// Lets a single member process all records that are left.
     fn finish(&mut self) {
         while !self.members.is_empty() {
             self.step(Step::Leave { member: 0, died: false });
