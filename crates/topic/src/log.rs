@@ -1,13 +1,14 @@
 //! The log of one partition: an ordered history of records. New records are appended at one end, and old records are
 //! dropped at the other end.
 //!
-//! The log's lock protects the check, the append and the commit of records. Subscribers take this lock only in three
-//! cases: at the end of a segment, after they have lost their position, and before they sleep.
+//! Records are checked, appended and committed inside the log's lock. A subscriber takes this lock only in three cases:
+//! at the end of a segment, after the record at its position was dropped, and before it sleeps.
 //!
 //! Invariants:
-//! - Sequence numbers rise by 1 within an epoch; append times never decrease.
+//! - Within an epoch, each record's sequence number is 1 higher than that of the record before. Append times never
+//!   decrease.
 //! - A batch is appended as a whole or not at all, inside one segment.
-//! - Only whole segments are dropped, oldest first; the newest one stays.
+//! - Only whole segments are dropped, the oldest first.
 //!
 //! Limits: `retention`, `record_bytes_max`, [`BATCH_BYTES_MAX`], and the memory budget.
 
@@ -64,7 +65,7 @@ pub use stored::{AckProgress, StoredInfo};
 
 static LOGS: AtomicU64 = AtomicU64::new(0);
 
-/// The log of one partition of a topic: its records, state and subscribers.
+/// The log of one partition of a topic: its records, its subscribers and, for a state topic, its state.
 #[derive(Debug)]
 pub struct Log {
     pub(crate) name: Arc<LogName>,
@@ -75,10 +76,11 @@ pub struct Log {
     memory_bytes: u64,
     is_durable: bool,
     budget: Arc<MemoryBudget>,
-    /// A subscriber that has not read up to this sequence number receives a lag warning; 0 until the log drops records.
+    /// A subscriber whose next record is before this sequence number receives a lag warning. 0 until the log drops
+    /// records.
     warn_before: AtomicU64,
     pressure: AtomicU64,
-    /// Whether several processes hold the same records; see [`Log::set_replicated`].
+    /// Whether several processes hold copies of the same records; see [`Log::set_replicated`].
     is_replicated: AtomicBool,
     pub(crate) listed_subscribers: SubscriberList,
     pub(crate) subscribers: LogSubscribers,
@@ -89,39 +91,40 @@ pub struct Log {
     state: LogLock<LogContents>,
 }
 
-/// A log's counters at one moment: its epoch, records, bytes and subscribers.
+/// A log's counters at one moment: its epoch, sequence numbers, sizes and subscribers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogInfo {
-    /// The epoch.
+    /// The present epoch.
     pub epoch: u32,
-    /// The oldest retained record; equal to `next_seq` if there is none.
+    /// Sequence number of the oldest retained record; equal to `next_seq` if there is none.
     pub oldest_seq: u64,
-    /// Sequence of the next record.
+    /// Sequence number that the next record will have.
     pub next_seq: u64,
-    /// Bytes of history in memory.
+    /// Bytes that the log's history takes in memory.
     pub bytes: u64,
-    /// Bytes of all records appended in this process, including dropped ones.
+    /// Bytes of all records that were appended in this process, including records that were dropped since.
     pub appended_bytes: u64,
-    /// Warnings, gaps and losses of slow subscribers.
+    /// Counters of the lag warnings and losses of subscribers.
     pub losses: LossCounters,
-    /// Number of sleeping cursors, with those in private mirrors of the log.
+    /// Number of sleeping cursors, including those in private mirrors of the log.
     pub waiting: usize,
     /// Number of registered subscribers.
     pub registered: usize,
     /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
-    /// Storage figures of a durable topic.
+    /// How much is stored on disk, for a durable topic; otherwise `None`.
     pub stored: Option<StoredInfo>,
 }
 
-/// The number of lag warnings, gaps and lost records of a log's subscribers since the log was opened.
+/// How many lag warnings and gaps the subscribers of a log received, and how many records they lost, since the log was
+/// opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LossCounters {
     /// Number of lag warnings.
     pub warnings: u64,
     /// Number of gaps.
     pub gaps: u64,
-    /// Number of records lost in the gaps.
+    /// Number of records that subscribers lost in these gaps.
     pub records: u64,
 }
 
@@ -134,34 +137,34 @@ impl LossCounters {
     }
 }
 
-/// The part of a log that its lock protects.
+/// The part of a log that the log's lock protects.
 #[derive(Debug)]
 pub(crate) struct LogContents {
     epoch: u32,
     next_seq: u64,
     last_append_ns: u64,
     closed: bool,
-    /// The time, in ns by `ownership_clock`, until which this process owns the log. 0 if the log is closed or another
-    /// node owns the log; `u64::MAX` if no other node can own the log.
+    /// The time, by `ownership_clock` in ns, until which this process owns the log. 0 if the log is closed or another
+    /// node owns the log; `u64::MAX` if no other node can become the owner.
     owned_until_ns: u64,
     ownership_clock: Clock,
-    /// Whether the log has dropped records. For a durable log, only records that its disk has dropped count.
+    /// Whether the log has dropped records. For a durable log, only records that were dropped from its disk count.
     has_dropped: bool,
-    /// Size of the newest segment, bytes. The size of the next segment depends on this size.
+    /// Size of the newest segment, bytes. The size of the next segment is computed from this size.
     capacity: usize,
     /// The sealed segments in memory, oldest first.
     retained: VecDeque<RetainedSegment>,
     retained_bytes: u64,
-    /// Bytes of records in all segments that were ever sealed.
+    /// Bytes of the records in all sealed segments, including segments that were dropped since.
     sealed_bytes: u64,
     writer: Option<SegmentWriter>,
-    /// Dropped segments that are still being read.
+    /// Dropped segments whose memory cannot be freed yet, because subscribers still read them.
     lingering: Vec<Arc<Segment>>,
     sleepers: Sleepers,
-    /// Cursors that wait for some subjects only; most logs have none.
+    /// The cursors that sleep until a record of their own subjects arrives. Most logs have none.
     sleeper_index: Option<Box<SleeperIndex>>,
     limits: ProducerLimits,
-    /// Fields that only few logs need.
+    /// Fields that only a few logs need.
     rare: Option<Box<Rare>>,
 }
 
@@ -169,16 +172,17 @@ pub(crate) struct LogContents {
 struct Rare {
     producers: Producers,
     registered: RegisteredSubscribers,
-    /// The progress of a durable log on disk; `None` for other logs.
+    /// How far a durable log is stored on disk; `None` for other logs.
     stored: Option<Box<DiskProgress>>,
     reducer: Option<ReducerState>,
-    /// The data of a mirror. Present only if another process owns the log, or owned the log before.
+    /// The data of a mirror. Present only if another process owns the log, or has owned the log before.
     mirror: Option<Box<Mirror>>,
     losses: LossCounters,
     /// The position of the first record that this process appended as the owner, and the append time of the record
-    /// before that one.
+    /// before it.
     owned_from: (Position, u64),
-    /// Payloads that dropped segments kept by reference. The payloads are freed after the lock is released.
+    /// Payloads that were kept by reference in segments that are dropped now. They are freed after the lock is
+    /// released.
     dropped_payloads: Vec<Bytes>,
 }
 
@@ -243,7 +247,7 @@ impl Log {
         }
     }
 
-    /// Makes the log durable. The log continues after the records on disk.
+    /// Makes the log durable. The log continues after the last record on disk.
     pub(crate) fn durable(self, recovered: &RecoveredLog, store: Arc<dyn Store>) -> Log {
         {
             let mut state = self.lock();
@@ -257,8 +261,8 @@ impl Log {
         self
     }
 
-    /// Restores the producer of stored records, so that the log recognizes retries. Call this method for the oldest
-    /// records first.
+    /// Restores the producer of records that were read from disk, so that the log recognizes retries of these records.
+    /// Must be called for the oldest records first.
     pub fn restore_producer(&self, mark: &StagedProducer, epoch: u32) {
         let mut state = self.lock();
         let first = Position { epoch, seq: mark.first_seq };
@@ -268,19 +272,19 @@ impl Log {
         }
     }
 
-    /// Sets whether several processes hold the same records, and some of them may lag. A subscriber that starts after a
-    /// position that this process has not reached then waits for this process to catch up. Without replication, such a
-    /// subscriber is refused, because it would wait for ever.
+    /// Sets whether several processes hold copies of the same records, so that this process may lag behind another. If
+    /// so, a subscriber that starts after a position that this process has not reached waits until this process has
+    /// reached it. Otherwise, such a subscriber is refused, because it would wait for ever.
     pub fn set_replicated(&self, is_replicated: bool) {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }
 
-    /// Whether a subscriber that starts after this position waits for this process to catch up.
+    /// Whether a subscriber that starts after this position has to wait until this process has reached the position.
     pub fn must_catch_up_to(&self, start: Position) -> bool {
         self.is_replicated() && start > self.last()
     }
 
-    /// Whether several processes hold the same records, as set by [`Log::set_replicated`].
+    /// Whether several processes hold copies of the same records, as set by [`Log::set_replicated`].
     pub fn is_replicated(&self) -> bool {
         self.is_replicated.load(Ordering::Relaxed)
     }
@@ -290,7 +294,8 @@ impl Log {
         &self.name
     }
 
-    /// Number of the log in this process, in order of creation. A private mirror has the number of the mirrored log.
+    /// Number of the log in this process: logs are numbered in the order of their creation. A private mirror has the
+    /// number of the log that it mirrors.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -329,19 +334,19 @@ impl Log {
         losses.records += records;
     }
 
-    /// The last known number that this producer gave to a record.
+    /// The number that this producer gave to its last record, if the log still knows the producer.
     pub fn last_producer_seq(&self, producer: u64) -> Option<u64> {
         self.lock().rare.as_ref().and_then(|rare| rare.producers.last(producer))
     }
 
-    /// Position of the last visible record.
+    /// Position of the last record that subscribers can receive.
     pub fn last(&self) -> Position {
         let state = self.lock();
         Position { epoch: state.epoch, seq: state.visible_next() - 1 }
     }
 
-    /// Position of the first record of the present epoch, or of the next record if the epoch has no records. If a
-    /// durable log has continued an epoch after a restart, records from before the restart do not count.
+    /// Position of the first record of the present epoch that this process has appended, or of the next record if there
+    /// is none. A durable log may continue an epoch after a restart; records from before the restart do not count.
     pub fn process_start(&self) -> Position {
         let state = self.lock();
         let start = state.epoch_start();
@@ -349,7 +354,7 @@ impl Log {
         Position { seq: start.seq.max(opened_at), ..start }
     }
 
-    /// Position of the first known record of a later epoch than `epoch`; `None` if `epoch` has not ended.
+    /// Position of the first known record in the epochs after `epoch`; `None` if `epoch` has not ended.
     pub fn first_after_epoch(&self, epoch: u32) -> Option<Position> {
         let state = self.lock();
         let known = match (state.stored(), state.mirror()) {
@@ -360,8 +365,8 @@ impl Log {
         (epoch < state.epoch).then(|| known.unwrap_or_else(|| state.epoch_start()))
     }
 
-    /// The approximate number of bytes that active subscribers which cannot receive gaps have not read. Updated once
-    /// for each segment.
+    /// The approximate number of bytes that the slowest active subscriber that cannot receive gaps has not read.
+    /// Updated each time a segment is created.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)
@@ -380,7 +385,7 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Whether a subscriber whose next record is `next` must receive a lag warning.
+    /// Whether a subscriber whose next record is `next` is so far behind that it must receive a lag warning.
     #[inline(always)]
     pub(crate) fn should_warn(&self, next: u64) -> bool {
         next < self.warn_before.load(Ordering::Relaxed)
@@ -396,7 +401,7 @@ fn written_bytes(writer: &SegmentWriter) -> u64 {
 }
 
 impl LogContents {
-    /// Takes the payloads that the caller has to drop after it has unlocked the log.
+    /// Takes the payloads that are to be freed. The caller must drop them after it has unlocked the log.
     #[inline(always)]
     fn take_dropped_payloads(&mut self) -> Vec<Bytes> {
         self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.dropped_payloads))
@@ -437,7 +442,7 @@ impl LogContents {
         oldest.or(self.writer.as_ref().map(SegmentWriter::segment)).map_or(self.next_seq, |s| s.first_seq)
     }
 
-    /// The oldest sequence that subscribers can read.
+    /// Sequence number of the oldest record that subscribers can read.
     fn oldest_seq(&self, config: &TopicConfig) -> u64 {
         let oldest = self.stored().map_or_else(|| self.oldest_in_memory(), |stored| stored.oldest_seq);
         match config.retention.records {
@@ -446,7 +451,8 @@ impl LogContents {
         }
     }
 
-    /// The segment that holds the record `seq` or will hold it; `None` if that record is not in memory.
+    /// The segment that contains record `seq`, or to which it will be written if it is the next record. `None` if
+    /// record `seq` is not in memory.
     fn segment_of(&self, seq: u64) -> Option<&Arc<Segment>> {
         if let Some(writer) = &self.writer
             && writer.segment().first_seq <= seq

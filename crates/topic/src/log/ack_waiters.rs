@@ -1,11 +1,12 @@
 //! The publishers that wait until a durable log has written or synced their records.
 //!
-//! A waiter waits for the earliest of its records, separately for each of its tokens, and separately for written and
-//! synced records. One thread may wait for tens of thousands of records, with a waiter for each record. The time to
-//! add, find or remove a waiter therefore grows only with the logarithm of the number of waiters.
+//! A publisher waits with a [`Waiter`] and a token. For each waiter and token, only the earliest record whose write is
+//! awaited, and the earliest record whose sync is awaited, are kept. One thread may wait for tens of thousands of
+//! records, with a waiter for each record. The time to add, find or remove a waiter therefore grows only with the
+//! logarithm of the number of waiters.
 //!
-//! Invariant: each entry of `seqs` has exactly one entry with the same sequence number in `written` or `synced`. This
-//! entry keeps the waiter alive, so that no other waiter can have the same address.
+//! Invariant: each entry of `seqs` has exactly one entry with the same sequence number in `written` or `synced`. The
+//! entry in `written` or `synced` keeps the waiter alive, so that no other waiter can have the same address.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,24 +15,24 @@ use std::sync::Arc;
 use crate::publish::AckLevel;
 use crate::wake::Waiter;
 
-/// A waiter's address and token, and whether the waiter waits for a written record instead of a synced record.
+/// A waiter's address, its token, and whether a write (`true`) or a sync (`false`) of a record is awaited.
 type WaiterKey = (usize, u32, bool);
 
-/// A record's sequence number, and the address and token of the waiter.
+/// A record's sequence number, and the address and the token of the waiter that waits for the record.
 type RecordKey = (u64, usize, u32);
 
 #[derive(Debug, Default)]
 pub(super) struct AckWaiters {
-    /// The earliest record for which each waiter waits.
+    /// The sequence number of the earliest awaited record, for each key.
     seqs: BTreeMap<WaiterKey, u64>,
     written: BTreeMap<RecordKey, Arc<Waiter>>,
-    /// The waiters of all levels that require more than a written record.
+    /// The waiters for records that must be synced: those of all acknowledgement levels above [`AckLevel::Written`].
     synced: BTreeMap<RecordKey, Arc<Waiter>>,
 }
 
 impl AckWaiters {
-    /// Adds a waiter for this record. A waiter that already waits for a record at this level, with the same token, then
-    /// waits for the earlier of the two records.
+    /// Adds a waiter for record `seq`, which must reach `level`. If the waiter already waits with the same token for a
+    /// record at this level, only the earlier of the two records is kept.
     pub(super) fn add(&mut self, waiter: &Arc<Waiter>, token: u32, level: AckLevel, seq: u64) {
         let AckWaiters { seqs, written, synced } = self;
         let (address, is_written) = (address(waiter), level == AckLevel::Written);
@@ -49,8 +50,8 @@ impl AckWaiters {
         by_record.insert((seq, address, token), Arc::clone(waiter));
     }
 
-    /// Takes the waiters that wait for a write of a record up to `written`, or for a sync of a record up to `synced`.
-    /// Returns them with their tokens.
+    /// Removes the waiters that wait until a record up to `written` is written, or until a record up to `synced` is
+    /// synced. Returns them with their tokens.
     pub(super) fn take_reached(&mut self, written: u64, synced: u64) -> Vec<(Arc<Waiter>, u32)> {
         let mut reached = Vec::new();
         for (by_record, is_written, through) in
@@ -65,7 +66,7 @@ impl AckWaiters {
         reached
     }
 
-    /// Removes a waiter with all its tokens.
+    /// Removes all entries of a waiter, whatever their tokens.
     pub(super) fn remove(&mut self, waiter: &Arc<Waiter>) {
         let AckWaiters { seqs, written, synced } = self;
         let address = address(waiter);
@@ -87,7 +88,8 @@ mod tests {
 
     use super::*;
 
-    /// A waiter in a plain list: its index, its token, whether it waits for a written record, and the record.
+    /// An entry of a plain list: the waiter's index, its token, whether a write is awaited instead of a sync, and the
+    /// record's sequence number.
     type Plain = (usize, u32, bool, u64);
 
     proptest! {

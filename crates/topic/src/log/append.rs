@@ -14,43 +14,44 @@ use crate::producer::DuplicateVerdict;
 use crate::publish::{Draft, Payload, PublishError};
 use crate::segment::SegmentWriter;
 
-/// Maximum size of the frames of one batch, bytes.
+/// Maximum total size of the frames in a batch of several records, bytes.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// Distance from the end of the written bytes at which cache lines are prefetched after a single record, bytes.
+/// After a single record is written, the cache line at this distance behind the written bytes is prefetched, bytes.
 const PREFETCH_SINGLE_BYTES: usize = 128;
-/// Distance from the end of the written bytes at which cache lines are prefetched within a batch, bytes.
+/// After each record of a batch is written, the cache line at this distance behind the written bytes is prefetched,
+/// bytes.
 const PREFETCH_BATCH_BYTES: usize = 512;
 
-/// The producer of a batch, and the producer's number for the batch's first record. With them, the log recognises a
-/// repeated batch.
+/// The producer of a batch, and the number that the producer gave to the batch's first record. From both, the log
+/// recognises a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerMark {
     /// The producer's id.
     pub producer: u64,
-    /// A number that grows when a new instance of the producer takes over.
+    /// The producer's epoch: a number that grows when a new instance of the producer takes over.
     pub producer_epoch: u32,
     /// The producer's number for the first record of the batch. Each further record has the next number.
     pub producer_seq: u64,
 }
 
-/// Conditions and options of an append, besides its records.
+/// The time, the conditions and the options of an append.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AppendOptions {
     pub(crate) now_ns: u64,
     pub(crate) mark: Option<ProducerMark>,
     pub(crate) expect_last: Option<u64>,
-    /// The publisher's last acknowledged record, for an append to a log with a state. The append fails if the state
+    /// For a log with a state: the position of the publisher's last acknowledged record. The append fails if the state
     /// does not include this record.
     pub(crate) after: Option<Position>,
-    /// Whether to unregister subscribers that do not make room, instead of refusing the append.
+    /// If registered subscribers leave no room: whether they are unregistered. Otherwise, the append is refused.
     pub(crate) evict: bool,
-    /// Whether a new owner appends records that waited for it. Such an append succeeds even while the log does not
-    /// accept other records yet.
+    /// Whether this append is done by a new owner, for records that had waited for an owner. Such an append succeeds
+    /// even while the log does not accept other records yet.
     pub(crate) as_owner: bool,
 }
 
-/// The size of an append: bytes in the segment, and bytes of payloads kept by reference.
+/// The size of an append: bytes that are written to the segment, and bytes of payloads that are kept by reference.
 #[derive(Debug, Clone, Copy, Default)]
 struct RecordSize {
     bytes: usize,
@@ -64,7 +65,7 @@ impl RecordSize {
     }
 }
 
-/// The result of an append: the position of the append's last record.
+/// The result of an append: the position of its last record, and whether it was a retry of an earlier append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AppendOutcome {
     pub(crate) position: Position,
@@ -95,7 +96,7 @@ impl Log {
         Ok(self.publish(state, append, now, 1, size.total()))
     }
 
-    /// Appends all drafts, or none. Iterates over the drafts twice, first to compute their size.
+    /// Appends all drafts, or none of them. Iterates over the drafts twice, first to compute their total size.
     pub(crate) fn append_drafts<'d>(
         &self,
         append: AppendOptions,
@@ -129,7 +130,7 @@ impl Log {
         Ok(self.publish(state, append, now, count, total.total()))
     }
 
-    /// Appends a batch from a connection, and writes the append time into each record.
+    /// Appends a batch that was received over a connection, and writes the append time into each record.
     pub(crate) fn append_batch(
         &self,
         append: AppendOptions,
@@ -198,8 +199,8 @@ impl Log {
         if bytes > bytes_max { Err(PublishError::RecordTooLarge { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Makes pushed records visible and wakes one sleeper. On a durable log, the records become visible later, when the
-    /// store has synced them.
+    /// Makes the records that were written last visible, and wakes one sleeping cursor. On a durable log, the records
+    /// become visible later, when the store has synced them.
     #[inline(always)]
     pub(super) fn publish(
         &self,
@@ -236,7 +237,7 @@ impl Log {
     }
 }
 
-/// Ends an append to a durable log, whose store makes the records visible later.
+/// Ends an append to a durable log. The store makes the records visible later.
 #[cold]
 fn publish_stored(
     mut state: LogGuard<'_, LogContents>,
@@ -256,8 +257,8 @@ fn publish_stored(
 }
 
 impl LogContents {
-    /// Checks whether the append may proceed. If the append repeats an earlier one, returns the outcome of the first
-    /// attempt.
+    /// Checks whether the append may proceed. If it is a retry of an earlier append, returns the outcome of that
+    /// append.
     #[inline(always)]
     fn admit(
         &mut self,
@@ -266,11 +267,12 @@ impl LogContents {
         count: u64,
         bytes: u64,
     ) -> Result<Option<AppendOutcome>, PublishError> {
-        // Most logs can have no other owner. For these logs, the check and its reading of the clock are skipped.
+        // For most logs, no other node can become the owner. For these logs, the check is skipped, and with it a
+        // reading of the clock.
         if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
         {
-            // A mirror may be closed before its node has removed the topic. The upstream refuses the records then, once
-            // a publisher that repeats them no longer finds this topic.
+            // A mirror may be closed before its node has removed the deleted topic. Its records are still forwarded to
+            // the owner. The upstream refuses them when a publisher that repeats them finds no such topic any more.
             let is_closed = self.closed && (append.as_owner || !self.is_mirror());
             return Err(if is_closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
@@ -298,7 +300,8 @@ impl LogContents {
         self.ownership_clock.now_ns() >= self.owned_until_ns
     }
 
-    /// The append time of the next record: now, but never earlier than the time of the previous record.
+    /// The append time of the next record: the current time, but never earlier than the append time of the previous
+    /// record.
     #[inline(always)]
     fn append_time(&self, now_ns: u64) -> u64 {
         self.last_append_ns.max(now_ns)
@@ -309,7 +312,7 @@ fn check_batch(count: usize, bytes: usize) -> Result<(), PublishError> {
     if count == 0 {
         return Err(PublishError::Batch("a batch needs at least one record"));
     }
-    // A single record may be as large as the topic's configuration allows.
+    // The limit is for batches. A single record may be as large as the topic's configuration allows.
     if count > 1 && bytes > BATCH_BYTES_MAX {
         return Err(FrameError::TooLarge { bytes, bytes_max: BATCH_BYTES_MAX }.into());
     }

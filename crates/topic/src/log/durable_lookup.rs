@@ -1,7 +1,8 @@
-//! Looks up positions in a durable log, whose history is in memory, on disk and in several epochs.
+//! Looks up positions in a durable log. Its history is partly in memory and partly on disk, and may span several
+//! epochs.
 //!
-//! A subscriber reads the epochs one by one. It receives a gap for records that an epoch lacks, and an `EpochChanged`
-//! at the end of each epoch, so that no sequence number is skipped silently.
+//! A subscriber reads the epochs one by one. It receives a gap for each range of records that an epoch lacks, and an
+//! [`EpochChanged`] notice at the end of each epoch, so that no sequence number is skipped silently.
 
 use std::sync::Arc;
 
@@ -14,15 +15,15 @@ use crate::segment::Segment;
 use crate::store::{DiskContent, ReadDeferred, Store};
 use crate::subscribe::OnGap;
 
-/// The result of a lookup inside the lock.
+/// The result of the part of a lookup that runs inside the log's lock.
 enum StoredLookup {
     Lookup(Lookup),
-    /// The record is on disk.
+    /// The record is on disk. It must be loaded outside of the lock.
     OnDisk {
         store: Arc<dyn Store>,
-        /// The sequence number before which the record's epoch ends.
+        /// The sequence number directly after the last record of the epoch.
         end: u64,
-        /// The value of [`DiskProgress::retries`] before the record is loaded.
+        /// The value of [`DiskProgress::retries`] at the time of the lookup.
         retries: u64,
     },
 }
@@ -69,8 +70,8 @@ impl Log {
             let Some((last, begin)) = stored.end_of(next) else {
                 let resume_at = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => Position { epoch: state.epoch, seq: visible_next },
-                    // A cursor never returns to an earlier epoch. It continues in the next epoch, or at the log's
-                    // oldest record.
+                    // A cursor must not return to an earlier epoch. It continues at the start of the next epoch, or at
+                    // the log's oldest record if that is later.
                     OnGap::Oldest | OnGap::Fail => {
                         let oldest = state.oldest(&self.config);
                         stored.after(next.epoch).map_or(oldest, |begin| begin.max(oldest))
@@ -96,8 +97,8 @@ impl Log {
         }
     }
 
-    /// The end of an earlier epoch, for a follower of the state. The follower receives the state instead of
-    /// that epoch's remaining records. `None` if `next` is in the present epoch.
+    /// Returns the change from an earlier epoch to the present end of the log, for a follower of the state, which
+    /// receives the state instead of the earlier epoch's remaining records. `None` if `next` is in the present epoch.
     #[cold]
     pub(crate) fn epoch_end_for_follower(&self, next: Position) -> Option<EpochChanged> {
         let state = self.lock();
@@ -143,11 +144,12 @@ impl Log {
         })
     }
 
-    /// Returns a position from which a subscriber finds all records that were appended at `ns` or later.
+    /// Returns a position from which a subscriber finds all records that were appended at the time `ns` or later.
     pub(super) fn position_since(&self, state: LogGuard<'_, LogContents>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };
-        // Records that were appended before the oldest one in memory are only on disk.
+        // The search uses the segments in memory if the oldest of them ends before `ns`. Otherwise, the record may be
+        // older than all segments in memory, and the store is searched.
         let in_memory = state.retained.front().filter(|retained| retained.last_append_ns < ns).map(|_| {
             let after = state.retained.partition_point(|retained| retained.last_append_ns < ns);
             let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);
@@ -159,7 +161,7 @@ impl Log {
         in_memory.or_else(|| store?.seek_time(ns)).unwrap_or(end).max(oldest)
     }
 
-    /// Loads the segment of a record that is not in memory, for [`Log::try_read`] on a durable log. `None` if the
+    /// Loads the segment of record `seq`, which is not in memory, from disk, for [`Log::try_read`]. `None` if the
     /// record is not retained, or if the log is not durable.
     #[cold]
     pub(super) fn load_record(
@@ -181,7 +183,7 @@ impl Log {
 }
 
 impl LogContents {
-    /// Whether the log has ended: it is closed, and all its records are visible or will never become visible.
+    /// Whether the log has ended: it is closed, and each of its records is visible or can never become visible.
     pub(super) fn has_ended(&self) -> bool {
         self.closed
             && self.stored().is_none_or(|stored| stored.synced + 1 == self.next_seq || stored.info().failed)

@@ -1,21 +1,22 @@
-//! Mirrors: logs that another node owns or may own. This module handles what a mirror receives from the owner, and what
-//! a mirror's subscribers receive when the owner changes.
+//! Mirrors: logs that another node owns or may own. This module handles what a mirror receives from the owner (its
+//! feed), and what the subscribers of a mirror receive when the owner changes.
 //!
 //! Invariants:
-//! - A mirror's records have the same positions as the owner's records. Records that the feed lacks are reported to
-//!   each subscriber as a gap. Records before the start of the feed are skipped, because no subscriber requested them.
-//! - From the start of its feed, a mirror has every record and every epoch's end, or reports what is missing.
-//!   Subscribers that need earlier records read them from the owner. Sequence numbers of different epochs are never
-//!   compared.
+//! - A mirror's records have the same positions as the owner's records. If the feed lacks records, each subscriber
+//!   receives a gap. Records before the start of the feed are skipped without a gap, because no subscriber requested
+//!   them.
+//! - From the start of its feed, a mirror has each record and knows the end of each epoch, or reports what is missing.
+//!   Subscribers that need earlier records read them from the owner.
 //! - The mirror ignores records of a lower epoch than its own: they come from an earlier owner that does not know its
 //!   successor yet.
-//! - The state of a mirror equals the owner's state after the mirror's last record. If the states differ, followers of
-//!   the state wait until the mirror receives a state.
-//! - A segment belongs to one epoch. If sequence numbers continue in the next epoch, the history stays readable. If
-//!   sequence numbers restart, the mirror drops the history and reports its last known record to subscribers.
+//! - The state of a mirror equals the owner's state after the mirror's last record. If the two states differ, followers
+//!   of the state wait until the mirror has received the owner's state.
+//! - A segment belongs to one epoch. If a new epoch continues the sequence numbers of the old one, the history stays
+//!   readable. If the sequence numbers restart at 1, the mirror drops the history, and tells subscribers the last
+//!   record of the old epoch that it knows.
 //!
-//! Limits: [`EPOCHS_MAX`] past epochs, [`SKIPS_MAX`] skipped ranges. Older epochs and ranges are forgotten, and then
-//! reported as gaps.
+//! Limits: a mirror remembers [`EPOCHS_MAX`] past epochs and [`SKIPS_MAX`] skipped ranges. If a subscriber needs older
+//! ones, it receives a gap.
 
 mod feed;
 mod lookup;
@@ -43,45 +44,46 @@ const SKIPS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     is_owner: bool,
-    /// Whether the mirror's feed has begun. If so, the mirror's position is a position of the owner's log.
+    /// Whether the mirror's feed has begun. Only then is the mirror's position a position in the owner's log.
     feed_started: bool,
-    /// Whether this process owned the log until the handover, so that the next owner copies the records from this
-    /// process.
+    /// Whether this process owned the log until it handed the log over. The next owner then copies the records from
+    /// this process.
     was_owner: bool,
-    /// The last epoch in which this process owned the log and handed the log over; 0 if there was none.
+    /// The last epoch in which this process owned the log before it handed the log over; 0 if it never did.
     owned_epoch: u32,
-    /// Whether the mirror serves only one subscriber.
+    /// Whether this is a private mirror, which serves only one subscriber.
     private: bool,
-    /// Whether the owner is durable, and may have dropped records from its disk.
+    /// Whether the topic is durable at its owner, which may then have dropped records from its disk.
     owner_is_durable: bool,
-    /// Whether the owner retains more records than this mirror. Subscribers that are behind the mirror read them from
-    /// the owner.
+    /// Whether the owner retains more records than this mirror. A subscriber that needs records which the mirror has
+    /// dropped reads them from the owner.
     owner_retains_more: bool,
-    /// The owner's retained records when it warned this private mirror's feed of a loss.
+    /// For a private mirror: the range of records that the owner retained when it warned the mirror's feed of a loss.
     at_owner: Option<Range<u64>>,
-    /// The first sequence of the present epoch.
+    /// The first sequence number of the present epoch.
     first_seq: u64,
-    /// The position at which the feed started. The mirror never had the records before this position.
+    /// The position at which the feed started. The mirror has never had the records before it.
     fed_from: Position,
     past: VecDeque<PastEpoch>,
-    /// The last epoch before the sequence numbers restarted. The mirror has dropped the records of that epoch.
+    /// The last epoch before the sequence numbers restarted at 1. The mirror has dropped the records of this epoch.
     dropped_epoch: Option<PastEpoch>,
-    /// Ranges of sequences that no subscriber of this log requested.
+    /// Ranges of sequence numbers that were skipped, because no subscriber of this mirror had requested them.
     skipped: VecDeque<Range<u64>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct PastEpoch {
     epoch: u32,
-    /// The sequence after the epoch's last known record.
+    /// The sequence number after the last record of this epoch that the mirror knows.
     next_seq: u64,
-    /// Whether the mirror knows for certain that the epoch had no further records.
+    /// Whether it is certain that the epoch had no record at `next_seq` or later.
     is_complete: bool,
     next_start: Position,
 }
 
 impl Log {
-    /// Lets other nodes own the log: from now on, the log accepts records only while `upstream` confirms the ownership.
+    /// Lets other nodes become the owner of the log: from now on, the log accepts records only while `upstream`
+    /// confirms that this process is the owner.
     pub fn set_upstream(&self, upstream: Arc<dyn Upstream>) {
         let clock = upstream.clock();
         let _ = self.upstream.set(upstream);
@@ -92,8 +94,8 @@ impl Log {
 
     /// Hands the log over to another node. The log's records stay readable, and the log continues as a mirror.
     ///
-    /// `next_epoch` is set if the next owner first copies all records and then begins that epoch; the present epoch
-    /// then ends at the handover.
+    /// `owner_is_durable` states whether the topic is durable at the next owner. If the next owner copies all records
+    /// and then begins a new epoch, `next_epoch` is this epoch, and the present epoch ends at the handover.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_locked(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -101,16 +103,16 @@ impl Log {
 
     fn hand_over_locked(&self, owner_is_durable: bool, next_epoch: Option<u32>) -> Vec<SleepingCursor> {
         let mut state = self.lock();
-        // From now on, the next owner reports whether publishers are connected.
+        // From now on, the feed from the next owner reports whether publishers are connected.
         self.publisher_presence.set_unknown();
         state.owned_until_ns = 0;
         let (epoch, epoch_first, has_records) = (state.epoch, state.oldest_in_memory(), state.next_seq > 1);
-        // Only a process that had all records of an epoch knows where the epoch ends.
+        // Only the process that was the owner had all records of the epoch, and knows where the epoch ends.
         let was_owner = !state.is_mirror();
         let is_new = state.mirror().is_none();
         let mirror = state.mirror_or_new();
         if mirror.first_seq == 0 {
-            // The log was never fed, so it has all records from the beginning.
+            // The log was never a mirror, so it has had all records from the beginning.
             (mirror.first_seq, mirror.fed_from) = (epoch_first.min(1), Position::default());
             mirror.feed_started |= has_records;
         }
@@ -118,8 +120,8 @@ impl Log {
             (mirror.was_owner, mirror.owned_epoch) = (true, epoch);
         }
         (mirror.is_owner, mirror.owner_is_durable) = (false, owner_is_durable);
-        // Forgets the producers. If this process becomes the owner again, it accepts the numbers that the producers
-        // send at that time.
+        // The numbers of producers are forgotten. If this process becomes the owner again, it accepts whatever number a
+        // producer sends first.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
@@ -133,8 +135,9 @@ impl Log {
         }
     }
 
-    /// Makes this process the log's owner in the epoch `epoch`. `is_complete` states that no record of the previous
-    /// epoch is missing in this log. Does nothing if the feed has delivered a later epoch, which has another owner.
+    /// Makes this process the log's owner in the epoch `epoch`. `is_complete` states that this log has all records of
+    /// the previous epoch. Does nothing if the feed has already delivered records of a later epoch, which has another
+    /// owner.
     pub fn take_over(&self, epoch: u32, is_complete: bool) {
         let now_ns = self.clock.now_ns();
         let armed = {
@@ -156,8 +159,8 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Sets that the owner retains more records than this mirror. The mirror then drops records that are not lost, so
-    /// it does not warn its subscribers.
+    /// Sets that the owner retains more records than this mirror. A record that the mirror drops is then not lost, so
+    /// the mirror does not warn its subscribers.
     pub(crate) fn set_owner_retains_more(&self) {
         self.lock().mirror_or_new().owner_retains_more = true;
     }
@@ -167,8 +170,8 @@ impl Log {
         self.lock().is_mirror()
     }
 
-    /// The newest epoch whose records a group at this process may deliver. If another process has owned the log since
-    /// this process handed it over, the result is the epoch of the handover; otherwise, it is the present epoch.
+    /// The newest epoch whose records a group at this process may deliver. If this process has handed the log over to
+    /// another process, this is the epoch of the handover; otherwise, it is the present epoch.
     pub fn owned_through(&self) -> u32 {
         let state = self.lock();
         match state.mirror() {
@@ -177,7 +180,8 @@ impl Log {
         }
     }
 
-    /// Whether the log's position is the owner's: this process owns the log, or the log's feed has begun.
+    /// Whether the log's position is a position in the owner's log: this process owns the log, or the feed of this
+    /// mirror has begun.
     pub fn is_positioned(&self) -> bool {
         self.lock().mirror().is_none_or(|mirror| mirror.is_owner || mirror.feed_started)
     }
@@ -187,7 +191,7 @@ impl Log {
         self.subscribers.any()
     }
 
-    /// Creates a private mirror of the same log, which holds up to `memory_bytes` unread bytes.
+    /// Creates a private mirror of the log `of`. It holds up to `memory_bytes` bytes that its subscriber has not read.
     pub fn private_mirror(of: &Log, memory_bytes: u64) -> Arc<Log> {
         let reliable = ReliableOptions { subscribers_max: 1, ..ReliableOptions::default() };
         let retention = Retention { bytes: memory_bytes, ..Retention::default() };
@@ -214,23 +218,23 @@ impl Log {
         private
     }
 
-    /// Starts a private mirror after the position `after`.
+    /// Sets the position of a private mirror before its feed begins: its first record follows the position `after`.
     pub fn start_after(&self, after: Position) {
         let mut state = self.lock();
         (state.epoch, state.next_seq) = (after.epoch, after.seq.saturating_add(1));
     }
 
-    /// Whether the log is a private mirror, whose subscriber is always registered. Takes no lock.
+    /// Whether the log is a private mirror, whose only subscriber is always registered. Takes no lock.
     pub(crate) fn is_private(&self) -> bool {
         self.subscribers.is_private()
     }
 
-    /// Whether the feed of this mirror began at or before this position.
+    /// Whether the feed of this mirror has begun, at this position or an earlier one.
     pub(crate) fn was_fed(&self, next: Position) -> bool {
         self.lock().mirror().is_some_and(|mirror| mirror.feed_started && next >= mirror.fed_from)
     }
 
-    /// Starts the feed of a mirror for a subscriber.
+    /// If the log is a mirror, asks the upstream to start its feed, for a subscriber with this start.
     #[cold]
     pub(crate) fn request_feed(self: &Arc<Log>, start: Start) {
         if self.is_mirror()
@@ -240,7 +244,7 @@ impl Log {
         }
     }
 
-    /// Renews the ownership at the upstream; returns whether the log accepts records.
+    /// Asks the upstream until when this process owns the log. Returns whether the log accepts records.
     #[cold]
     pub(crate) fn renew_ownership(&self) -> bool {
         let Some(upstream) = self.upstream.get() else { return false };
@@ -259,12 +263,13 @@ fn after(at: Position) -> Position {
 }
 
 impl Mirror {
-    /// The first sequence of the present epoch.
+    /// The first sequence number of the present epoch.
     pub(super) fn first_seq(&self) -> u64 {
         self.first_seq.max(1)
     }
 
-    /// Position of the first known record of the epochs after `epoch`, `None` if `epoch` is not known to have ended.
+    /// Position of the first known record in the epochs after `epoch`. `None` if it is not known that `epoch` has
+    /// ended. `oldest` returns the position of the oldest retained record.
     pub(super) fn first_after(&self, epoch: u32, oldest: impl FnOnce() -> Position) -> Option<Position> {
         if self.past.front().is_some_and(|first| first.epoch > epoch) {
             return Some(oldest());
@@ -272,13 +277,13 @@ impl Mirror {
         self.past.iter().map(|past| past.next_start).find(|first| first.epoch > epoch)
     }
 
-    /// Whether the log is a mirror that subscribers share.
+    /// Whether the log is a shared mirror, which may have several subscribers.
     fn is_shared(&self) -> bool {
         !self.is_owner && !self.private
     }
 
-    /// The start of the earliest known epoch that is later than `epoch`. If sequence numbers have restarted, only
-    /// epochs since the restart count.
+    /// The start of the earliest known epoch after `epoch`. If sequence numbers have restarted at 1, only epochs since
+    /// the restart count.
     fn epoch_start_after(&self, epoch: u32) -> Option<Position> {
         let since = self.dropped_epoch.map_or(0, |dropped| dropped.epoch).max(epoch);
         let starts = self.past.iter().chain(&self.dropped_epoch).map(|past| past.next_start);
@@ -299,19 +304,20 @@ impl LogContents {
         self.mirror().is_some_and(|mirror| !mirror.is_owner)
     }
 
-    /// Whether the log accepts a feed. A closed log accepts none, because a topic that is created again under the same
-    /// name has another log.
+    /// Whether the log accepts records from the owner. A closed log does not: if a topic with the same name is created
+    /// again, its records go to another log.
     fn accepts_feed(&self) -> bool {
         self.is_mirror() && !self.closed
     }
 
-    /// Whether the records that this log drops may be retained by the owner, or were read by the log's only subscriber.
-    /// Only the owner then knows of a loss.
+    /// Whether this is a mirror from which records can be dropped without a loss, because the owner still retains them,
+    /// or because the only subscriber has read them. Only the owner then knows when a loss is near.
     pub(super) fn is_warned_by_owner(&self) -> bool {
         self.mirror().is_some_and(|mirror| !mirror.is_owner && (mirror.private || mirror.owner_retains_more))
     }
 
-    /// The sequences that can be read in this log, or at the owner if the owner has warned this log's feed.
+    /// The range of records to state in a lag warning: those that the owner retains, if it has warned the feed of this
+    /// mirror; otherwise, those that can be read in this log.
     pub(super) fn warned_range(&self, config: &TopicConfig) -> Range<u64> {
         let at_owner = self.mirror().and_then(|mirror| mirror.at_owner.clone());
         at_owner.unwrap_or_else(|| self.oldest_seq(config)..self.visible_next())
@@ -321,19 +327,19 @@ impl LogContents {
         self.rare().mirror.get_or_insert_default()
     }
 
-    /// The epoch of a sequence in a log that changed owners.
+    /// The epoch of the record with this sequence number, in a log that may have changed owners.
     pub(super) fn mirrored_epoch_of(&self, seq: u64) -> u32 {
         self.mirror().map_or(self.epoch, |mirror| mirror.epoch_of(self, seq))
     }
 
-    /// Whether a subscriber that has all records up to `at` can continue in this log.
+    /// Whether a subscriber that has read everything up to `at` can continue in this log.
     fn can_continue_after(&self, mirror: &Mirror, at: Position) -> bool {
         let known = at.epoch == self.epoch || mirror.past.iter().any(|past| past.epoch == at.epoch);
         known && self.had_records_from(mirror, after(at))
     }
 
-    /// Whether this process has had the record at `next` and all later records. If the owner is durable, this process
-    /// must still have them.
+    /// Whether this mirror has received the record at `next` and all later records. If the topic is durable at its
+    /// owner, the mirror must in addition still have them.
     fn had_records_from(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_in_memory())
     }
@@ -353,13 +359,14 @@ impl LogContents {
         }
     }
 
-    /// Marks the state as wrong. The next state that the feed delivers then replaces this state, whatever the position
-    /// of the new state.
+    /// Marks the state as wrong. The next state that the feed delivers then replaces it, even if its position is
+    /// earlier.
     fn invalidate_state(&mut self) {
         self.mirror_or_new().feed_started = false;
     }
 
-    /// Drops records that the feed will deliver again. Subscribers that have already read them wait for later records.
+    /// Drops all records and continues at `next_seq`, because the feed delivers the records from there again.
+    /// Subscribers that have already read some of them wait for later records.
     fn rewind_to(&mut self, next_seq: u64) {
         self.drop_all();
         self.next_seq = next_seq;
@@ -380,8 +387,8 @@ impl LogContents {
         }
     }
 
-    /// The sequence number of the first retained record after `seq`. If no such record is retained, the sequence number
-    /// of the next record.
+    /// The sequence number of the first segment after `seq` that is retained. Without such a segment, the sequence
+    /// number of the next record.
     fn first_after(&self, seq: u64, config: &TopicConfig) -> u64 {
         let segments = self.retained.iter().map(|retained| &retained.segment);
         let segments = segments.chain(self.writer.as_ref().map(|writer| writer.segment()));
@@ -389,13 +396,13 @@ impl LogContents {
         first.unwrap_or(self.next_seq).max(self.oldest_seq(config).min(self.next_seq))
     }
 
-    /// Continues at `next_seq`, without the records in between. Subscribers receive a gap.
+    /// Continues at `next_seq`, because the records before it are missing. Subscribers receive a gap.
     fn leave_gap_to(&mut self, next_seq: u64) {
         self.seal();
         self.next_seq = next_seq;
     }
 
-    /// Skips to `next_seq`: no subscriber of this log requested the records in between.
+    /// Continues at `next_seq` without a gap, because no subscriber of this log requested the records before it.
     fn skip_to(&mut self, next_seq: u64) {
         let range = self.next_seq..next_seq;
         self.leave_gap_to(next_seq);
@@ -406,12 +413,13 @@ impl LogContents {
         mirror.skipped.push_back(range);
     }
 
-    /// Begins an epoch. `is_complete` states that no record of the old epoch is missing in this log.
+    /// Begins a new epoch, whose first record is at `first`. `is_complete` states that this log has all records of the
+    /// old epoch.
     fn begin_epoch(&mut self, first: Position, is_complete: bool) {
         self.seal();
         let (epoch, next_seq) = (self.epoch, self.next_seq);
         if first.seq < next_seq {
-            // If sequence numbers restart, new records have the same numbers as old ones. The old records are therefore
+            // The sequence numbers restart, so new records will have the same numbers as old ones. The old records are
             // dropped.
             self.drop_all();
             let mirror = self.mirror_or_new();

@@ -1,8 +1,8 @@
-//! Loom model of sleeping and waking subscribers. The model runs the log's list of sleepers, the waiter and its waker
-//! in every interleaving.
+//! A loom model of subscribers that go to sleep and are woken. Loom runs the log's list of sleepers, a waiter and its
+//! waker with every possible interleaving of the threads.
 //!
-//! A lost wake-up leaves a thread asleep for ever, which loom reports as a deadlock. If a thread finds the lock taken,
-//! the model skips further interleavings of that path.
+//! A lost wake-up leaves a thread asleep for ever, which loom reports as a deadlock. If a thread finds the lock taken
+//! several times, loom skips further interleavings from there.
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -51,7 +51,7 @@ impl Subscriber {
         Subscriber { cursor, waiter: Waiter::new(), task: Arc::new(Task(Notify::new())) }
     }
 
-    /// Reads one record; sleeps until there is one.
+    /// Reads one record, and sleeps until there is one.
     fn read(&mut self) {
         let waker = Waker::from(Arc::clone(&self.task));
         loop {

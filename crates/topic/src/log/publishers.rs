@@ -1,10 +1,10 @@
-//! Tracks whether publishers of a state topic are connected, and since when. The owner knows this and reports it to
-//! mirrors.
+//! Tracks the publisher presence of a state topic: whether publishers are connected, and since when. The owner knows
+//! the presence, and reports it to mirrors.
 //!
 //! Invariants:
-//! - A change happens inside the log's lock and wakes all sleepers. A subscriber that checks once more after going to
-//!   sleep therefore misses no change.
-//! - A mirror uses only the reports of its feed, even if its own process has publishers.
+//! - The presence changes inside the log's lock, and the change wakes all sleeping cursors. A subscriber that checks
+//!   the presence once more after its cursor was armed therefore misses no change.
+//! - A mirror uses only the presence that its feed reports, even if publishers are connected to its own process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::event::PublisherStatus;
 use crate::log::Log;
 
-/// The number of a topic's publishers. All logs of the topic share this value.
+/// The number of a topic's publishers. All logs of the topic share one such value.
 #[derive(Debug, Default)]
 pub(crate) struct PublisherCount {
     local: AtomicU32,
@@ -20,7 +20,7 @@ pub(crate) struct PublisherCount {
     nodes: AtomicU32,
 }
 
-/// The kind of a counted publisher: a publisher at this node, or another node that has publishers.
+/// What is counted: a publisher at this node, or another node that has publishers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublisherKind {
     Local,
@@ -36,12 +36,12 @@ impl PublisherCount {
         }
     }
 
-    /// Adds a publisher; returns `true` if it is the only one of its kind.
+    /// Counts a further publisher. Returns `true` if it is the only one of its kind.
     pub(crate) fn add(&self, kind: PublisherKind) -> bool {
         self.counter(kind).fetch_add(1, Ordering::Relaxed) == 0
     }
 
-    /// Removes a publisher; returns `true` if it was the last of its kind.
+    /// Counts one publisher less. Returns `true` if it was the last one of its kind.
     pub(crate) fn remove(&self, kind: PublisherKind) -> bool {
         self.counter(kind).fetch_sub(1, Ordering::Relaxed) == 1
     }
@@ -55,15 +55,15 @@ impl PublisherCount {
     }
 }
 
-/// Whether a publisher is connected, and since when. The value is twice the time, plus 1 if a publisher is connected; 0
-/// if unknown.
+/// The publisher presence in one number: twice the time since which it is unchanged, in ns, plus 1 if a publisher is
+/// connected. 0 if the presence is unknown.
 #[derive(Debug, Default)]
 pub(super) struct PresenceTime(AtomicU64);
 
 const UNKNOWN: u64 = 0;
 
 impl PresenceTime {
-    /// States that no publisher is connected since `ns`: the value for a log that was just opened.
+    /// The presence for a log that was just opened: no publisher is connected since the time `ns`.
     pub(super) fn none_since(ns: u64) -> PresenceTime {
         PresenceTime(AtomicU64::new(encode(false, ns)))
     }
@@ -93,8 +93,8 @@ fn is_connected(presence: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     presence: u64,
-    /// Whether to report even that a publisher is connected. A follower that resumes needs this report, because its
-    /// previous node may have reported that no publisher is connected.
+    /// Whether the first report is made even if a publisher is connected. A follower that resumes needs this report,
+    /// because the node from which it read before may have reported that no publisher is connected.
     reports_connected: bool,
 }
 
@@ -129,7 +129,8 @@ impl ReportedPresence {
 }
 
 impl Log {
-    /// Updates the presence after the first publisher has connected, or the last one has left.
+    /// Must be called after the first publisher has connected or the last one has left. Updates the presence and wakes
+    /// all sleeping cursors.
     #[cold]
     pub(crate) fn handle_publisher_change(&self) {
         let now_ns = self.clock.now_ns();
@@ -143,7 +144,7 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Updates whether a publisher is connected to this process, the owner. Returns whether the value changed. Call
+    /// At the owner, sets the presence from the number of publishers. Returns whether it has changed. Must be called
     /// inside the log's lock.
     pub(super) fn update_presence(&self, now_ns: u64) -> bool {
         let (connected, before) = (self.publishers.any(), self.publisher_presence.get());
@@ -154,9 +155,9 @@ impl Log {
         has_changed
     }
 
-    /// Updates the presence at a takeover. Publishers of the previous owner may reconnect, so the log reports their
-    /// absence only later ([`Topic::notify_publisher_change`](crate::Topic::notify_publisher_change)). Call inside the
-    /// log's lock.
+    /// Updates the presence when this process takes the log over. If publishers were connected to the previous owner,
+    /// they may soon reconnect. Their absence is therefore reported only later, by
+    /// [`Topic::notify_publisher_change`](crate::Topic::notify_publisher_change). Must be called inside the log's lock.
     pub(super) fn update_presence_at_takeover(&self, now_ns: u64) {
         let before = self.publisher_presence.get();
         if self.is_stateful() && (before == UNKNOWN || !is_connected(before) || self.publishers.any()) {
@@ -164,7 +165,7 @@ impl Log {
         }
     }
 
-    /// Applies the owner's report about the owner's publishers to a mirror.
+    /// At a mirror, sets the presence that the owner has reported.
     pub fn feed_publishers(&self, publishers: &PublisherStatus) {
         self.update_mirror(|state| {
             self.publisher_presence.set(publishers.connected, publishers.since_ns);

@@ -1,5 +1,5 @@
-//! The operations that a log performs for its cursors, inside its lock: looking up positions, putting cursors to sleep,
-//! and tracking registered subscribers.
+//! What a log does for its cursors inside its lock: it looks up positions, puts cursors to sleep and wakes them, and
+//! tracks registered subscribers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,36 +16,36 @@ use crate::store::ReadDeferred;
 use crate::subscribe::{OnGap, Start, SubscribeError};
 use crate::wake::Waiter;
 
-/// How far an owner's clock may be behind the clock of a node with a mirror, ns.
+/// By how much the owner's clock may be behind the clock of a node that has a mirror, ns.
 const SKEW_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    /// The next record is, or will be, in this segment.
+    /// The next record is in this segment, or will be written to it.
     Segment(Arc<Segment>),
     Nothing,
-    /// The next record is on disk, but cannot be read at present. The read may be repeated when the store calls
-    /// [`Log::retry_reads`]. Before this lookup, the store had called that method `retries` times.
+    /// The next record is on disk, but cannot be read at present. The read may be repeated after the store has called
+    /// [`Log::retry_reads`] again. `retries` is how often the store had called that method before this lookup.
     Later {
         retries: u64,
     },
-    /// The log delivers no record before this position to any subscriber.
+    /// The cursor continues at this position without a gap: no subscriber receives the records before it.
     Skip(Position),
-    /// The subscriber needs a private mirror, because only the log's owner has the next records.
+    /// Only the log's owner has the next records. The subscriber needs a private mirror to read them.
     PrivateMirror,
-    /// The next records were dropped. The cursor may continue at the position.
+    /// The next records were dropped. After the gap, the cursor may continue at this position.
     Gap(Gap, Position),
-    /// The epoch has ended; the cursor may continue in the next one.
+    /// The cursor's epoch has ended. The cursor may continue in the next epoch.
     EpochChanged(EpochChanged),
-    /// Nothing to read, now or later.
+    /// There is nothing to read, now or later, because the log is closed.
     Closed,
 }
 
-/// The first position of a cursor, and the data that the cursor delivers before the record at that position.
+/// Where a cursor starts, and what it delivers before the record at this position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartPoint {
     pub(crate) next: Position,
-    /// Records appended before this time are skipped, ns since the Unix epoch.
+    /// Records that were appended before this time are skipped, ns since the Unix epoch.
     pub(crate) appended_from_ns: u64,
     pub(crate) request: Option<CatchUpRequest>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct SubscriberId(NonZeroU32);
 pub(super) struct RegisteredSubscribers {
     list: Vec<RegisteredSubscriber>,
     last_id: u32,
-    /// Publishers that wait for room.
+    /// Publishers that wait until there is room for their records.
     publishers: Vec<Arc<Waiter>>,
 }
 
@@ -77,7 +77,7 @@ impl RegisteredSubscribers {
         self.publishers.drain(..)
     }
 
-    /// Checks that all registered subscribers have consumed the record `last`. With `evict`, unregisters the
+    /// Checks that all registered subscribers have consumed the records up to `last`. With `evict`, unregisters the
     /// subscribers that have not.
     pub(super) fn check_consumed(&mut self, last: u64, evict: bool) -> Result<(), PublishError> {
         if evict {
@@ -102,11 +102,12 @@ impl super::LogContents {
 }
 
 impl Log {
-    /// Computes where a cursor starts. A follower of the state starts with the state if its unread records are larger
-    /// than the state.
+    /// Computes where a cursor starts. A follower of the state receives the state first if its unread records are much
+    /// larger than the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<StartPoint, SubscribeError> {
         let state = self.lock();
-        // A publisher may know the position of a record that is not visible yet.
+        // `last` also counts records that are not visible yet, because a publisher may already know their positions and
+        // request them.
         let last = state.last();
         let oldest = state.oldest(&self.config);
         let at = |next| StartPoint { next, appended_from_ns: 0, request: None };
@@ -125,8 +126,8 @@ impl Log {
             {
                 StartPoint { request: Some(CatchUpRequest::Since(requested)), ..newest }
             }
-            // A position of a past epoch may have any sequence number, even the largest, so the addition must not
-            // overflow.
+            // The addition must not overflow: a position in a past epoch may have any sequence number, even the largest
+            // one.
             Start::After(requested) => at(Position { seq: requested.seq.saturating_add(1), ..requested }),
             Start::Time(ns) if state.stored().is_some() => {
                 StartPoint { appended_from_ns: ns, ..at(self.position_since(state, ns)) }
@@ -142,11 +143,12 @@ impl Log {
         })
     }
 
-    /// Computes the start of a mirror whose subscribers have waited for the owner since `since_ns`.
+    /// Computes from where this owner feeds a mirror whose subscribers have waited for an owner since the time
+    /// `since_ns`.
     ///
-    /// The owner's clock may be up to [`SKEW_NS`] behind. The start therefore includes records that this owner appended
-    /// up to [`SKEW_NS`] before `since_ns`. It does not include records of an earlier owner, or of this owner before
-    /// its restart, because subscribers may have received them.
+    /// This owner's clock may be up to [`SKEW_NS`] behind the mirror's. The feed therefore also includes records that
+    /// this owner appended up to [`SKEW_NS`] before `since_ns`. It does not include records from before this process
+    /// became the owner, because subscribers may have received them.
     pub(crate) fn feed_start(&self, since_ns: u64) -> Result<StartPoint, SubscribeError> {
         let (first, last_ns) =
             self.lock().rare.as_ref().map_or_else(Default::default, |rare| rare.owned_from);
@@ -157,7 +159,8 @@ impl Log {
         Ok(StartPoint { next: begin.next.max(first), ..begin })
     }
 
-    /// Looks up the position `next`. For a registered subscriber, also marks all records before `next` as consumed.
+    /// Looks up the record at `next`. If `subscriber` is set, also marks all records before `next` as consumed by this
+    /// registered subscriber.
     pub(crate) fn find(&self, next: Position, on_gap: OnGap, subscriber: Option<SubscriberId>) -> Lookup {
         let mut state = self.lock();
         state.mark_consumed_before(next, subscriber);
@@ -167,8 +170,8 @@ impl Log {
         if state.mirror().is_some() {
             return self.find_mirrored(&state, next, on_gap, UnfedPolicy::ReadFromOwner);
         }
-        // Publishers of a reliable topic wait before a segment is dropped, regardless of the limit on the number of
-        // records. Subscribers may therefore read all records in memory.
+        // A reliable topic drops a segment only after its subscribers have consumed it, whatever the maximum number of
+        // records. Subscribers may therefore read all records that are in memory.
         let oldest = if self.config.reliable.is_some() {
             state.oldest_in_memory()
         } else {
@@ -204,12 +207,14 @@ impl Log {
         }
     }
 
-    /// Whether the log is known to lack this acknowledged record, because the log restarted or lost its last records.
+    /// Whether the log is known to lack this acknowledged record, because it restarted without the record or lost its
+    /// last records.
     pub fn has_lost(&self, record: Position) -> bool {
         self.lacks(&self.lock(), record)
     }
 
-    /// Fails with [`PublishError::StateLost`] if the log's state lacks the publisher's last acknowledged record.
+    /// Fails with [`PublishError::StateLost`] if the log's state lacks `record`, the publisher's last acknowledged
+    /// record.
     pub(super) fn check_state(&self, state: &LogContents, record: Position) -> Result<(), PublishError> {
         if record.epoch != state.epoch && self.is_stateful() && self.lacks(state, record) {
             return Err(PublishError::StateLost(self.name.topic.to_string()));
@@ -232,13 +237,14 @@ impl Log {
     /// Passes the record with this sequence number to `read`, even if the record has expired. Returns `None` if the
     /// record is not retained, or cannot be read at present.
     ///
-    /// Each call walks through the record's segment. To read many records use a [`Cursor`](crate::Cursor).
+    /// Each call walks through the record's segment from its beginning. To read many records, use a
+    /// [`Cursor`](crate::Cursor).
     pub fn read<R>(&self, seq: u64, read: impl FnOnce(Record<'_>) -> R) -> Option<R> {
         self.try_read(seq, read).ok().flatten()
     }
 
-    /// Like [`read`](Log::read), but distinguishes a record that is not retained from one that cannot be read at
-    /// present.
+    /// Like [`read`](Log::read), but returns an error if the record cannot be read at present, and `None` only if it is
+    /// not retained.
     ///
     /// # Errors
     /// [`ReadDeferred`] if a later call may succeed.
@@ -257,7 +263,7 @@ impl Log {
                 },
             }
         };
-        // If the segment's buffer was freed after the lookup, another lookup finds the record elsewhere, or not at all.
+        // The segment's buffer was freed after the lookup. A repeated lookup finds the record elsewhere, or not at all.
         let pinned = PinnedSegment::new(segment).map_err(|_| ReadDeferred)?;
         let before = usize::try_from(seq - pinned.first_seq()).ok();
         let Some(entry) = before.and_then(|before| pinned.frames(0).nth(before)) else { return Ok(None) };
@@ -265,8 +271,9 @@ impl Log {
         Ok(Some(read(Record { position, prev_seq: seq - 1, frame: entry.frame, log: &self.name })))
     }
 
-    /// Puts a cursor to sleep, unless there is something to read. `retries` is set for a cursor whose last lookup
-    /// returned [`Lookup::Later`]; such a cursor sleeps until the store lets it repeat the read.
+    /// Puts a cursor whose next record is `next` to sleep, unless there is something to read. `subscriber` has consumed
+    /// all records before `next`. `retries` is set if the last lookup returned [`Lookup::Later`]; the cursor then
+    /// sleeps until the store lets it repeat the read.
     pub(crate) fn arm(
         &self,
         next: Position,
@@ -283,13 +290,13 @@ impl Log {
         Some(state.sleepers.push(SleepingCursor { waiter: Arc::clone(waiter), token }))
     }
 
-    /// Removes a cursor from the sleepers; `false` if the log has already removed the cursor to wake it.
+    /// Removes a sleeping cursor. Returns `false` if the log has already removed it to wake it.
     pub(crate) fn disarm(&self, sleeper: SleeperId, waiter: &Arc<Waiter>, token: u32) -> bool {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
-    /// Wakes a cursor. If no thread or task waits for this cursor, also wakes the next cursor, because this cursor may
-    /// react late.
+    /// Wakes a cursor. If no thread or task is waiting for this cursor's notification at the moment, it may react late,
+    /// so the next sleeping cursor is woken too.
     #[cold]
     pub(super) fn wake(&self, mut armed: SleepingCursor) {
         while !armed.waiter.wake(armed.token) {
@@ -298,7 +305,8 @@ impl Log {
         }
     }
 
-    /// Wakes the next two sleepers that have something to read. Every woken cursor calls this function.
+    /// Wakes the next two cursors that have something to read. Every cursor that was woken calls this function, so that
+    /// all of them are woken.
     pub(crate) fn wake_next_two(&self) {
         let next = {
             let mut state = self.lock();
@@ -307,8 +315,8 @@ impl Log {
         next.into_iter().flatten().for_each(|armed| self.wake(armed));
     }
 
-    /// Like [`wake_next_two`](Log::wake_next_two), but for callers for which wake-ups are cheap: wakes up to `wakes`
-    /// sleepers.
+    /// Like [`wake_next_two`](Log::wake_next_two), but wakes up to `wakes` cursors, for callers that can handle several
+    /// wake-ups at little cost.
     pub(crate) fn wake_next(&self, wakes: usize) {
         let next: Vec<SleepingCursor> = {
             let mut state = self.lock();
@@ -317,7 +325,7 @@ impl Log {
         next.into_iter().for_each(|armed| self.wake(armed));
     }
 
-    /// Wakes sleepers that should have been woken by an earlier sleeper, but were not.
+    /// Wakes cursors that have something to read and that an earlier cursor should have woken, but did not.
     pub(super) fn wake_overdue(&self) {
         if self.lock().sleepers.has_overdue() {
             self.wake_next_two();
@@ -328,8 +336,8 @@ impl Log {
         self.lock().has_events(next)
     }
 
-    /// Counts a lag warning, and returns the warning for a cursor at `next`. Returns `None` and counts nothing if the
-    /// epoch of `next` is over.
+    /// Counts a lag warning, and returns it, for a cursor whose next record is `next`. Returns `None` and counts
+    /// nothing if the epoch of `next` has ended.
     pub(crate) fn count_lag_warning(&self, next: Position) -> Option<Lagging> {
         let mut state = self.lock();
         if next.epoch != state.epoch {
@@ -338,8 +346,8 @@ impl Log {
         state.rare().losses.warnings += 1;
         let range = state.warned_range(&self.config);
         if self.is_private() {
-            // The only subscriber has the owner's warning now. It does not receive the warning again when it has read
-            // the mirror's records.
+            // The mirror's only subscriber receives the owner's warning now. It must not receive the same warning again
+            // after it has read the mirror's records.
             self.warn_before.store(0, Ordering::Relaxed);
         }
         Some(Lagging {
@@ -349,8 +357,8 @@ impl Log {
         })
     }
 
-    /// Registers a subscriber of a reliable topic, so that publishers wait for the subscriber. `None` if the topic is
-    /// not reliable.
+    /// Registers a subscriber of a reliable topic whose next record is `next`, so that publishers wait for it. Returns
+    /// `None` if the topic is not reliable.
     pub(crate) fn register(
         &self,
         name: &str,
@@ -385,10 +393,10 @@ impl Log {
         state.wake_publishers();
     }
 
-    /// Notifies `waiter` when a registered subscriber, or the disk, makes room.
+    /// Registers `waiter`, which is notified when a registered subscriber, the disk or the owner makes room.
     ///
-    /// Seals the last segment. A subscriber at the end of that segment then returns to the log and reports the records
-    /// that it has consumed.
+    /// On a reliable topic, also seals the last segment. A subscriber that has read this segment then has to look up
+    /// its next record, and thereby reports which records it has consumed.
     pub fn await_room(&self, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
         let is_forwarded = state.has_ownership_ended();
@@ -405,8 +413,8 @@ impl Log {
         if let Some(store) = store {
             store.notify_staged();
         }
-        // Requests to the owner have room whenever this process is the owner. If the log asked in that case, the waiter
-        // would be notified at once, although a subscriber or the disk has made no room.
+        // Only if this process is not the owner, the waiter also waits for room at the owner. Otherwise, the upstream
+        // would notify it at once, although neither a subscriber nor the disk has made room.
         if is_forwarded && let Some(upstream) = self.upstream.get() {
             upstream.await_room(waiter);
         }
@@ -414,13 +422,14 @@ impl Log {
 }
 
 impl super::LogContents {
-    /// Whether there is anything to report to a cursor at `next`. In a mirror, `next` may be ahead of the log.
+    /// Whether there is a record or another event for a cursor whose next record is `next`. In a mirror, `next` may be
+    /// ahead of the log.
     pub(super) fn has_events(&self, next: Position) -> bool {
         let visible = Position { epoch: self.epoch, seq: self.visible_next() };
         self.has_ended() || next < visible
     }
 
-    /// Marks all records before `next` as consumed, if `next` is in the present epoch.
+    /// Marks all records before `next` as consumed by `subscriber`, if `next` is in the present epoch.
     fn mark_consumed_before(&mut self, next: Position, subscriber: Option<SubscriberId>) {
         if let Some(subscriber) = subscriber
             && next.epoch == self.epoch

@@ -12,7 +12,7 @@ use crate::memory::MemoryBudgetError;
 use crate::publish::PublishError;
 use crate::segment::{BUFFER_BYTES_MIN, Buffer, Segment, SegmentWriter};
 
-/// Each new segment is this many times as large as the previous segment, up to an eighth of the history.
+/// A new segment has this many times the size of the previous segment, up to an eighth of the history.
 const GROWTH: usize = 4;
 const SEGMENTS_PER_HISTORY: u64 = 8;
 const SEGMENT_BYTES_MAX: u64 = 256 << 10;
@@ -73,8 +73,8 @@ impl Log {
         Ok(())
     }
 
-    /// Called after the budget has refused a charge. Drops the oldest segment if this releases enough memory; otherwise
-    /// refuses the publisher.
+    /// Must be called after the budget has refused a charge (`spent`). Drops the oldest segment if the sealed segments
+    /// have at least the requested bytes; otherwise, refuses the append.
     pub(super) fn drop_for_memory(
         &self,
         state: &mut LogContents,
@@ -116,16 +116,16 @@ impl Log {
         };
         state.writer = Some(Segment::create(buffer, state.next_seq));
         state.capacity = wanted.min(SEGMENT_BYTES_MAX as usize);
-        // The cursors are notified while the log's lock is held, so the woken threads have to wait for the lock. Such
-        // cursors are rare.
+        // The waiters are notified while the log's lock is held, so a woken thread may have to wait for the lock. This
+        // is accepted, because such cursors are rare.
         let long_sleepers = state.take_long_sleepers(wanted as u64, self.memory_bytes);
         long_sleepers.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
         self.update_warn_position(state);
         Ok(())
     }
 
-    /// Checks the progress of subscribers that cannot receive gaps. Returns the oldest sequence number that any of
-    /// these subscribers has not read.
+    /// Looks at the progress of subscribers that cannot receive gaps, and updates [`Log::pressure`]. Returns the
+    /// sequence number of the oldest record that any of these subscribers has not read.
     fn update_pressure(&self, state: &LogContents, now_ns: u64) -> Option<u64> {
         if self.config.limits.pending_bytes_max == 0 {
             return None;
@@ -139,7 +139,8 @@ impl Log {
         oldest.first
     }
 
-    /// Whether the oldest segment is kept because a subscriber that cannot receive gaps has not read it.
+    /// Whether the oldest segment must stay, because a subscriber that cannot receive gaps has not read it, and the
+    /// limits allow the log to keep it. `wanted` is the size of the segment to be created.
     fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.retained.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)
@@ -147,8 +148,8 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Drops records beyond the retention age. Each append also drops such records. Call this method for logs to which
-    /// nothing is published.
+    /// Drops records that are older than the retention allows. Appends drop such records too, so this method matters
+    /// for logs to which nothing is published.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {
@@ -173,7 +174,7 @@ impl Log {
     }
 
     /// Drops all records and continues at `to`. Subscribers that have not read all records of the present epoch receive
-    /// a gap. If `to` is in a new epoch, subscribers receive a change of epoch.
+    /// a gap. If `to` is in a new epoch, they receive [`EpochChanged`](crate::EpochChanged).
     ///
     /// # Panics
     /// If the log is durable, or if `to` is before the present position.
@@ -187,7 +188,7 @@ impl Log {
             state.retire(retained.segment);
         }
         (state.epoch, state.next_seq, state.has_dropped) = (to.epoch, to.seq, false);
-        // The log is empty now, so no subscriber can soon lose records.
+        // The log is empty now, so no subscriber has to be warned of a loss.
         self.warn_before.store(to.seq, Ordering::Relaxed);
         let waiting = state.take_all_sleepers();
         let dropped_payloads = state.take_dropped_payloads();
@@ -196,8 +197,8 @@ impl Log {
         waiting.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Drops all records of a closed log. Subscribers that have not read them receive a gap. On a durable log, this
-    /// method does nothing, because the store drops the records on disk.
+    /// Drops all records of a closed log that is not durable. Subscribers that have not read them receive a gap. The
+    /// records of a durable log are on disk, where the store drops them.
     pub fn drop_closed(&self) {
         let mut state = self.lock();
         if !state.closed || self.is_durable {
@@ -227,7 +228,7 @@ impl Log {
         }
         if let Some(retained) = state.retained.pop_front() {
             state.retained_bytes -= retained.bytes;
-            // On a durable log, the segment's records are still on disk.
+            // On a durable log, the records of the segment are still on disk.
             state.has_dropped |= self.config.durable.is_none();
             state.retire(retained.segment);
         }
@@ -250,8 +251,7 @@ impl RetainedSegment {
 }
 
 impl LogContents {
-    /// Whether the oldest segment may be dropped. On a durable log, a segment may be dropped only if its records are
-    /// stored.
+    /// Whether the oldest segment may be dropped from memory. On a durable log, its records must be stored first.
     fn may_drop_oldest(&self) -> bool {
         let oldest = self.retained.front().map_or(0, |retained| retained.segment.first_seq);
         self.stored().is_none_or(|stored| stored.is_fully_stored(oldest))
@@ -267,7 +267,7 @@ impl LogContents {
         self.retire_lingering();
     }
 
-    /// Seals the segment to which the log writes. If the segment is empty, drops it.
+    /// Seals the segment to which the log writes at present. If this segment is empty, drops it.
     pub(super) fn seal(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let count = writer.written().count;

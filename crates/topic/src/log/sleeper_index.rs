@@ -1,16 +1,16 @@
 //! An index of sleeping cursors by the subjects that the cursors read.
 //!
-//! Without the index, a cursor that skips most subjects would wake for each record, check the record and sleep again.
-//! The cost of a record would grow with the number of such cursors. With the index, a record wakes only the cursors
-//! that read the record's subject. A woken cursor continues at the record that woke it.
+//! Without the index, a cursor that reads only a few subjects would wake for each record, check the record and sleep
+//! again. The cost of a record would then grow with the number of such cursors. With the index, a record wakes only the
+//! cursors that read the record's subject. A woken cursor continues at the record that woke it.
 //!
 //! Invariants:
-//! - The index has checked every record that was appended since a cursor went to sleep.
-//! - A cursor sleeps for at most a quarter of the history. The log then wakes the cursor to skip ahead, so that the
-//!   skipped records do not look like a backlog.
+//! - Since a cursor went to sleep, the index has checked every appended record.
+//! - After a quarter of the history was written, the log wakes the cursors that still sleep in the index, so that they
+//!   skip the records in between. Otherwise, these records would look like a backlog.
 //!
-//! Limits: one entry for each cursor that sleeps in the index. The number of patterns is at most twice the number that
-//! had a cursor at the last sweep, or [`SWEEP_AT_LEAST`] if that is more.
+//! Limits: one entry for each cursor that sleeps in the index. A sweep removes patterns without a cursor; until the
+//! next sweep, the number of patterns may double, and may grow to [`SWEEP_AT_LEAST`] in any case.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,28 +24,27 @@ use crate::segment::{Commit, SegmentWriter};
 use crate::subject::Pattern;
 use crate::wake::Waiter;
 
-/// The sequence number at which a cursor of the index continues: the first record that may be for the cursor. The value
-/// can also be [`ASLEEP`] or [`ANYWHERE`].
+/// The sequence number at which a woken cursor continues: that of the first record that may be for the cursor. Instead
+/// of a sequence number, the value may be [`ASLEEP`] or [`ANYWHERE`].
 pub(crate) type ResumeSeq = Arc<AtomicU64>;
 
-/// Value of [`ResumeSeq`]: the cursor is still in the index.
+/// Value of [`ResumeSeq`]: the cursor still sleeps in the index.
 pub(crate) const ASLEEP: u64 = 0;
-/// Value of [`ResumeSeq`]: the index has removed the cursor. The cursor must check all records that were appended since
-/// it went to sleep.
+/// Value of [`ResumeSeq`]: the index has released the cursor, which must itself check all records since it went to
+/// sleep.
 pub(crate) const ANYWHERE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct SleeperIndex {
     by_tail: PatternIndex<RefCell<Vec<Entry>>>,
     len: usize,
-    /// How far the index has checked records: the first sequence number of a segment, and the length up to which that
-    /// segment is checked.
+    /// How far records are checked: the first sequence number of a segment, and the length up to which this segment is
+    /// checked.
     checked: (u64, Commit),
     epoch: u32,
-    /// Bytes of history since the index last woke all its cursors.
+    /// Bytes of segments that were created since the index last released all its cursors.
     bytes: u64,
-    /// If the index has at least this many patterns, it removes the patterns without a cursor before it adds another
-    /// pattern.
+    /// When the index has this number of patterns, it removes those without a cursor before it adds another pattern.
     sweep_at: usize,
 }
 
@@ -62,8 +61,8 @@ impl SleeperIndex {
         self.len
     }
 
-    /// Removes the patterns without a cursor, if the number of patterns has doubled since the last removal. A woken
-    /// cursor leaves its pattern in the index, because it usually sleeps again.
+    /// Removes the patterns without a cursor, if the number of patterns has doubled since the last sweep. The pattern
+    /// of a woken cursor stays until then, because the cursor usually sleeps again.
     fn sweep(&mut self) {
         if self.by_tail.len() >= self.sweep_at {
             self.by_tail.retain(|entries| !entries.get_mut().is_empty());
@@ -71,7 +70,8 @@ impl SleeperIndex {
         }
     }
 
-    /// Checks the records appended since the last call and removes the cursors that read them.
+    /// Checks the records that were appended since the last call. Removes and returns the cursors that read any of
+    /// them.
     fn take_matching(&mut self, writer: &SegmentWriter) -> Vec<SleepingCursor> {
         let mut woken = Vec::new();
         let first_seq = writer.segment().first_seq;
@@ -93,7 +93,7 @@ impl SleeperIndex {
         woken
     }
 
-    /// Removes all cursors; they continue at `next`.
+    /// Removes and returns all cursors, which continue at `next`.
     fn take_all(&mut self, next: u64) -> Vec<SleepingCursor> {
         let mut woken = Vec::with_capacity(self.len);
         self.by_tail.retain(|entries| {
@@ -109,12 +109,12 @@ impl SleeperIndex {
 }
 
 impl LogContents {
-    /// Removes the cursors that read the records just appended.
+    /// Removes and returns the cursors of the index that read any of the records just appended.
     #[inline(always)]
     pub(super) fn take_matching(&mut self) -> Vec<SleepingCursor> {
         match &mut self.sleeper_index {
             Some(index) if index.len > 0 => {
-                // The index compares only sequence numbers of one epoch.
+                // Sequence numbers can be compared only within one epoch. In a new epoch, all cursors are released.
                 if index.epoch != self.epoch {
                     return index.take_all(ANYWHERE);
                 }
@@ -124,8 +124,8 @@ impl LogContents {
         }
     }
 
-    /// Counts the bytes of a new segment. If the cursors of the index have slept for a quarter of the history, removes
-    /// and returns all of them, so that they skip ahead.
+    /// Counts the `bytes` of a new segment. If the cursors of the index have slept while a quarter of the history was
+    /// written, removes and returns all of them, so that they skip ahead.
     pub(super) fn take_long_sleepers(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
         match &mut self.sleeper_index {
             Some(index) if index.len > 0 => {
@@ -139,7 +139,7 @@ impl LogContents {
         }
     }
 
-    /// Removes all sleepers, because the log has to report something other than records.
+    /// Removes and returns all sleeping cursors, because the log has to report something other than records.
     pub(super) fn take_all_sleepers(&mut self) -> Vec<SleepingCursor> {
         let mut all = self.sleepers.take_all();
         if let Some(index) = &mut self.sleeper_index {
@@ -150,13 +150,14 @@ impl LogContents {
 }
 
 impl Log {
-    /// Whether cursors can sleep in the index. This needs a log whose records are visible as soon as they are appended.
+    /// Whether cursors can sleep in an index. This is only possible if records are visible as soon as they are
+    /// appended.
     pub(crate) fn has_index(&self) -> bool {
         !self.is_durable
     }
 
-    /// Puts a cursor to sleep until a record with a matching subject tail arrives; `false` if there is something to
-    /// read.
+    /// Puts a cursor whose next record is `next` to sleep until a record with a matching subject tail arrives. Returns
+    /// `false` if there is already something to read.
     pub(crate) fn arm_by_subject(
         &self,
         next: Position,
@@ -192,7 +193,8 @@ impl Log {
         true
     }
 
-    /// The position after the newest record, if none of the records up to that one was for this sleeping cursor.
+    /// If the cursor with this `resume_seq` still sleeps, no record since it went to sleep was for it: returns the
+    /// position after the newest record, to which the cursor can skip.
     pub(crate) fn end_if_asleep(&self, resume_seq: &ResumeSeq) -> Option<Position> {
         let state = self.lock();
         let index = state.sleeper_index.as_ref().filter(|index| index.epoch == state.epoch)?;
@@ -200,7 +202,8 @@ impl Log {
         sleeps.then_some(Position { epoch: state.epoch, seq: state.next_seq })
     }
 
-    /// Removes the cursor. Returns `None` if the index has already removed the cursor to wake it.
+    /// Removes the cursor with this pattern and this `resume_seq`. Returns `None` if the index has already released the
+    /// cursor.
     pub(crate) fn disarm_by_subject(
         &self,
         (pattern, resume_seq): (&Pattern, &ResumeSeq),

@@ -1,8 +1,9 @@
 //! The sleeping cursors of a log, in the order in which they fell asleep.
 //!
-//! The list is a linked list in a vector of slots. Removing a cursor costs O(1), which matters because a closing
-//! session removes all its cursors. Slots are reused in the order in which they became free, so that neighbours in the
-//! list tend to be neighbours in memory. This speeds up waking 100,000 cursors, which walks through all of them.
+//! The list is a linked list in a vector of slots. A cursor is removed in constant time, which matters because a
+//! closing session removes all its cursors. Slots are used again in the order in which they became free, so that
+//! neighbours in the list tend to be neighbours in memory. When 100,000 cursors are woken, walking through the list is
+//! therefore faster.
 //!
 //! Limit: 2³² − 1 sleepers of one log.
 
@@ -11,14 +12,14 @@ use std::sync::Arc;
 
 use crate::wake::Waiter;
 
-/// A cursor that waits for the next record.
+/// A cursor that sleeps until there is something to read: its waiter, and the token with which the waiter is notified.
 #[derive(Debug)]
 pub(crate) struct SleepingCursor {
     pub(crate) waiter: Arc<Waiter>,
     pub(crate) token: u32,
 }
 
-/// The slot of a sleeping cursor, valid until the cursor is removed.
+/// The number of a sleeping cursor's slot. It is valid until the cursor is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleeperId(NonZeroU32);
 
@@ -27,8 +28,8 @@ pub(super) struct Sleepers {
     slots: Vec<Slot>,
     asleep: Ends,
     free: Ends,
-    /// The last cursor in the list that has something to read. All cursors before this cursor have something to read,
-    /// too.
+    /// The last overdue cursor in the list. It and all cursors before it have something to read, but were not woken
+    /// yet.
     overdue: Option<SleeperId>,
     count: u32,
 }
@@ -89,14 +90,14 @@ impl Sleepers {
         self.overdue.is_some()
     }
 
-    /// Removes and returns the first cursor if it is overdue. (A loop that takes cursors until the list is empty would
-    /// never end, because woken cursors go to sleep again.)
+    /// Removes and returns the first cursor if it is overdue. A caller that repeats the call gets only overdue cursors:
+    /// if it took all cursors, it would never end, because woken cursors go to sleep again.
     pub(super) fn take_overdue(&mut self) -> Option<SleepingCursor> {
         self.overdue?;
         self.take(self.asleep.first?)
     }
 
-    /// Removes a cursor, unless its slot already belongs to another cursor.
+    /// Removes a cursor. Does nothing if the slot already belongs to another cursor.
     pub(super) fn remove(
         &mut self,
         id: SleeperId,
@@ -162,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A model of the sleepers as a plain queue. The first `overdue` of them have something to read.
+    /// A model of the sleeping cursors as a plain queue. The first `overdue` of them have something to read.
     #[derive(Default)]
     struct Plain {
         queue: VecDeque<u32>,
@@ -204,8 +205,8 @@ mod tests {
                     4 => prop_assert_eq!(sleepers.take_first().map(|armed| armed.token), plain.take_first()),
                     5 => prop_assert_eq!(sleepers.take_overdue().map(|armed| armed.token), plain.take_overdue()),
                     6 if !ids.is_empty() => {
-                        // The test also removes cursors that were already taken. The slot of such a cursor may belong
-                        // to another cursor.
+                        // The test also tries to remove a cursor that was already taken. Its slot may belong to another
+                        // cursor by now.
                         let token = which as usize % ids.len();
                         let removed = sleepers.remove(ids[token], &waiter, token as u32);
                         prop_assert_eq!(removed.is_some(), plain.remove(token as u32));

@@ -5,19 +5,19 @@ use std::borrow::Cow;
 use crate::log::ProducerMark;
 use crate::segment::{Commit, PinnedSegment};
 
-/// Appended records that a [`Store`](crate::Store) writes to disk next. Dropping this value releases the records'
-/// bytes.
+/// Appended records that a [`Store`](crate::Store) has to write to disk next. They stay in memory until this value is
+/// dropped.
 #[derive(Debug)]
 pub struct StagedRecords {
     pub(super) epoch: u32,
     pub(super) batches: Vec<StagedBatch>,
     pub(super) marks: Vec<StagedProducer>,
     pub(super) last_append_ns: u64,
-    /// The total number of bytes that were appended since the log was opened, up to the last of these records.
+    /// The number of bytes that were appended from the opening of the log up to the last of these records.
     pub(super) appended_bytes: u64,
 }
 
-/// Consecutive records of one segment, which a store writes to disk next.
+/// Consecutive records of one segment that a store has to write to disk next.
 #[derive(Debug)]
 pub struct StagedBatch {
     pub(super) pinned: PinnedSegment,
@@ -25,13 +25,13 @@ pub struct StagedBatch {
     pub(super) by_ref: bool,
 }
 
-/// The producer of records that the store writes to disk next. The producer is stored with the records, so that a
-/// restarted node recognizes retries.
+/// The producer of consecutive records that a store has to write to disk next. It is stored with the records, so that a
+/// restarted node recognizes retries of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StagedProducer {
-    /// The producer, and the producer's number for the first record.
+    /// The producer, and the number that it gave to the first record.
     pub mark: ProducerMark,
-    /// Sequence of the first record.
+    /// Sequence number of the first record.
     pub first_seq: u64,
     /// Number of records.
     pub count: u64,
@@ -43,17 +43,17 @@ impl StagedRecords {
         self.epoch
     }
 
-    /// The records, in order.
+    /// The records in the order of their sequence numbers, one batch for each segment.
     pub fn batches(&self) -> &[StagedBatch] {
         &self.batches
     }
 
-    /// The producers of the records that were published with a producer identity.
+    /// The producers of those records that have one.
     pub fn marks(&self) -> &[StagedProducer] {
         &self.marks
     }
 
-    /// Sequence of the last record.
+    /// Sequence number of the last record.
     pub fn last_seq(&self) -> u64 {
         self.batches.last().map_or(0, |batch| batch.first_seq() + u64::from(batch.count()) - 1)
     }
@@ -65,7 +65,7 @@ impl StagedRecords {
 }
 
 impl StagedBatch {
-    /// Sequence of the first record.
+    /// Sequence number of the first record.
     pub fn first_seq(&self) -> u64 {
         self.pinned.first_seq() + u64::from(self.from.count)
     }
@@ -75,7 +75,7 @@ impl StagedBatch {
         self.pinned.length().count - self.from.count
     }
 
-    /// The frames. The frames are copied only if some payloads are kept by reference.
+    /// The bytes of the frames. They are borrowed, unless payloads are kept by reference: the frames are then copied.
     pub fn frames(&self) -> Cow<'_, [u8]> {
         if !self.by_ref {
             return Cow::Borrowed(self.pinned.bytes(self.from.bytes));

@@ -1,15 +1,15 @@
-//! The state of a log. The state changes inside the log's lock; snapshots of the state are written outside the lock.
+//! The state that a log keeps. It changes inside the log's lock; snapshots of it are written outside of the lock.
 //!
 //! Invariants:
-//! - The records of an append are checked where they are written, above the committed length. If the append is refused,
-//!   all of its records are removed.
-//! - The log retains the records after a snapshot's position when the snapshot is delivered.
-//! - The lock is held only to freeze a state, which takes the same time for every size of the state. The snapshot's
-//!   bytes are written outside the lock, once for all subscribers that request a snapshot while this snapshot is fresh.
+//! - The records of an append are written to the segment, but not committed, before the reducer checks them. If the
+//!   reducer refuses one of them, all records of the append are removed.
+//! - When a snapshot is delivered, the log still retains the records after the snapshot's position.
+//! - Inside the lock, the state is only frozen, which takes the same time whatever the state's size. The snapshot's
+//!   bytes are written outside of the lock, once for all subscribers that request a snapshot while this one is fresh.
 //!
-//! Limits: the reducer's memory is charged to the budget before the next append. Snapshots are charged even beyond the
-//! budget, so that subscribers can recover; the next append is refused instead. A log keeps one fresh snapshot; older
-//! ones stay in memory while subscribers read them.
+//! Limits: memory by which an append enlarges the state is charged to the budget before the next append. Snapshots are
+//! charged even if the budget is exhausted, so that subscribers can recover; the next append is refused instead. A log
+//! keeps one fresh snapshot. Older snapshots stay in memory only while subscribers read them.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -24,16 +24,16 @@ use crate::publish::PublishError;
 use crate::reducer::{FrozenState, Reducer, ReducerError};
 use crate::segment::{Commit, Segment};
 
-/// A follower with fewer unread bytes than this reads the records, even if the state is smaller.
+/// A follower with fewer unread bytes than this receives the records, even if the state is smaller.
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
-/// A follower whose unread records exceed this multiple of the state's size receives the state instead.
+/// A follower receives the state instead of its unread records if they have more than this many times the state's size.
 const BACKLOG_PER_STATE: u64 = 2;
 /// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes appended since the snapshot are at most the snapshot's size divided by this
+/// A snapshot is fresh while the bytes that were appended since then are at most the snapshot's size divided by this
 /// number, or at most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
-/// A snapshot is fresh while at most this many bytes were appended since the snapshot.
+/// A snapshot is fresh, whatever its size, while at most this many bytes were appended since then.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
 /// The reducer of a log, and the state that the reducer keeps.
@@ -46,38 +46,39 @@ pub(super) struct ReducerState {
     fresh: Option<Arc<FrozenSnapshot>>,
 }
 
-/// The size and checksum of the state that a log keeps.
+/// The size and the checksum of the state that a log keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateInfo {
-    /// Number of entries.
+    /// Number of entries in the state, such as levels, orders or keys.
     pub entries: u64,
-    /// Bytes of memory.
+    /// Memory that the state takes, bytes.
     pub bytes: u64,
     /// The checksum: the sum of the hashes of all entries.
     pub checksum: u64,
 }
 
-/// The data that a follower of a log's state lacks.
+/// What a follower of a log's state lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatchUpRequest {
     State,
-    /// The changes since this position; the whole state if the changes are unknown or longer.
+    /// The changes since this position. If they are not known, or larger than the state, the follower receives the
+    /// whole state.
     Since(Position),
 }
 
-/// The data with which a follower of a log's state catches up.
+/// What a follower of a log's state receives to catch up.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
-    /// Nothing, because the follower has everything before this position.
+    /// Nothing, because the follower already has all records. It continues at this position.
     Nothing(Position),
-    /// One merged record, which ends at the log's last position.
+    /// One record that merges all changes up to the log's last position.
     MergedRecord(MergedRecord),
-    /// A snapshot, followed by the records after it.
+    /// A snapshot of the state. The follower then reads the records after the snapshot's position.
     Snapshot(Arc<FrozenSnapshot>),
 }
 
 impl CatchUp {
-    /// The position that the follower has after the catch-up.
+    /// The position of the last record that the follower has after the catch-up.
     pub(crate) fn position(&self) -> Position {
         match self {
             CatchUp::Nothing(next) => Position { seq: next.seq - 1, ..*next },
@@ -90,28 +91,28 @@ impl CatchUp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visibility {
     Now,
-    /// The record becomes visible once it is stored.
+    /// Subscribers may receive the record once it is stored.
     Later,
-    /// The record will never be stored.
+    /// Subscribers never receive the record, because it cannot be stored any more.
     Never,
 }
 
-/// One record that contains all changes since an earlier record.
+/// A record for one follower that merges all changes after the record `since`, up to `position`.
 #[derive(Debug)]
 pub(crate) struct MergedRecord {
     pub(crate) position: Position,
     pub(crate) since: u64,
     pub(crate) frame: Box<[u8]>,
-    /// The segment that contains the next record, and the length up to which this segment is written.
+    /// The segment to which the log's next record will be written, and the length up to which this segment is written.
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
 }
 
-/// A frozen state. The first request for the snapshot's bytes writes them.
+/// A snapshot of a state. At first, it has only the frozen state; its bytes are written when they are first requested.
 #[derive(Debug)]
 pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,
     checksum: u64,
-    /// Bytes that the reducer had applied when the state was frozen.
+    /// Total size of the records that the reducer had applied when the state was frozen, bytes.
     applied_bytes: u64,
     estimate: u64,
     frozen: Mutex<Option<Arc<dyn FrozenState>>>,
@@ -119,7 +120,7 @@ pub(crate) struct FrozenSnapshot {
 }
 
 impl FrozenSnapshot {
-    /// Returns the snapshot. The first caller writes the snapshot's bytes; concurrent callers wait.
+    /// Returns the snapshot with its bytes. The first caller writes the bytes, and concurrent callers wait for them.
     pub(crate) fn to_snapshot(&self, log: &Log) -> Snapshot {
         let write = || {
             let frozen = self.frozen.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -140,7 +141,7 @@ impl FrozenSnapshot {
     }
 }
 
-/// A snapshot's bytes, charged to the budget until no subscriber uses them any more.
+/// The bytes of a snapshot. They are charged to the budget until no subscriber uses them any more.
 struct Written {
     bytes: Vec<u8>,
     _charged: MemoryCharge,
@@ -191,7 +192,7 @@ impl FrozenSnapshot {
 }
 
 impl Log {
-    /// Sets the reducer, before anything is appended.
+    /// Sets the reducer. Must be called before anything is appended.
     pub(crate) fn set_reducer(&self, reducer: Box<dyn Reducer>) {
         let reducer_state = ReducerState::new(reducer, &self.budget);
         self.lock().rare().reducer = Some(reducer_state);
@@ -219,13 +220,14 @@ impl Log {
         Some(frozen.to_snapshot(self))
     }
 
-    /// Restores the state from a [`snapshot`](Log::snapshot) after the record `seq`. Apply later records with
-    /// [`replay_into_state`](Log::replay_into_state).
+    /// Restores the state after record `seq` from a [`snapshot`](Log::snapshot). Afterwards, apply the later records
+    /// with [`replay_into_state`](Log::replay_into_state).
     pub fn restore_state(&self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError> {
         self.with_reducer(|reducer| reducer.restore(seq, snapshot))
     }
 
-    /// Applies a stored record, which was appended before the log was opened, to the state.
+    /// Applies record `seq` to the state. The record was read from disk, because it was appended before the log was
+    /// opened.
     pub fn replay_into_state(&self, seq: u64, frame: &dunlin_frame::Frame<'_>) -> Result<(), ReducerError> {
         self.with_reducer(|reducer| reducer.apply(seq, frame))
     }
@@ -237,8 +239,8 @@ impl Log {
         self.lock().with_reducer(change)
     }
 
-    /// Applies the records pushed since `from` to the state. If the reducer refuses the records, removes them from the
-    /// log.
+    /// Applies the records that were written since `from` to the state. If the reducer refuses one of them, removes all
+    /// of them from the segment.
     #[inline(never)]
     pub(super) fn apply_to_state(
         &self,
@@ -291,7 +293,8 @@ impl Log {
         CatchUp::Snapshot(self.fresh_snapshot(&mut state))
     }
 
-    /// Whether a position is visible. On a durable log, the state includes records before they are stored.
+    /// Whether subscribers may receive the record at this position. On a durable log, the state includes records before
+    /// they are stored.
     pub(crate) fn visibility(&self, position: Position) -> Visibility {
         if self.config.durable.is_none() {
             return Visibility::Now;
@@ -306,8 +309,8 @@ impl Log {
         }
     }
 
-    /// Returns the cached snapshot if it is fresh and the log will keep the records after it for a while. Otherwise
-    /// returns a new snapshot.
+    /// Returns the cached snapshot if it is fresh, and if the log will retain the records after it for a while.
+    /// Otherwise, makes a new snapshot.
     fn fresh_snapshot(&self, state: &mut LogContents) -> Arc<FrozenSnapshot> {
         let last = state.last();
         let oldest = state.oldest_seq(&self.config);
@@ -325,7 +328,8 @@ impl Log {
         frozen
     }
 
-    /// The checksum for a follower whose next record is `next`; `None` if the follower has not read everything.
+    /// The checksum of the state, for a follower whose next record is `next`. `None` if the follower has not read
+    /// everything.
     pub(crate) fn checksum(&self, next: Position) -> Option<Checksum> {
         let state = self.lock();
         let (reducer_state, last) = (state.reducer_state()?, state.last());
@@ -338,7 +342,7 @@ impl Log {
     }
 }
 
-/// The data of a [`MergedRecord`] before it is encoded, collected while the log is locked.
+/// The parts of a [`MergedRecord`], collected inside the log's lock. The record is encoded later, outside of the lock.
 struct Raw {
     position: Position,
     since: u64,
@@ -362,7 +366,7 @@ impl Raw {
 }
 
 impl LogContents {
-    /// Changes the state and drops the cached snapshot.
+    /// Passes the reducer to `change`, which may change the state, and drops the cached snapshot.
     pub(super) fn with_reducer(
         &mut self,
         change: impl FnOnce(&mut dyn Reducer) -> Result<(), ReducerError>,
@@ -374,9 +378,9 @@ impl LogContents {
         change(reducer_state.reducer.as_mut())
     }
 
-    /// Resets to the state before the first record.
+    /// Resets the state to the state before the first record.
     pub(super) fn clear_state(&mut self) {
-        // A reducer either accepts an empty snapshot as the empty state, or refuses it and is then empty too.
+        // The result does not matter: a reducer that refuses the empty snapshot is empty afterwards, too.
         let _ = self.with_reducer(|reducer| reducer.restore(0, &[]));
     }
 
@@ -412,7 +416,8 @@ impl LogContents {
         Ok(())
     }
 
-    /// Merges all changes since `since` into one record; `None` if the state is smaller or the changes are unknown.
+    /// Merges all changes after the record `since` into one record of at most `bytes_max` bytes. `None` if this is not
+    /// possible, or if the reducer prefers a snapshot because it is smaller.
     fn merge(&self, since: u64, bytes_max: usize) -> Option<Raw> {
         let reducer_state = self.reducer_state()?;
         let mut payload = Vec::new();
@@ -432,10 +437,11 @@ impl LogContents {
         })
     }
 
-    /// Whether a follower should receive the state instead of the records after `since`, because the state is much
-    /// smaller.
+    /// Whether a follower should receive the state instead of the records after `since`, because these records are much
+    /// larger than the state.
     pub(super) fn is_state_cheaper(&self, since: u64) -> bool {
-        // Records that are only on disk count with the minimum size of a record.
+        // If some of the records are only on disk, their size is not known. Each of them then counts with the minimum
+        // size of a record.
         let on_disk = || self.stored().map(|_| (self.next_seq - 1 - since) * RECORD_BYTES_MIN);
         let backlog_bytes = self.bytes_after(since).or_else(on_disk).unwrap_or(0);
         let Some(reducer_state) = self.reducer_state().filter(|_| backlog_bytes > BACKLOG_BYTES_MIN) else {
@@ -444,8 +450,8 @@ impl LogContents {
         backlog_bytes > BACKLOG_PER_STATE * reducer_state.reducer.snapshot_bytes() as u64
     }
 
-    /// Estimates the bytes of records after `seq`, assuming equal sizes within a segment; `None` if some are not in
-    /// memory.
+    /// Estimates the size of the records after `seq`, in bytes; `None` if some of them are not in memory. Assumes that
+    /// all records of a segment have the same size.
     fn bytes_after(&self, seq: u64) -> Option<u64> {
         let next = seq.saturating_add(1);
         if next >= self.next_seq {
@@ -466,8 +472,8 @@ impl LogContents {
     }
 }
 
-/// The bytes of the record `next` and of later records, out of the `bytes` of all `records`. Assumes that all records
-/// have the same size.
+/// Estimates the size of the record `next` and of all later ones among `records`, in bytes. `bytes` is the size of all
+/// `records`. Assumes that all of them have the same size.
 fn proportional_bytes(bytes: u64, records: Range<u64>, next: u64) -> u64 {
     let (total, unread) = (records.end - records.start, records.end.saturating_sub(next));
     (u128::from(bytes) * u128::from(unread) / u128::from(total.max(1))) as u64

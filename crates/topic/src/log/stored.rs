@@ -1,12 +1,14 @@
-//! The progress of storing a durable log's records: staged and stored records, and the publishers that wait for them.
+//! How far the records of a durable log are stored on disk, and which publishers wait for this. A record is first
+//! staged (handed to the store), then written (handed to the operating system), then synced (safely on disk).
 //!
 //! Invariants:
-//! - `synced` ≤ `written` ≤ the last sequence number. Subscribers see no record after `synced`: the lengths up to which
-//!   subscribers read move only when the store reports progress.
-//! - A segment with a record after `synced` is not dropped.
+//! - `synced` ≤ `written` ≤ the last sequence number. Subscribers receive no record after `synced`, because records are
+//!   committed only when the store reports that they are synced.
+//! - A segment that has a record after `synced` is not dropped.
 //! - After a failure, no records are staged, and `written` and `synced` do not change.
 //!
-//! Limit: the bytes that the store has granted. A publisher that needs more waits, or is refused if the disk is full.
+//! Limit: a log appends only as many bytes as the store has granted. If a publisher needs more, it waits, or is refused
+//! if the disk is full.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,17 +23,18 @@ use crate::segment::{Commit, SegmentWriter};
 use crate::store::{EpochStart, RecoveredLog, Store};
 use crate::wake::Waiter;
 
-/// Bytes that the disk needs to store the producer of an append.
+/// Bytes that the producer of an append takes on disk.
 const MARK_BYTES: u64 = 40;
 
-/// The progress of storing a durable log's records.
+/// How far the records of a durable log are stored on disk.
 #[derive(Debug)]
 pub(crate) struct DiskProgress {
     pub(super) store: Arc<dyn Store>,
-    /// The known epochs, ascending; the last one is current. Epochs without retained records are forgotten.
+    /// The known epochs in ascending order; the last one is the present epoch. An epoch without retained records is
+    /// forgotten.
     pub(super) epochs: VecDeque<EpochStart>,
     pub(super) oldest_seq: u64,
-    /// The number of the next record when the log was opened.
+    /// The sequence number of the next record at the time when the log was opened.
     pub(super) opened_at: u64,
     pub(super) synced: u64,
     written: u64,
@@ -43,58 +46,57 @@ pub(crate) struct DiskProgress {
     /// The value up to which the store allows `appended_bytes` to grow.
     granted_bytes: u64,
     /// The number of bytes that the store granted when the log was opened. Other files may have taken this room since
-    /// then, so the log asks the store again before its first append. The value is 0 after that, and after any other
-    /// grant.
+    /// then, so the log asks the store again at its first append. 0 after this request, or after another grant.
     unchecked_bytes: u64,
-    /// The reason why the disk is full; `None` while it is not.
+    /// The reason why the disk has no room; `None` while the disk is not full.
     full: Option<Arc<str>>,
-    /// The size of an append that was refused although all earlier records are stored, because it needs more room than
-    /// the disk has granted. 0 if there is no such append.
+    /// The size of an append that was refused because it needs more room than the disk has granted, although all
+    /// earlier records are stored. 0 if there is no such append.
     requested_bytes: u64,
-    /// Whether the log has requested the room of `requested_bytes` from the store.
+    /// Whether the log has already notified the store that `requested_bytes` are needed.
     room_requested: bool,
     failed: Option<Arc<str>>,
     is_notified: bool,
     /// Sealed segments that are not fully synced, oldest first.
     sealed: VecDeque<SegmentWriter>,
-    /// The length up to which the first incompletely staged segment is staged.
+    /// How much of the first segment that is not completely staged was staged.
     staged_to: Commit,
     marks: Vec<StagedProducer>,
-    /// How many times the store has let subscribers repeat reads that it could not serve.
+    /// How many times the store has allowed deferred reads of subscribers to be repeated.
     pub(super) retries: u64,
     waiting: AckWaiters,
 }
 
-/// The progress of an appended record towards its acknowledgement level: reached, waiting, failed, or appended by the
-/// owner at another node.
+/// Whether an appended record has reached the acknowledgement level for which its publisher waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AckProgress {
     /// The record has reached the level.
     Reached,
-    /// The record has not reached the level. The log notifies the waiter when another call may give a different result.
+    /// The record has not reached the level yet. The log notifies the waiter when another call may give a different
+    /// result.
     Waiting,
-    /// The record will not reach the level.
+    /// The record can no longer reach the level.
     Failed(PublishError),
-    /// The owner at another node has appended the record; the value is its receipt.
+    /// The record was forwarded, and the owner at another node has appended it. The value is the owner's receipt.
     ByOwner(Receipt),
 }
 
-/// The position up to which a durable log is on disk, and the disk space that it uses.
+/// Up to which record a durable log is stored, and how much disk space it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredInfo {
-    /// The last record handed to the operating system.
+    /// Sequence number of the last record that was handed to the operating system.
     pub written_seq: u64,
-    /// The last record that is stored and visible.
+    /// Sequence number of the last record that is safely on disk and therefore visible to subscribers.
     pub synced_seq: u64,
-    /// Bytes that are appended and not stored.
+    /// Number of bytes that are appended but not stored yet.
     pub unstored_bytes: u64,
-    /// Bytes on disk.
+    /// Number of bytes that the log takes on disk.
     pub bytes: u64,
-    /// The oldest retained epoch.
+    /// The epoch of the oldest retained record.
     pub oldest_epoch: u32,
-    /// Whether the disk is full; publishers are refused until there is room.
+    /// Whether the disk is full. Publishers are refused until there is room.
     pub full: bool,
-    /// Whether the disk failed; the log accepts no more records.
+    /// Whether the disk has failed. The log then accepts no more records.
     pub failed: bool,
 }
 
@@ -142,46 +144,49 @@ impl DiskProgress {
         Position { epoch: self.epoch_of(self.oldest_seq), seq: self.oldest_seq }
     }
 
-    /// The epoch of this sequence, or the oldest known epoch if the sequence is older.
+    /// The epoch of the record with this sequence number. For a record that is older than all known epochs, returns the
+    /// oldest known epoch.
     pub(super) fn epoch_of(&self, seq: u64) -> u32 {
         let after = self.epochs.partition_point(|start| start.first_seq <= seq);
         self.epochs.get(after.saturating_sub(1)).map_or(0, |start| start.epoch)
     }
 
-    /// The first sequence of this epoch, if the epoch is known.
+    /// The first sequence number of this epoch; `None` if the epoch is not known.
     pub(super) fn first_of(&self, epoch: u32) -> Option<u64> {
         self.epochs.iter().rev().find(|start| start.epoch == epoch).map(|start| start.first_seq)
     }
 
-    /// Position of the first known record of the epochs after `epoch`.
+    /// Position of the first known record in the epochs after `epoch`.
     pub(super) fn first_after(&self, epoch: u32) -> Option<Position> {
         let start = self.epochs.iter().find(|start| start.epoch > epoch)?;
         Some(Position { epoch: start.epoch, seq: start.first_seq })
     }
 
-    /// The last known sequence of the past epoch of `next`, and the start of the epoch after it.
+    /// The last known sequence number of the past epoch to which `next` belongs, and the start of the next known epoch.
     pub(super) fn end_of(&self, next: Position) -> Option<(u64, EpochStart)> {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // The disk knows an epoch only by the epoch's first record. If `next` is in an unknown epoch between two known
-        // epochs, that epoch had no records.
+        // On disk, an epoch is known only by its first record. If the epoch of `next` is not known, but an earlier and
+        // a later epoch are, it had no records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
-    /// The last record of the epoch of `next`, which ends before `begin`; `None` if that record is not known for
-    /// certain. If a subscriber has read beyond `last`, the files are older than the subscriber's position, and lack
-    /// records.
+    /// Sequence number of the last record in the epoch of `next`, which is `last`; `None` if this is not certain.
+    /// `begin` is the start of the next epoch. If a subscriber has read beyond `last`, the files were replaced by older
+    /// ones, and lack records.
     pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }
 
-    /// Whether a later epoch began without this record. Sequences continue across epochs.
+    /// Whether this record is lost: a later epoch began at its sequence number or below. Sequence numbers continue
+    /// across epochs.
     pub(super) fn lacks(&self, record: Position) -> bool {
         self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)
     }
 
-    /// Start of the first known epoch after `epoch`; `None` if no epoch before that epoch is known.
+    /// Start of the first known epoch after `epoch`; `None` if there is none, or if no earlier epoch is known before
+    /// it.
     pub(super) fn after(&self, epoch: u32) -> Option<Position> {
         let at = self.epochs.iter().position(|start| start.epoch > epoch)?;
         let next = self.epochs.get(at)?;
@@ -213,14 +218,14 @@ impl DiskProgress {
         Err(PublishError::DiskBehind { unstored_bytes, waited: Duration::ZERO })
     }
 
-    /// If a publisher waits for room and the log has not requested this room yet, returns the store. The caller must
-    /// then notify the store.
+    /// If a publisher waits for room that the log has not requested yet, marks the room as requested and returns the
+    /// store, which the caller must then notify.
     pub(super) fn request_room(&mut self) -> Option<Arc<dyn Store>> {
         let is_wanted = self.requested_bytes > 0 && self.full.is_none();
         (is_wanted && !std::mem::replace(&mut self.room_requested, true)).then(|| Arc::clone(&self.store))
     }
 
-    /// Records an append; returns whether the store must be notified.
+    /// Counts the bytes of an append, and remembers its producer. Returns whether the store must be notified.
     pub(super) fn record_append(
         &mut self,
         append: &AppendOptions,
@@ -247,7 +252,7 @@ impl DiskProgress {
         self.marks.push(new);
     }
 
-    /// Keeps a complete segment until all its records are synced.
+    /// Seals a segment. If some of its records are not synced yet, keeps its writer until they are.
     pub(super) fn seal(&mut self, writer: SegmentWriter) {
         let written = writer.written();
         if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {
@@ -257,7 +262,7 @@ impl DiskProgress {
         }
     }
 
-    /// Whether the segment that starts with this sequence is fully stored.
+    /// Whether the segment that begins with record `first_seq` is completely stored.
     pub(super) fn is_fully_stored(&self, first_seq: u64) -> bool {
         self.sealed.front().is_none_or(|writer| first_seq < writer.segment().first_seq)
     }
@@ -270,7 +275,7 @@ impl DiskProgress {
         }
     }
 
-    /// Takes the waiters whose records are stored or will never be stored.
+    /// Removes and returns the waiters whose records are stored, or can no longer be stored.
     fn take_reached(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         if self.failed.is_some() {
             return self.waiting.take_reached(u64::MAX, u64::MAX);
@@ -288,18 +293,18 @@ impl LogContents {
         self.rare.as_mut()?.stored.as_deref_mut()
     }
 
-    /// Sequence number of the record that becomes visible next.
+    /// Sequence number of the first record that subscribers cannot receive yet.
     pub(super) fn visible_next(&self) -> u64 {
         self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
     }
 
-    /// Whether the store has let subscribers repeat their reads more than `retries` times; always `true` for a log that
-    /// is not durable.
+    /// Whether the store has allowed deferred reads to be repeated since it had done so `retries` times. Always `true`
+    /// for a log that is not durable.
     pub(super) fn has_retried(&self, retries: u64) -> bool {
         self.stored().is_none_or(|stored| stored.retries != retries)
     }
 
-    /// Takes all waiters that no longer have to wait for the disk.
+    /// Removes and returns all waiters that no longer have to wait for the disk.
     fn take_stored_waiters(&mut self) -> Vec<(Arc<Waiter>, u32)> {
         let mut woken = self.stored_mut().map(DiskProgress::take_reached).unwrap_or_default();
         if let Some(rare) = &mut self.rare {
@@ -310,8 +315,8 @@ impl LogContents {
 }
 
 impl Log {
-    /// Stages the records appended since the last call, for the store to write and sync. `None` if there are none, or
-    /// after a failure. The caller must report the result before the next call.
+    /// Returns the records that were appended since the last call, which the store has to write and sync. `None` if
+    /// there are none, or after a failure. The caller must report the result of these records before the next call.
     pub fn stage(&self) -> Option<StagedRecords> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -338,7 +343,7 @@ impl Log {
         Some(StagedRecords { epoch, batches, marks, last_append_ns, appended_bytes })
     }
 
-    /// Reports that staged records were handed to the operating system.
+    /// Reports that the staged records were handed to the operating system.
     pub fn mark_written(&self, staged: &StagedRecords) {
         let woken = {
             let mut state = self.lock();
@@ -349,10 +354,11 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// Reports that staged records are stored: the records become visible, and publishers are notified.
+    /// Reports that the staged records are safely on disk. They become visible, and publishers that wait for them are
+    /// notified.
     ///
-    /// From now on, at most `granted_bytes` bytes may be appended but not yet synced. Bytes that are in this state already
-    /// count.
+    /// From now on, at most `granted_bytes` bytes may be appended but not synced. Bytes that are already in this state
+    /// count towards the number.
     pub fn mark_synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
@@ -385,8 +391,8 @@ impl Log {
         }
     }
 
-    /// Sets how many bytes may be appended and not synced yet. Bytes that are already appended and not synced count
-    /// towards `bytes`. If the disk is full, `full` gives the reason.
+    /// Sets how many bytes may be appended but not synced. Bytes that are already in this state count towards `bytes`.
+    /// If the disk is full, `full` is the reason.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();
@@ -402,14 +408,14 @@ impl Log {
         woken.into_iter().for_each(|(waiter, token)| waiter.notify(token));
     }
 
-    /// Size of an append that was refused although all earlier records are stored; 0 if there is none. The store grants
-    /// these bytes, or reports that the disk is full.
+    /// Size of an append that was refused although all earlier records are stored; 0 if there is none. The store must
+    /// grant at least this many bytes, or report that the disk is full.
     pub fn requested_bytes(&self) -> u64 {
         self.lock().stored().map_or(0, |stored| stored.requested_bytes)
     }
 
-    /// Reports a disk failure. Publishers are refused, including those that wait. Stored records stay readable; other
-    /// records never become visible.
+    /// Reports that the disk has failed. All publishers are refused, including those that wait. Stored records stay
+    /// readable, and records that are not stored never become visible.
     pub fn fail(&self, why: &str) {
         let ended;
         let woken = {
@@ -439,12 +445,12 @@ impl Log {
         }
     }
 
-    /// Whether [`retry_reads`](Log::retry_reads) was called more than `retries` times.
+    /// Whether [`retry_reads`](Log::retry_reads) was called again since it had been called `retries` times.
     pub(crate) fn has_retried(&self, retries: u64) -> bool {
         self.lock().has_retried(retries)
     }
 
-    /// Reports that the disk has dropped, or will drop, everything before `oldest_seq`.
+    /// Reports that the disk has dropped, or will drop, all records before `oldest_seq`.
     pub fn drop_stored_before(&self, oldest_seq: u64) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -460,9 +466,9 @@ impl Log {
         self.update_warn_position(state);
     }
 
-    /// Returns the progress of a record towards `level`, without blocking. This process has appended the record, or
-    /// forwarded it to the owner. After [`AckProgress::Waiting`], the log notifies `waiter` with `token` when the
-    /// progress may have changed.
+    /// Returns, without blocking, whether the record at `at` has reached `level`. This process has appended the record,
+    /// or forwarded it to the owner. After [`AckProgress::Waiting`], the log notifies `waiter` with `token` when the
+    /// result may have changed.
     pub fn poll_ack(&self, at: Position, level: AckLevel, waiter: &Arc<Waiter>, token: u32) -> AckProgress {
         if level == AckLevel::ByOwner
             && let Some(upstream) = self.upstream.get()
@@ -482,7 +488,8 @@ impl Log {
         AckProgress::Waiting
     }
 
-    /// Stores all staged records on the thread of a caller that waits for its own records, if the store supports this.
+    /// Stores all staged records on the caller's thread, if the store supports this. Intended for a caller that waits
+    /// for its own records.
     pub(crate) fn store_staged(&self) {
         let store = self.lock().stored().map(|stored| Arc::clone(&stored.store));
         if let Some(store) = store {
@@ -490,7 +497,7 @@ impl Log {
         }
     }
 
-    /// Removes a waiter that [`poll_ack`](Log::poll_ack) has registered.
+    /// Removes a waiter that was passed to [`poll_ack`](Log::poll_ack).
     pub fn remove_ack_waiter(&self, waiter: &Arc<Waiter>) {
         if let Some(upstream) = self.upstream.get() {
             upstream.leave(waiter);
@@ -508,7 +515,7 @@ impl DiskProgress {
     }
 }
 
-/// Maximum number of bytes that an append takes on disk.
+/// Maximum number of bytes that an append of `bytes` bytes takes on disk.
 fn disk_bytes(append: &AppendOptions, bytes: u64) -> u64 {
     if append.mark.is_some() { bytes + MARK_BYTES } else { bytes }
 }

@@ -1,4 +1,4 @@
-//! The feed of a mirror: how a mirror takes over the records and states that it receives from the owner.
+//! The feed of a mirror: applies the records, states and notices that a mirror receives from the topic's owner.
 
 use std::sync::atomic::Ordering;
 
@@ -23,22 +23,25 @@ pub enum MirrorFeedError {
     /// The mirror is private and full. The mirror's subscriber has to read records first.
     #[error("the mirror is full: its subscriber must read records first")]
     Full,
-    /// Memory is exhausted, or the reducer refuses the batch.
+    /// The memory budget is exhausted, or the reducer refuses the records.
     #[error("{0}")]
     Refused(PublishError),
-    /// Records between the mirror's state and the batch are missing. The mirror needs a snapshot of the state.
+    /// Records are missing between the mirror's state and the received records. The mirror needs a snapshot of the
+    /// owner's state.
     #[error("the state of the mirror differs from the owner's")]
     StateLost,
 }
 
 impl Log {
-    /// The last fed position, after which the feed continues; `None` before the first feed.
+    /// The position of the last record that the mirror has received, after which the feed continues; `None` before the
+    /// feed has begun.
     pub fn fed_through(&self) -> Option<Position> {
         let state = self.lock();
         state.mirror().filter(|mirror| mirror.feed_started).map(|_| state.last())
     }
 
-    /// Starts or resumes the feed after this position.
+    /// Begins the feed: the next record that the owner sends follows the position `at`. Does nothing if the feed has
+    /// already begun.
     pub fn feed_from(&self, at: Position) {
         let next = after(at);
         self.update_mirror(|state| {
@@ -50,15 +53,16 @@ impl Log {
             } else if next.epoch == state.epoch && next.seq > state.next_seq {
                 state.skip_to(next.seq);
             }
-            // The feed starts at the mirror's next record, because the mirror may have dropped earlier records. Earlier
-            // records that the feed delivers again are skipped.
+            // The feed starts at the mirror's next record. The mirror may still have earlier records; if the owner
+            // sends them again, they are skipped.
             state.start_feed_at_end();
         });
     }
 
-    /// Feeds records of the owner. `first` is the position of the first record; no record between `prev_seq` and
-    /// `first` is missing. Records that the mirror already has are skipped. If the log keeps a state, a merged record
-    /// changes only the state, and is not added to the log.
+    /// Adds a batch of records from the owner. `first` is the position of the batch's first record. No record between
+    /// `prev_seq` and `first` is missing: those in between were filtered, have expired, or are merged into the first
+    /// record. Records that the mirror already has are skipped. If the log keeps a state and the batch is one merged
+    /// record, it changes only the state, and is not added to the log.
     pub fn feed(
         &self,
         first: Position,
@@ -90,8 +94,8 @@ impl Log {
             }
         }
         if !continues {
-            // The feed starts at this position. If the feed started at an earlier position, the owner reports the end
-            // of the earlier epoch separately.
+            // The feed starts again at this position. If it has delivered an earlier epoch before, the owner reports
+            // the end of that epoch separately.
             state.start_feed_at_end();
         }
         let (bytes, count, time_ns) = without_known(batch, state.next_seq - first.seq);
@@ -113,8 +117,8 @@ impl Log {
         Ok(())
     }
 
-    /// Applies a record that merges all changes since `prev_seq`. The state then equals the owner's, but this
-    /// log lacks the records in between.
+    /// Applies a record at position `at` that merges all changes since `prev_seq`. Afterwards, the state equals the
+    /// owner's state, but this log lacks the records in between.
     fn feed_merged(
         &self,
         at: Position,
@@ -139,8 +143,8 @@ impl Log {
         }
     }
 
-    /// Reports that the feed lacks all records up to `last`. A log with a state continues with the snapshot that
-    /// follows.
+    /// Reports that the owner cannot send the records up to `last`, because it has dropped them. A log that keeps a
+    /// state continues with the snapshot that the owner sends next.
     pub fn feed_gap(&self, last: Position) {
         self.update_mirror(|state| {
             if state.reducer_state().is_none() && last.epoch == state.epoch && last.seq >= state.next_seq {
@@ -149,8 +153,8 @@ impl Log {
         });
     }
 
-    /// Warns the subscriber of a private mirror that records at the owner may be lost before the feed reads them. The
-    /// feed has not read `behind` records, and the owner retains `retained` records.
+    /// Warns the subscriber of a private mirror that the owner may drop records before the feed has read them: the feed
+    /// has not read `behind` records, and the owner retains `retained` records.
     pub fn feed_lagging(&self, behind: u64, retained: u64) {
         if !self.is_private() {
             return;
@@ -163,8 +167,9 @@ impl Log {
         });
     }
 
-    /// Reports a new epoch of the owner. A log with a state that lacks a part of the old epoch continues with the
-    /// snapshot that follows. No subscriber then sees the state of another epoch.
+    /// Reports that the owner has begun a new epoch. If the log keeps a state and lacks a part of the old epoch, the
+    /// log stays in the old epoch until the owner sends a snapshot. Subscribers therefore never see the state of one
+    /// epoch in another.
     pub fn feed_epoch(&self, changed: &EpochChanged) {
         self.update_mirror(|state| {
             if changed.new_first.epoch > state.epoch {
@@ -177,8 +182,8 @@ impl Log {
         });
     }
 
-    /// Feeds the owner's state after the record at `position`. A state that is older than the mirror's is ignored,
-    /// unless the mirror's state is wrong.
+    /// Replaces the state by the owner's state after the record at `position`. If the received state is older than the
+    /// mirror's state, it is ignored, unless the mirror's state is marked as wrong.
     pub fn feed_state(&self, position: Position, snapshot: &[u8]) -> Result<(), ReducerError> {
         let next = after(position);
         let fed = self.update_mirror(|state| {
@@ -206,8 +211,8 @@ impl Log {
         fed.unwrap_or(Ok(()))
     }
 
-    /// Compares the owner's checksum after the record at `position` with the mirror's state. If the checksums differ,
-    /// marks the state as wrong and returns `false`.
+    /// Compares the checksum of the owner's state after the record at `position` with the mirror's state, if the mirror
+    /// is at the same position. If the checksums differ, marks the mirror's state as wrong and returns `false`.
     pub fn feed_checksum(&self, position: Position, checksum: u64) -> bool {
         let agrees = self.state_info().is_none_or(|(at, info)| at != position || info.checksum == checksum);
         if !agrees {
@@ -240,7 +245,8 @@ impl Log {
         });
     }
 
-    /// Updates a mirror and wakes the mirror's sleepers. `None` if the log is not a mirror or is closed.
+    /// Calls `update` inside the log's lock, and wakes all sleeping cursors. Returns `None`, without the call, if the
+    /// log is not a mirror or is closed.
     pub(in crate::log) fn update_mirror<T>(&self, update: impl FnOnce(&mut LogContents) -> T) -> Option<T> {
         let (outcome, dropped_payloads, armed) = {
             let mut guard = self.lock();
@@ -256,8 +262,8 @@ impl Log {
     }
 }
 
-/// The rest of the batch after its first `known` records: the bytes, the number of records, and the append time of the
-/// last record.
+/// The batch without its first `known` records: the bytes, the number of records, and the append time of the last
+/// record.
 fn without_known(batch: CheckedBatch<'_>, known: u64) -> (&[u8], u32, u64) {
     let mut bytes = batch.bytes();
     for _ in 0..known {

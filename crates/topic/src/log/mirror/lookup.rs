@@ -1,4 +1,4 @@
-//! Looks up positions in a log that has changed owners. A record may be in this log, only at the owner, or lost.
+//! Looks up positions in a log that is or was a mirror. A record may be in this log, only at the owner, or lost.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use crate::event::{EpochChanged, Gap, Position};
 use crate::log::{Log, LogContents, Lookup};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 
-/// How a lookup treats records that the mirror never had.
+/// What a lookup does with records that the mirror never had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::log) enum UnfedPolicy {
-    /// The subscriber reads these records from the owner.
+    /// The subscriber reads the records from the owner.
     ReadFromOwner,
-    /// These records are lost to the subscriber, which receives a gap.
+    /// The subscriber cannot read the records any more, and receives a gap.
     ReportGap,
-    /// The subscriber requested no start position. It skips these records without a gap.
+    /// The subscriber requested no start position, and therefore skips the records without a gap.
     Skip,
 }
 
 impl Mirror {
-    /// Whether the log is known not to include this record of an earlier epoch. Sequence numbers continue across
-    /// epochs, or restart with 1. An epoch that starts at or below the record's sequence number therefore does not
-    /// include the record. Only the owner knows this; a mirror returns `false`.
+    /// Whether this log is known to lack `record`, a record of an earlier epoch than `epoch`, the present one. A later
+    /// epoch that starts at or below the record's sequence number took the number for another record, so the record is
+    /// lost. Only the owner can know this; for a mirror, the result is `false`.
     pub(in crate::log) fn lacks(&self, epoch: u32, record: Position) -> bool {
         let is_before = |first: Position| record.epoch < first.epoch && first.seq <= record.seq;
         let present = match self.fed_from.epoch == epoch {
@@ -33,7 +33,8 @@ impl Mirror {
         self.is_owner && starts.chain([self.fed_from, present]).any(is_before)
     }
 
-    /// The last record of the earlier epoch to which `next` belongs, if all records of that epoch are known.
+    /// Sequence number of the last record in the earlier epoch to which `next` belongs. `None` if the mirror may not
+    /// have all records of this epoch.
     pub(in crate::log) fn end_of(&self, next: Position) -> Option<u64> {
         let is_end =
             |past: &&PastEpoch| past.epoch == next.epoch && past.is_complete && next.seq <= past.next_seq;
@@ -42,14 +43,15 @@ impl Mirror {
 }
 
 impl Log {
-    /// Like [`Log::find`], but for a subscriber that cannot read at another node. `is_requested` states whether the
-    /// subscriber requested a position or already had a position.
+    /// Like [`Log::find`], but for a subscriber that cannot read from another node. `is_requested` states whether the
+    /// subscriber requested its position, or has read up to it.
     pub(crate) fn find_local(&self, next: Position, on_gap: OnGap, is_requested: bool) -> Lookup {
         let unfed = if is_requested { UnfedPolicy::ReportGap } else { UnfedPolicy::Skip };
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
-    /// Returns a private mirror for a subscriber with this start, if this log lacks records that the subscriber needs.
+    /// Returns a private mirror for a subscriber with this start if this shared mirror lacks records that the
+    /// subscriber needs. `None` if the subscriber can use this log.
     #[cold]
     pub(crate) fn find_private_mirror(
         self: &Arc<Log>,
@@ -73,8 +75,8 @@ impl Log {
         if has_records { None } else { upstream.private_mirror(self, start, registered) }
     }
 
-    /// Checks whether this log can feed another node from this start. If this log is a mirror, the other node must read
-    /// from the owner, because a mirror does not know the records before its first one.
+    /// Checks whether this log can feed a mirror at another node from this start. If this log is itself a mirror and
+    /// lacks the records after the start, the other node has to read from the owner.
     #[cold]
     pub(crate) fn check_can_feed(&self, start: Start) -> Result<(), SubscribeError> {
         let state = self.lock();
@@ -93,7 +95,7 @@ impl Log {
         Err(SubscribeError::OwnerAway(format!("topic {topic:?}: this node is not its owner")))
     }
 
-    /// Like [`Log::find`], but for a log that has changed owners.
+    /// Like [`Log::find`], but for a log that is or was a mirror.
     #[cold]
     pub(in crate::log) fn find_mirrored(
         &self,
@@ -107,8 +109,8 @@ impl Log {
             return match next.seq.cmp(&state.next_seq) {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.find_at_end(next.seq),
-                // The subscriber has read more records at another node than this node has. The feed will deliver those
-                // records to this log.
+                // The subscriber has already read later records at another node. The feed will deliver the records up
+                // to its position to this log.
                 Ordering::Greater => Lookup::Nothing,
             };
         }
@@ -119,7 +121,8 @@ impl Log {
             Some(past) if next.seq < past.next_seq => {
                 self.find_within(state, mirror, next, past.next_seq, on_gap, unfed)
             }
-            // Before the start of the feed, there may have been more records and epochs, which only the owner knows.
+            // Before the feed of this mirror started, there may have been more records and epochs. Only the owner knows
+            // them.
             _ if unfed == UnfedPolicy::ReadFromOwner && mirror.is_shared() && next < mirror.fed_from => {
                 Lookup::PrivateMirror
             }
@@ -137,7 +140,7 @@ impl Log {
                 let dropped = mirror.dropped_epoch.filter(|past| past.epoch == next.epoch);
                 let known = dropped.map(|past| past.next_seq - 1).filter(|&last| last >= next.seq);
                 let at = |seq| Position { epoch: mirror.epoch_of(state, seq), seq };
-                // Records of the new epoch that are not retained are reported by the next lookup.
+                // If records at the start of the new epoch are not retained, the next lookup reports them.
                 let new_first = match on_gap {
                     OnGap::Newest | OnGap::Snapshot => at(state.next_seq),
                     _ if unfed == UnfedPolicy::Skip => at(state.oldest_seq(&self.config)),
@@ -150,7 +153,7 @@ impl Log {
         }
     }
 
-    /// Looks up a position of an epoch whose known end is `end`. The position is before `end`.
+    /// Looks up a position that is before `end`, the known end of the position's epoch.
     fn find_within(
         &self,
         state: &LogContents,
@@ -188,9 +191,9 @@ impl Log {
     ) -> Lookup {
         let is_lost = mirror.is_owner || unfed == UnfedPolicy::ReportGap;
         if is_lost && next < mirror.fed_from && new_first.epoch == mirror.fed_from.epoch {
-            // The feed began within the new epoch, and no other node has earlier records. The log therefore reports a
-            // gap for all records before the feed. The gap may be too large, because sequence numbers may have
-            // restarted.
+            // The feed began in the middle of the new epoch, and no other node has the earlier records. The next lookup
+            // therefore reports all records of the epoch before the feed as a gap. This gap may be too large, because
+            // the epoch may have begun at a higher sequence number than 1.
             new_first.seq = 1;
         }
         let last_seen = next.seq.saturating_sub(1);
