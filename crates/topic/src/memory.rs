@@ -1,13 +1,14 @@
-//! Memory budgets of a node and of each of the node's tenants.
+//! Memory budgets: one for a node, and one for each of the node's tenants.
 //!
-//! Limit: a budget's `limit` bytes. A charge that would exceed the limit is refused and changes nothing.
+//! Limit: the `limit` of each budget, in bytes. A charge that would exceed the limit is refused and changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::segment::BufferPool;
 
-/// A limit on memory, and the amount of memory in use. A tenant's budget also counts in the node's budget.
+/// A limit on memory, and the amount of memory in use. Memory that is charged to a tenant's budget is also charged to
+/// the node's budget.
 #[derive(Debug)]
 pub struct MemoryBudget {
     used: AtomicU64,
@@ -16,26 +17,26 @@ pub struct MemoryBudget {
     pool: Arc<BufferPool>,
 }
 
-/// The error for an allocation that a memory budget has no room for.
+/// The error of a charge that would exceed the limit of a memory budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("memory budget exhausted: {used} of {limit} bytes in use, {requested} more requested")]
 pub struct MemoryBudgetError {
-    /// Bytes requested.
+    /// Bytes that were requested.
     pub requested: u64,
-    /// Bytes in use.
+    /// Bytes that were already in use.
     pub used: u64,
-    /// The limit, bytes.
+    /// The budget's limit, bytes.
     pub limit: u64,
 }
 
 impl MemoryBudget {
-    /// Creates a node's budget with a pool that keeps at most `idle_bytes_max` bytes of freed memory for reuse.
+    /// Creates a node's budget. Its pool keeps at most `idle_bytes_max` bytes of freed memory, to use them again.
     pub fn node(limit: u64, idle_bytes_max: usize) -> Arc<MemoryBudget> {
         let pool = Arc::new(BufferPool::new(idle_bytes_max));
         Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent: None, pool })
     }
 
-    /// Creates a budget whose charges also count in this budget.
+    /// Creates a budget with this limit, whose charges are also charged to the budget `self`.
     pub fn child(self: &Arc<MemoryBudget>, limit: u64) -> Arc<MemoryBudget> {
         let parent = Some(Arc::clone(self));
         Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })
@@ -46,12 +47,12 @@ impl MemoryBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The limit, bytes.
+    /// The budget's limit, bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes that may still be charged to this budget and all its parents.
+    /// Bytes that may still be charged without exceeding the limit of this budget or of one of its parents.
     pub fn room(&self) -> u64 {
         let room = self.limit.saturating_sub(self.used());
         self.parent.as_ref().map_or(room, |parent| room.min(parent.room()))
@@ -61,7 +62,7 @@ impl MemoryBudget {
         &self.pool
     }
 
-    /// Charges `bytes` to this budget and to all its parents, or to none.
+    /// Charges `bytes` to this budget and to all its parents, or to none of them.
     pub fn charge(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
         self.add_within_limit(bytes)?;
         if let Some(parent) = &self.parent
@@ -74,7 +75,8 @@ impl MemoryBudget {
     }
 
     fn add_within_limit(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
-        // Usage never exceeds the limit even for a moment, because concurrent charges would then fail.
+        // The number of used bytes never exceeds the limit, not even for a moment. Otherwise, smaller charges by other
+        // threads could fail in this moment.
         let within = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, within)
@@ -82,13 +84,13 @@ impl MemoryBudget {
         Ok(())
     }
 
-    /// Like [`charge`](MemoryBudget::charge), but skips the atomics for 0 bytes.
+    /// Like [`charge`](MemoryBudget::charge), but avoids the atomic operations if `bytes` is 0.
     #[inline(always)]
     pub(crate) fn charge_nonzero(&self, bytes: u64) -> Result<(), MemoryBudgetError> {
         if bytes == 0 { Ok(()) } else { self.charge(bytes) }
     }
 
-    /// Like [`release`](MemoryBudget::release), but skips the atomics for 0 bytes.
+    /// Like [`release`](MemoryBudget::release), but avoids the atomic operations if `bytes` is 0.
     #[inline(always)]
     pub(crate) fn release_nonzero(&self, bytes: u64) {
         if bytes > 0 {
@@ -96,8 +98,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Charges `bytes` even beyond the limit. Snapshots use this method, because subscribers need snapshots to recover.
-    /// Later charges fail until enough bytes are released.
+    /// Charges `bytes` even if this exceeds the limit. Snapshots are charged with this method, because subscribers need
+    /// them to recover. Later charges fail until enough bytes are released.
     pub(crate) fn force_charge(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
@@ -105,7 +107,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Releases charged bytes.
+    /// Releases `bytes` that were charged to this budget and to all its parents.
     pub fn release(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(parent) = &self.parent {
@@ -114,7 +116,7 @@ impl MemoryBudget {
     }
 }
 
-/// An amount of memory charged to a budget. Dropping the value releases the amount.
+/// Memory that is charged to a budget. When the value is dropped, the memory is released.
 #[derive(Debug)]
 pub struct MemoryCharge {
     budget: Arc<MemoryBudget>,
@@ -122,25 +124,25 @@ pub struct MemoryCharge {
 }
 
 impl MemoryCharge {
-    /// Creates an empty charge.
+    /// Creates a charge of 0 bytes.
     pub fn none(budget: &Arc<MemoryBudget>) -> MemoryCharge {
         MemoryCharge { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// Charges `bytes`, if the budget allows.
+    /// Creates a charge of `bytes`, if the budget has room for them.
     pub fn of(budget: &Arc<MemoryBudget>, bytes: usize) -> Result<MemoryCharge, MemoryBudgetError> {
         let mut charge = MemoryCharge::none(budget);
         charge.grow_to(bytes)?;
         Ok(charge)
     }
 
-    /// Charges `bytes` even beyond the limit.
+    /// Creates a charge of `bytes`, even if it exceeds the budget's limit.
     pub fn forced(budget: &Arc<MemoryBudget>, bytes: usize) -> MemoryCharge {
         budget.force_charge(bytes as u64);
         MemoryCharge { budget: Arc::clone(budget), bytes: bytes as u64 }
     }
 
-    /// Increases the charge to `bytes`. If the budget refuses this, the charge stays unchanged.
+    /// Increases the charge to `bytes`. If the budget has no room, returns an error, and the charge stays unchanged.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryBudgetError> {
         let missing = (bytes as u64).saturating_sub(self.bytes);
         self.budget.charge_nonzero(missing)?;
@@ -148,8 +150,8 @@ impl MemoryCharge {
         Ok(())
     }
 
-    /// Grows the charge to `bytes` if its budget is a share of another budget. The share's own limit applies. The other
-    /// budget is charged even beyond its limit. On failure the charge stays unchanged.
+    /// Increases the charge to `bytes`, if its budget is a child of another budget; otherwise does nothing. The child's
+    /// limit applies, but the parent is charged even beyond its limit. After an error, the charge stays unchanged.
     pub fn grow_share_to(&mut self, bytes: usize) -> Result<(), MemoryBudgetError> {
         let missing = (bytes as u64).saturating_sub(self.bytes);
         if let (1.., Some(parent)) = (missing, &self.budget.parent) {
@@ -169,7 +171,8 @@ impl MemoryCharge {
         self.bytes
     }
 
-    /// Adds bytes that were already charged separately. They are released together with this charge.
+    /// Adds bytes that were already charged to the same budget in another way. They are released together with this
+    /// charge.
     pub(crate) fn add_charged(&mut self, bytes: u64) {
         self.bytes += bytes;
     }

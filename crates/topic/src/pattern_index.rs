@@ -1,24 +1,24 @@
-//! A tree of tokens that maps patterns to values. The index finds the topic that owns a subject, and patterns that
-//! overlap another pattern.
+//! An index of patterns: a tree of tokens that maps patterns of subjects to values. The index finds the topic that owns
+//! a subject, and the patterns that overlap another pattern.
 //!
 //! Invariants:
-//! - A pattern has at most one value. Callers decide whether patterns may overlap. A registry calls
-//!   [`PatternIndex::find_overlapping`] before it inserts a topic; subscriptions that watch for topics may overlap.
+//! - A pattern has at most one value. Callers decide whether patterns may overlap. The registry of topics, for example,
+//!   calls [`PatternIndex::find_overlapping`] before it inserts a topic, because topics may not overlap.
 //! - There are no empty nodes: removing an entry frees its memory.
 //!
 //! The index has no limits of its own. A search for a pattern or subject needs at most one hash lookup for each node
-//! that it visits. If a node has both a literal and `*` for a token, the search visits both branches. It visits at most
-//! as many branches as there are entries.
+//! that it visits. If a node has both a child for a token and a child for `*`, the search visits both. It visits at
+//! most as many branches as there are entries.
 //!
-//! Rejected alternatives: a single hash table of all prefixes, because a wildcard needs a node's children; and a tree
-//! with compressed paths, because real names have few tokens.
+//! Rejected alternatives: a single hash table of all prefixes, because a search for a wildcard needs all children of a
+//! node; and a tree with compressed paths, because real names have few tokens.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use crate::subject::{Pattern, Subject};
 
-/// A map from patterns of subjects to values, which finds the patterns that match or overlap.
+/// A map from patterns of subjects to values. It finds the patterns that match a subject or overlap a pattern.
 #[derive(Debug)]
 pub struct PatternIndex<V> {
     root: Node<V>,
@@ -29,14 +29,14 @@ pub struct PatternIndex<V> {
 struct Node<V> {
     children: Children<V>,
     star: Option<Box<Node<V>>>,
-    /// The value of the pattern that ends here.
+    /// The value of the pattern that ends at this node.
     value: Option<V>,
-    /// The value of the pattern that continues with `>`.
+    /// The value of the pattern that ends with `>` after this node.
     rest_value: Option<V>,
 }
 
-/// A node's children, each under its literal token. Most nodes have no child or one child; a node may have a child for
-/// each topic.
+/// A node's children, each with its literal token. Most nodes have one child or none, but a node may also have a child
+/// for each of many topics.
 #[derive(Debug)]
 enum Children<V> {
     Few(Vec<(Box<str>, Node<V>)>),
@@ -71,42 +71,42 @@ impl<V> PatternIndex<V> {
         self.len == 0
     }
 
-    /// Sets the pattern's value and returns the previous one.
+    /// Sets the value of a pattern. Returns the pattern's previous value.
     pub fn insert(&mut self, pattern: &Pattern, value: V) -> Option<V> {
         let before = self.root.slot(pattern.as_str()).replace(value);
         self.len += usize::from(before.is_none());
         before
     }
 
-    /// The pattern's value, mutable.
+    /// Mutable access to the value of a pattern.
     pub fn get_mut(&mut self, pattern: &Pattern) -> Option<&mut V> {
         self.root.existing_slot(pattern.as_str())?.as_mut()
     }
 
-    /// Removes the pattern and returns its value.
+    /// Removes a pattern and returns its value.
     pub fn remove(&mut self, pattern: &Pattern) -> Option<V> {
         let removed = self.root.remove(pattern.as_str());
         self.len -= usize::from(removed.is_some());
         removed
     }
 
-    /// Removes the patterns whose value `keep` rejects.
+    /// Removes the patterns for whose value `keep` returns `false`.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut V) -> bool) {
         self.len -= self.root.retain(&mut keep);
     }
 
-    /// The value of the pattern that matches the subject. If several patterns match, the value of the most literal
-    /// pattern.
+    /// The value of a pattern that matches the subject. If several patterns match, the pattern whose first differing
+    /// token is most literal wins: a literal token before `*`, and `*` before `>`.
     pub fn owner(&self, subject: Subject<'_>) -> Option<&V> {
         self.root.owner(subject.as_str())
     }
 
-    /// The value of any pattern that shares a subject with this one.
+    /// The value of any one pattern in the index that overlaps `pattern`: some subject matches both.
     pub fn find_overlapping(&self, pattern: &Pattern) -> Option<&V> {
         self.root.visit(pattern.as_str(), &mut ControlFlow::Break).break_value()
     }
 
-    /// Calls `each` with the value of every pattern that matches the subject, in no order.
+    /// Calls `each` with the value of each pattern that matches the subject, in no particular order.
     pub(crate) fn for_each_matching<'a>(&'a self, subject: &str, mut each: impl FnMut(&'a V)) {
         let mut each = |value| {
             each(value);
@@ -115,7 +115,7 @@ impl<V> PatternIndex<V> {
         let _ = self.root.visit(subject, &mut each);
     }
 
-    /// Calls `each` with the value of every pattern that shares a subject with this one, in no order.
+    /// Calls `each` with the value of each pattern in the index that overlaps `pattern`, in no particular order.
     pub fn for_each_overlapping<'a>(&'a self, pattern: &Pattern, mut each: impl FnMut(&'a V)) {
         let mut each = |value| {
             each(value);
@@ -141,7 +141,7 @@ impl<V> Node<V> {
         self.value.is_none() && self.rest_value.is_none() && self.star.is_none() && self.children.is_empty()
     }
 
-    /// The slot for the value of this pattern. Missing nodes are created.
+    /// The place for the value of this pattern. Creates the nodes that are missing on the path to it.
     fn slot(&mut self, pattern: &str) -> &mut Option<V> {
         let (token, after) = split(pattern);
         let child = match token {
@@ -188,7 +188,7 @@ impl<V> Node<V> {
         removed
     }
 
-    /// Returns the number of removed values.
+    /// Removes the values for which `keep` returns `false`, here and below this node. Returns their number.
     fn retain(&mut self, keep: &mut impl FnMut(&mut V) -> bool) -> usize {
         let mut removed = 0;
         for value in [&mut self.value, &mut self.rest_value] {
@@ -223,7 +223,7 @@ impl<V> Node<V> {
         }
     }
 
-    /// Visits every entry that overlaps a pattern with these remaining tokens.
+    /// Passes to `each` the value of every pattern below this node that overlaps the tokens in `pattern`.
     fn visit<'a, B>(
         &'a self,
         pattern: &str,
@@ -259,7 +259,7 @@ impl<V> Node<V> {
         }
     }
 
-    /// Visits every entry with at least one more token.
+    /// Passes to `each` the value of every pattern that has at least one more token after this node.
     fn visit_below<'a, B>(&'a self, each: &mut impl FnMut(&'a V) -> ControlFlow<B>) -> ControlFlow<B> {
         if let Some(value) = &self.rest_value {
             each(value)?;
@@ -307,7 +307,7 @@ impl<V> Children<V> {
             Children::Few(few) => {
                 let known = few.iter().position(|(known, _)| **known == *token);
                 let at = known.unwrap_or_else(|| {
-                    // Most nodes have a single child, so spare capacity would waste memory.
+                    // Most nodes have a single child, so room for further children would waste memory.
                     few.reserve_exact(1);
                     few.push((token.into(), Node::new()));
                     few.len() - 1

@@ -1,16 +1,17 @@
-//! Detects retries of producers, so that no record is appended twice.
+//! Detects retries of producers, which are named publishers with numbered records, so that no record is appended twice.
 //!
-//! A producer numbers its records. The log keeps each producer's last number and the positions of the producer's recent
-//! records.
+//! For each producer, the log remembers the last number, and the positions of the producer's recent records.
 //!
 //! Invariants:
-//! - Within one `producer_epoch`, numbers are accepted without holes, and each number once.
-//! - A higher epoch fences lower epochs from its first appended record on. A refused append changes nothing.
+//! - Within one `producer_epoch`, each record must have the number after that of the record before, and is appended
+//!   once.
+//! - After the first record with a higher `producer_epoch` is appended, records with a lower one are refused (fenced).
+//!   A refused append changes nothing.
 //! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but never
 //!   mixes old records with new ones.
 //!
-//! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A forgotten producer counts as new,
-//! so a retry of its records is appended again.
+//! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A producer that the log has forgotten
+//! counts as new, so a retry of its records is appended again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,13 +20,13 @@ use crate::limits::LogLimits;
 use crate::log::ProducerMark;
 use crate::publish::PublishError;
 
-/// Whether a producer's records are new.
+/// Whether the records of a producer are new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DuplicateVerdict {
     Fresh,
-    /// The records were appended before.
+    /// The records are a retry: they were appended before.
     Duplicate {
-        /// Position of the last record.
+        /// Position at which the last of the records was appended.
         last: Position,
     },
 }
@@ -58,14 +59,15 @@ struct Producer {
     id: u64,
     epoch: u32,
     last: u64,
-    /// Ranges of records that were appended, in ascending order of number and of position. Empty only before the first
-    /// record.
+    /// Ranges of appended records, in ascending order of their numbers and positions. Empty only until the first record
+    /// is appended.
     outcomes: VecDeque<Outcome>,
     newer: u32,
     older: u32,
 }
 
-/// A range of records. From each record to the next, the number and the position rise by one.
+/// A range of appended records. From one record to the next, both the producer's number and the sequence number rise by
+/// 1.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     first: u64,
@@ -87,7 +89,8 @@ impl Producers {
         }
     }
 
-    /// Checks whether `count` records are new, were appended before, or are refused.
+    /// Checks whether `count` records from the number in `mark` on are new or were appended before. Returns an error if
+    /// they must be refused.
     ///
     /// # Panics
     /// If `count` is 0.
@@ -102,10 +105,11 @@ impl Producers {
         self.slots[slot as usize].check(mark, count)
     }
 
-    /// Remembers that `count` records were appended, the first at position `first`.
+    /// Remembers that the `count` records from the number in `mark` on were appended, the first of them at position
+    /// `first`.
     ///
     /// # Panics
-    /// If [`check`](Producers::check) did not find them new.
+    /// If [`check`](Producers::check) would not find the records new.
     #[inline]
     pub(crate) fn record(&mut self, mark: ProducerMark, count: u64, first: Position) {
         let slot = match self.find(mark.producer) {
@@ -122,7 +126,7 @@ impl Producers {
         self.find(id).map(|slot| self.slots[slot as usize].last)
     }
 
-    /// Finds a producer. The producer that was used last is found without hashing.
+    /// Finds the slot of a producer. If it was the last one in use, no hash is needed.
     #[inline]
     fn find(&self, id: u64) -> Option<u32> {
         match self.slots.get(self.newest as usize) {
@@ -131,7 +135,7 @@ impl Producers {
         }
     }
 
-    /// Adds a producer; at the limit, replaces the least recently used one.
+    /// Adds a producer and returns its slot. At the limit, the new producer replaces the least recently used one.
     fn add(&mut self, mark: ProducerMark) -> u32 {
         let fresh = Producer {
             id: mark.producer,
@@ -215,7 +219,7 @@ impl Producer {
         Ok(DuplicateVerdict::Duplicate { last: self.outcome_of(end - 1) })
     }
 
-    /// Position at which a remembered record was appended.
+    /// Position at which the producer's record with this number was appended. The log must still remember the record.
     fn outcome_of(&self, producer_seq: u64) -> Position {
         let after = self.outcomes.partition_point(|outcome| outcome.first <= producer_seq);
         let outcome = &self.outcomes[after - 1];

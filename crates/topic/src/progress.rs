@@ -1,10 +1,10 @@
-//! Lists the subscribers of a log and their positions for operators.
+//! The list of a log's subscribers and their positions, which operators can see.
 //!
-//! The list contains every named subscriber in this process, and a listener lists the subscribers of its clients.
-//! Subscribers update their position without a lock, so a listing may be slightly out of date. A private mirror shares
-//! the list of its log.
+//! The list has every subscriber of this process that has a name. Subscribers of clients are added by the listener to
+//! which the client is connected. Subscribers update their positions without a lock, so a position in the list may be
+//! slightly out of date. A log shares its list with its private mirrors.
 //!
-//! Limit: one entry for each live subscriber and each private mirror, kept outside the log's lock.
+//! Limit: one entry for each live subscriber and each private mirror. The log's lock is not needed for the list.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -14,14 +14,14 @@ use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::SubscribeOptions;
 
-/// The reading position of a subscriber in one log. The list for operators contains this position until the value is
+/// The position and the losses of a subscriber in one log. The list for operators has this entry until the value is
 /// dropped.
 #[derive(Debug)]
 pub struct SubscriberProgress {
     name: String,
     protocol: &'static str,
     registered: bool,
-    /// The number of the log in which the subscriber began.
+    /// The number of the log from which the subscriber has read at first.
     log: u64,
     clock: Clock,
     epoch: AtomicU32,
@@ -32,40 +32,41 @@ pub struct SubscriberProgress {
     keeps_history: AtomicBool,
     /// The value of `seq` when the log last checked the subscribers that cannot receive gaps.
     checked_seq: AtomicU64,
-    /// The time at which the log last found that `seq` had changed since its previous check, ns.
+    /// The time at which the log last noticed that `seq` had changed between two of its checks, ns.
     changed_ns: AtomicU64,
 }
 
-/// The oldest unread record of the subscribers of a log that cannot receive gaps.
+/// The oldest record that subscribers of a log that cannot receive gaps have not read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OldestUnread {
-    /// The oldest record that one of these subscribers has not read.
+    /// Sequence number of the oldest record that one of these subscribers has not read; `None` without such
+    /// subscribers.
     pub(crate) first: Option<u64>,
-    /// Like `first`, but without the subscribers that have read nothing for [`STALLED_NS`].
+    /// Like `first`, but only for subscribers that are not stalled: they have read something within [`STALLED_NS`].
     pub(crate) first_of_active: Option<u64>,
 }
 
-/// A subscriber that has read nothing for this long counts as stalled, ns.
+/// A subscriber that has read nothing for this time counts as stalled, ns.
 const STALLED_NS: u64 = 500_000_000;
 
-/// The position, lag and losses of a subscriber, for operators.
+/// The position, the lag and the losses of a subscriber, as operators see them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriberInfo {
     /// The subscription's name.
     pub name: String,
     /// The partition that the subscriber reads.
     pub partition: u16,
-    /// The last delivered record.
+    /// Position of the last record that the subscriber received or skipped.
     pub position: Position,
-    /// Number of unread records.
+    /// Number of records that the subscriber has not read.
     pub lag: u64,
-    /// Number of missed records.
+    /// Number of records that the subscriber missed in gaps.
     pub missed: u64,
-    /// Time of the last lag warning, ns since the Unix epoch; 0 for never.
+    /// Time of the last lag warning, ns since the Unix epoch; 0 if there was none.
     pub lagging_ns: u64,
-    /// Time of the last gap, ns since the Unix epoch; 0 for never.
+    /// Time of the last gap, ns since the Unix epoch; 0 if there was none.
     pub missed_ns: u64,
-    /// The listener of the subscription; empty in process.
+    /// The protocol of the listener to which the subscriber is connected; empty for a subscriber in this process.
     pub protocol: &'static str,
     /// Whether publishers wait for the subscriber.
     pub registered: bool,
@@ -82,12 +83,12 @@ struct Listed {
 }
 
 impl SubscriberList {
-    /// The list for a new private mirror of this list's log.
+    /// The list for a new private mirror of this log: the same list.
     pub(crate) fn share(&self) -> SubscriberList {
         SubscriberList(Arc::clone(self.0.get_or_init(Arc::default)).into())
     }
 
-    /// Adds a private mirror that has a [shared](SubscriberList::share) list.
+    /// Adds a private mirror whose list was created with [`share`](SubscriberList::share).
     pub(crate) fn add_private_mirror(&self, private: &Arc<Log>) {
         let mut listed = lock(self.0.get_or_init(Arc::default));
         push_live(&mut listed.private_mirrors, Arc::downgrade(private));
@@ -98,13 +99,13 @@ impl SubscriberList {
         lock(listed).private_mirrors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Number of sleeping cursors in private mirrors.
+    /// Number of sleeping cursors in all private mirrors of the log.
     pub(crate) fn waiting_in_private_mirrors(&self) -> usize {
         self.private_mirrors().iter().map(|log| log.info().waiting).sum()
     }
 }
 
-/// Adds an item, and first removes dropped items if the list is full.
+/// Adds an item. If the list has no spare capacity, first removes the items that no longer exist.
 fn push_live<T>(list: &mut Vec<Weak<T>>, item: Weak<T>) {
     if list.len() == list.capacity() {
         list.retain(|other| other.strong_count() > 0);
@@ -113,7 +114,7 @@ fn push_live<T>(list: &mut Vec<Weak<T>>, item: Weak<T>) {
 }
 
 impl Log {
-    /// Lists a subscriber that has received everything through `at`.
+    /// Adds a subscriber to the list. It has received all records up to `at`.
     pub fn list_subscriber(
         &self,
         options: &SubscribeOptions,
@@ -140,7 +141,8 @@ impl Log {
         progress
     }
 
-    /// The progress, in this epoch, of all subscribers that began in this log and cannot receive gaps.
+    /// Finds the oldest unread record of the subscribers that began in this log, are in this epoch and cannot receive
+    /// gaps.
     #[cold]
     pub(crate) fn oldest_unread(&self, epoch: u32, now_ns: u64) -> OldestUnread {
         let mut oldest = OldestUnread::default();
@@ -164,7 +166,7 @@ impl Log {
         oldest
     }
 
-    /// The listed subscribers, with those of the log's private mirrors.
+    /// The subscribers in the list, including those of the log's private mirrors.
     pub fn subscribers(&self) -> Vec<SubscriberInfo> {
         let Some(listed) = self.listed_subscribers.0.get() else { return Vec::new() };
         let subscribers: Vec<Arc<SubscriberProgress>> = {
@@ -176,8 +178,8 @@ impl Log {
         subscribers.iter().map(|progress| progress.info(partition, last)).collect()
     }
 
-    /// Position of the last record that the log or one of its private mirrors has received. A private mirror without
-    /// records does not count, because its position may be one that its subscriber named.
+    /// Position of the newest record that the log or one of its private mirrors has received. A private mirror without
+    /// records does not count, because its position may be one that its subscriber has requested.
     fn last_known(&self) -> Position {
         let private_mirrors = self.listed_subscribers.private_mirrors();
         let infos = private_mirrors.iter().map(|log| log.info());
@@ -188,21 +190,21 @@ impl Log {
 }
 
 impl SubscriberProgress {
-    /// Stores that the subscriber received everything up to `position`.
+    /// Stores that the subscriber has received or skipped all records up to `position`.
     #[inline]
     pub fn set_position(&self, position: Position) {
         self.epoch.store(position.epoch, Ordering::Relaxed);
         self.seq.store(position.seq, Ordering::Relaxed);
     }
 
-    /// Counts `records` missed records.
+    /// Counts `records` records that the subscriber missed in a gap.
     pub fn record_missed(&self, records: u64) {
         self.missed.fetch_add(records, Ordering::Relaxed);
         self.missed_ns.store(self.clock.now_ns(), Ordering::Relaxed);
     }
 
-    /// Keeps history for this subscriber within the log's limits, because the subscriber, or a subscriber of the mirror
-    /// that it feeds, cannot receive gaps.
+    /// From now on, the log keeps history for this subscriber, within its limits. Called if the subscriber cannot
+    /// receive gaps, or if it feeds a mirror that has such a subscriber.
     pub fn keep_history(&self) {
         self.keeps_history.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The trait for publishing, with its arguments, receipts and errors.
+//! The trait with which publishers publish, its arguments, receipts and errors.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use dunlin_frame::{FrameError, RecordMeta};
 
 use crate::event::Position;
 
-/// The payload of a record to publish: bytes to copy, or bytes to share.
+/// The payload of a record to publish: bytes that the log copies, or bytes that the log may share.
 #[derive(Debug, Clone)]
 pub enum Payload<'a> {
     /// The log copies the bytes.
     Copied(&'a [u8]),
-    /// The log shares the bytes, and copies them only if they are few.
+    /// The log keeps a reference to the bytes. If they are few, it copies them instead.
     Shared(Bytes),
 }
 
@@ -30,7 +30,7 @@ impl Payload<'_> {
 /// A record to publish: its payload, key, headers and other fields.
 #[derive(Debug, Clone)]
 pub struct Draft<'a> {
-    /// The fields of the record other than its payload. The publisher sets `subject_tail`.
+    /// All fields of the record except its payload. The publisher itself sets `subject_tail`.
     pub meta: RecordMeta<'a>,
     /// The payload.
     pub payload: Payload<'a>,
@@ -63,22 +63,21 @@ impl From<Bytes> for Draft<'_> {
     }
 }
 
-/// The level at which a publisher receives its receipt: the record is in memory, written, synced to disk, or on a
-/// majority of replicas.
+/// The acknowledgement level: how safe a record is when its publisher receives the receipt. The record is in memory,
+/// written, synced to disk, or on a majority of replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AckLevel {
     /// The owner holds the record in memory.
     Memory,
-    /// The owner has handed the record to the operating system, which may not have stored it on disk yet.
+    /// The owner has handed the record to the operating system, which may not have written it to the disk yet.
     Written,
     /// The owner's disk has confirmed that the record is stored.
     Synced,
     /// A majority of replicas have the record.
     Quorum,
-    /// Not known yet: this node has forwarded the record to the owner, whose response arrives
-    /// [later](crate::Log::poll_ack). The receipt's `seq` is the ticket for that response. Publishers never receive
-    /// such a receipt.
+    /// Not known yet: this node has forwarded the record to the owner. [`Log::poll_ack`](crate::Log::poll_ack) returns
+    /// the owner's response, for which the `seq` in the receipt is the ticket. Publishers never receive such a receipt.
     ByOwner,
 }
 
@@ -109,38 +108,40 @@ impl std::str::FromStr for AckLevel {
     }
 }
 
-/// The acknowledgement of a published record or batch: the position at which it was appended.
+/// The acknowledgement of a published record or batch. It states the position at which the record or batch was
+/// appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The partition.
+    /// The partition to which the record or batch was appended.
     pub partition: u16,
     /// Position of the record, or of the batch's last record.
     pub position: Position,
-    /// Whether the append was a retry. If so, the position is the position of the first attempt.
+    /// Whether the append was a retry of records that were appended before. If so, `position` is the position of the
+    /// first attempt.
     pub duplicate: bool,
     /// The acknowledgement level that was reached.
     pub acknowledged: AckLevel,
-    /// Whether the partition's epoch differs from the epoch in this publisher's previous receipt. Acknowledged records
-    /// may then be lost. Set once for each change of epoch, and only over a connection.
+    /// Whether the partition's epoch has changed since this publisher's previous receipt, so that acknowledged records
+    /// may be lost. Set only in the first receipt of an epoch, and only over a connection.
     pub new_epoch: bool,
 }
 
 /// A publisher of one subject, in the same process or over a connection.
 ///
-/// A publisher belongs to one thread; create one publisher for each thread. Records of one publisher to one partition
-/// keep their order, and all publishers of a partition share one total order.
+/// A publisher belongs to one thread, so each thread needs its own publisher. In each partition, the records of a
+/// publisher keep their order, and all subscribers receive the records of all publishers in the same order.
 pub trait Publish {
-    /// Publishes and waits for the owner's response.
+    /// Publishes a record and waits for the owner's response.
     fn publish<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<Receipt, PublishError>;
 
-    /// Publishes all drafts in order, as one append (all or none), and waits for the response. The receipt is for the
-    /// last record.
+    /// Publishes all drafts in order, as one append (all or none of them), and waits for the response. The receipt is
+    /// for the last record.
     ///
-    /// All drafts of a batch must go to one partition. With different keys on a partitioned topic, publish the
-    /// records one by one.
+    /// All drafts of a batch must go to one partition. If their keys belong to several partitions, publish the records
+    /// one by one.
     fn publish_batch(&mut self, drafts: &[Draft<'_>]) -> Result<Receipt, PublishError>;
 
-    /// Publishes only if the log's last record has the sequence number `last_seq`; otherwise fails with
+    /// Publishes a record only if the log's last record has the sequence number `last_seq`. Otherwise, fails with
     /// [`PublishError::SeqMoved`].
     fn publish_expecting<'a>(
         &mut self,
@@ -148,11 +149,12 @@ pub trait Publish {
         draft: impl Into<Draft<'a>>,
     ) -> Result<Receipt, PublishError>;
 
-    /// Publishes without waiting. A later call reports a failure, at the latest [`flush`](Publish::flush).
+    /// Publishes a record without waiting for the response. If it fails, a later call returns the error, at the latest
+    /// [`flush`](Publish::flush).
     fn send<'a>(&mut self, draft: impl Into<Draft<'a>>) -> Result<(), PublishError>;
 
-    /// Waits for the responses to all records that were sent. Returns the last receipt if anything was sent since the
-    /// last flush. After an error, another call waits for the remaining records.
+    /// Waits for the responses to all records that were sent. Returns the last receipt, or `None` if nothing was sent
+    /// since the last flush. After an error, another call waits for the remaining records.
     fn flush(&mut self) -> Result<Option<Receipt>, PublishError>;
 
     /// Async form of [`flush`](Publish::flush).
@@ -163,62 +165,63 @@ pub trait Publish {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The record does not fit the frame layout or a limit.
+    /// The record does not fit the layout of frames, or exceeds a limit of it.
     #[error("record refused: {0}")]
     Frame(#[from] FrameError),
     /// The record is larger than the topic's configuration allows.
     #[error("record of {bytes} bytes exceeds the topic's record_bytes_max of {bytes_max} bytes")]
     RecordTooLarge {
-        /// The record's size with meta and padding, bytes.
+        /// The record's size, including its meta fields and padding, bytes.
         bytes: usize,
-        /// The topic's limit.
+        /// The maximum size that the topic's configuration allows, bytes.
         bytes_max: usize,
     },
-    /// The batch spans several partitions, or exceeds a limit.
+    /// The batch has records for several partitions, or exceeds a limit.
     #[error("batch refused: {0}")]
     Batch(&'static str),
-    /// The log's last sequence is not the expected one.
+    /// The sequence number of the log's last record is not the expected one.
     #[error("the log's last sequence number is {last_seq}, not {expected}")]
     SeqMoved {
-        /// The expected sequence.
+        /// The sequence number that the publisher expected.
         expected: u64,
-        /// The log's last sequence.
+        /// The sequence number of the log's last record.
         last_seq: u64,
     },
-    /// The producer repeats a number whose outcome the log has forgotten.
+    /// The producer repeats a number, but the log has forgotten at which position the record with this number was
+    /// appended.
     #[error(
         "producer sequence {producer_seq} is too old for a retry: the log remembers {remembered_from} and later"
     )]
     DuplicateForgotten {
-        /// The received number.
+        /// The number of the refused record.
         producer_seq: u64,
-        /// The oldest number whose outcome is remembered.
+        /// The oldest number that the log remembers.
         remembered_from: u64,
     },
-    /// The producer skipped a number: records that the producer sent before this record never arrived.
+    /// The producer skipped numbers: records that the producer sent before this record never arrived.
     #[error("producer sequence {producer_seq} does not follow {last}: records in between never arrived")]
     ProducerGap {
-        /// The received number.
+        /// The number of the refused record.
         producer_seq: u64,
-        /// The last accepted number.
+        /// The number of the last record that was appended.
         last: u64,
     },
-    /// A newer instance of this producer has taken over.
+    /// A newer instance of this producer has taken over, so records of this older instance are refused.
     #[error("producer epoch {epoch} is fenced: a newer instance uses epoch {current}")]
     ProducerFenced {
-        /// The publisher's epoch.
+        /// The producer epoch of the refused record.
         epoch: u32,
-        /// The current epoch.
+        /// The producer epoch of the newer instance.
         current: u32,
     },
-    /// The slowest registered subscriber of a reliable topic did not make room in time.
+    /// The history of a reliable topic is full, and its slowest registered subscriber did not make room in time.
     #[error(
         "history is full: subscriber {subscriber:?} has not consumed record {needed} after {waited:?}; retry later"
     )]
     Full {
         /// Name of the slowest subscriber.
         subscriber: String,
-        /// The oldest record that this subscriber has not consumed.
+        /// Sequence number of the oldest record that this subscriber has not consumed.
         needed: u64,
         /// How long the publisher waited.
         waited: Duration,
@@ -226,19 +229,19 @@ pub enum PublishError {
     /// The memory budget is exhausted.
     #[error("memory budget exhausted: {used} of {limit} bytes in use, {requested} more requested")]
     BudgetSpent {
-        /// Bytes requested.
+        /// Bytes that were requested.
         requested: u64,
-        /// Bytes in use.
+        /// Bytes that were already in use.
         used: u64,
-        /// The limit, bytes.
+        /// The budget's limit, bytes.
         limit: u64,
     },
-    /// The disk stores records more slowly than they are published, and did not catch up in time.
+    /// The disk stores records more slowly than they are published, and did not catch up while the publisher waited.
     #[error(
         "the disk is slow: {unstored_bytes} bytes of the topic are not stored after {waited:?}; retry later"
     )]
     DiskBehind {
-        /// Bytes that are appended and not stored.
+        /// Number of bytes that are appended but not stored yet.
         unstored_bytes: u64,
         /// How long the publisher waited.
         waited: Duration,
@@ -246,16 +249,16 @@ pub enum PublishError {
     /// The disk of a durable topic is full. Publishing resumes when there is room again.
     #[error("the disk is full: {0}")]
     DiskFull(String),
-    /// The disk of a durable topic failed. The topic accepts no more records; records without a response may be lost.
-    /// Stored records stay readable.
+    /// The disk of a durable topic has failed. The topic accepts no more records, and records that were sent but not
+    /// acknowledged may be lost. Stored records stay readable.
     #[error("the topic's disk failed and the topic accepts no more records: {0}")]
     DiskFailed(String),
-    /// The topic's state refuses the record. Nothing of the append was applied.
+    /// The topic's reducer refuses a record. No record of the append was appended.
     #[error("the topic's state refuses {}: {why}", record_text(*record))]
     Reducer {
-        /// Number of the record in the batch, from 1; 0 for a single record.
+        /// Number of the refused record in the batch, from 1; 0 if the append had a single record.
         record: u32,
-        /// The reason.
+        /// The reason why the record is refused.
         why: crate::reducer::ReducerError,
     },
     /// The topic's state lacks this publisher's last acknowledged record. Nothing was appended.
@@ -263,11 +266,11 @@ pub enum PublishError {
         "topic {0} has lost its state and some acknowledged records; publish the whole state, then continue"
     )]
     StateLost(String),
-    /// Another process owns the log. This error is internal: the record is then forwarded to the owner, and publishers
-    /// never receive this error.
+    /// Another process owns the log. This error is internal: the record is then forwarded to the owner, so that
+    /// publishers never receive the error.
     #[error("another node owns the topic")]
     Elsewhere,
-    /// The owner's responses arrive more slowly than this node publishes, and did not catch up in time.
+    /// The owner responds more slowly than this node forwards records, and did not catch up while the publisher waited.
     #[error(
         "the topic's owner is slow: no response for {unanswered_bytes} bytes after {waited:?}; retry later"
     )]
@@ -277,8 +280,8 @@ pub enum PublishError {
         /// How long the publisher waited.
         waited: Duration,
     },
-    /// The owner cannot be reached. A volatile topic gets another owner soon; a durable topic waits for its owner to
-    /// return.
+    /// The owner cannot be reached. A volatile topic soon gets another owner, but a durable topic waits for its owner
+    /// to return.
     #[error("{0}")]
     OwnerAway(String),
     /// No topic owns the subject.
@@ -287,24 +290,24 @@ pub enum PublishError {
     /// The topic was deleted, or its node is shutting down.
     #[error("the topic is closed")]
     Closed,
-    /// The response was lost: the record may or may not have been appended. A retry with the same producer is safe.
+    /// The response was lost, so it is unknown whether the record was appended. A retry by the same producer is safe.
     #[error("the record may have been appended: {0}; a retry by the same producer never appends it twice")]
     Unknown(String),
-    /// An earlier record was refused. All other records that the publisher sent are appended, including the record of
-    /// this call.
+    /// An earlier record of this publisher was refused. All other records that the publisher sent were appended,
+    /// including the record of this call.
     #[error("record {record} of this publisher was refused: {why}{}; all others were sent", more_text(*more))]
     LeftOut {
         /// Number of the refused record among the records that this publisher sent to the partition, from 1.
         record: u64,
         /// Number of further records that were refused after that record.
         more: u64,
-        /// The reason why the first record was refused.
+        /// The reason why the record with the number `record` was refused.
         why: Box<PublishError>,
     },
-    /// A permission is missing or was revoked.
+    /// The user lacks a permission for this, or the permission was revoked.
     #[error("{0}")]
     Forbidden(String),
-    /// The node refused the request with an error for which this version has no variant.
+    /// The node refused the request with an error that this version does not know.
     #[error("refused by the node: {0}")]
     Refused(String),
 }
@@ -330,7 +333,7 @@ fn record_text(record: u32) -> String {
 }
 
 impl PublishError {
-    /// Whether the error concerns only one record, so that the other records of the batch may succeed.
+    /// Whether the error concerns a single record, so that other records of the same publisher may still succeed.
     pub fn concerns_one_record(&self) -> bool {
         matches!(
             self,
@@ -338,7 +341,7 @@ impl PublishError {
         )
     }
 
-    /// Whether a retry a little later may succeed, because there is no room at present.
+    /// Whether a retry may soon succeed, because there is only no room at present.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -346,7 +349,7 @@ impl PublishError {
         )
     }
 
-    /// Returns the same error, with the time for which the publisher waited.
+    /// Returns the same error, but with `waited` as the time for which the publisher waited.
     #[must_use]
     pub fn with_waited(self, waited: Duration) -> PublishError {
         match self {

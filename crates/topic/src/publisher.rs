@@ -14,13 +14,13 @@ use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};
 
-/// The longest time that a publisher waits for a disk that neither stores the records nor fails.
+/// How long a publisher waits at most for a disk that neither stores its records nor reports a failure.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// The largest number of records with an unknown outcome that a publisher remembers. At the limit, `send` waits for the
-/// oldest record.
+/// Maximum number of sent records without an outcome that a publisher remembers. At the limit, `send` waits for the
+/// outcome of the oldest record.
 const UNSTORED_MAX: usize = 4_096;
-/// A waiting publisher checks at least at this interval whether there is room, ns.
+/// A publisher that waits for room at the owner checks at least this often whether there is room, ns.
 const ROOM_CHECK_NS: u64 = 50_000_000;
 
 /// Publishes records to a topic in the same process.
@@ -29,17 +29,17 @@ pub struct Publisher {
     topic: PublisherRegistration,
     subject_tail: String,
     producer: Option<ProducerMark>,
-    /// The publisher's claim on the state of each partition; empty if the topic keeps no state.
+    /// For each partition, the publisher's claim that the partition's state includes its last acknowledged record.
+    /// Empty if the topic keeps no state.
     claims: Box<[Arc<StateClaim>]>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
-    /// Records that may not be stored yet: the last record that was sent to each partition of a durable topic, and
-    /// every forwarded record without an outcome.
+    /// Receipts of sent records without an outcome: for each partition of a durable topic, only the last record; but
+    /// each record that was forwarded to the owner.
     unstored: VecDeque<Receipt>,
     waits_for_room: bool,
     waits_for_disk: bool,
-    /// Whether subscribers that leave no room in a full topic are unregistered without delay, instead of after the
-    /// topic's wait time.
+    /// Whether registered subscribers that leave no room are unregistered at once, without the topic's wait time.
     evicts: bool,
 }
 
@@ -62,14 +62,15 @@ impl Publisher {
         }
     }
 
-    /// Numbers the records from now on, so that the log recognizes retries.
+    /// From now on, numbers the records as a producer, beginning with the number in `mark`, so that the log recognizes
+    /// retries.
     pub fn with_producer(mut self, mark: ProducerMark) -> Publisher {
         self.producer = Some(mark);
         self
     }
 
-    /// From now on, a full topic refuses records at once instead of after its wait time. With `evicts`, a topic with
-    /// [`OnFull::Evict`] unregisters the subscribers that leave no room.
+    /// From now on, an append to a full topic does not wait for room: it is refused at once. With `evicts`, a topic
+    /// with [`OnFull::Evict`] instead unregisters the subscribers that leave no room.
     pub fn without_room_wait(mut self, evicts: bool) -> Publisher {
         let can_evict =
             self.topic.config().reliable.is_some_and(|reliable| reliable.on_full == OnFull::Evict);
@@ -77,8 +78,8 @@ impl Publisher {
         self
     }
 
-    /// From now on, `publish` returns once a record is in the topic's memory, and the receipt says so. The disk stores
-    /// the record soon after.
+    /// From now on, `publish` returns as soon as the record is in memory, even if the topic is durable, and the receipt
+    /// states this level. The disk stores the record soon after.
     pub fn without_disk_wait(mut self) -> Publisher {
         self.waits_for_disk = false;
         self
@@ -89,7 +90,7 @@ impl Publisher {
         &self.topic
     }
 
-    /// Appends to the partition; waits for subscribers of a reliable topic.
+    /// Calls `attempt` to append `count` records to the partition. If there is no room, waits for room and tries again.
     #[inline(always)]
     fn append(
         &mut self,
@@ -136,7 +137,7 @@ impl Publisher {
     }
 }
 
-/// Retries whenever a subscriber or the disk makes room, until the topic's wait time is over.
+/// Tries again whenever a subscriber or the disk has made room, until the topic's wait time is over.
 #[cold]
 fn wait_for_room(
     topic: &Topic,
@@ -296,10 +297,10 @@ impl Publisher {
     }
 }
 
-/// Waits for the disk, and for owners at other nodes.
+/// The part of a publisher that waits for the disk, and for owners at other nodes.
 impl Publisher {
-    /// Handles the outcome of a sent record. If no record was sent after this record, the outcome's receipt replaces
-    /// the publisher's last receipt. If the record was refused, the last receipt is removed.
+    /// Handles the outcome of a sent record. If the record is the last one that was sent, the receipt in the outcome
+    /// replaces `last`; if the record was refused, `last` is removed.
     fn settle(&mut self, sent: &Receipt, outcome: Result<Receipt, PublishError>) -> Result<(), PublishError> {
         let is_last = self.last.is_some_and(|last| {
             (last.partition, last.position, last.acknowledged)
@@ -311,7 +312,7 @@ impl Publisher {
         outcome.map(drop)
     }
 
-    /// Returns the receipt once its acknowledgement level is reached.
+    /// Waits until the record has reached the acknowledgement level in the receipt, and returns the receipt.
     #[inline(always)]
     fn wait_acknowledged(&mut self, receipt: Receipt) -> Result<Receipt, PublishError> {
         match receipt.acknowledged {
@@ -322,8 +323,8 @@ impl Publisher {
         }
     }
 
-    /// After the state was lost, starts a new claim. The caller has received the error and is expected to publish the
-    /// state again.
+    /// If the error says that the state was lost, starts a new claim without a last record. The caller receives the
+    /// error, and is expected to publish the state again.
     #[cold]
     fn reset_lost_claim(&mut self, partition: usize, error: PublishError) -> PublishError {
         if let (PublishError::StateLost(_), Some(claim)) = (&error, self.claims.get_mut(partition)) {
@@ -332,8 +333,8 @@ impl Publisher {
         error
     }
 
-    /// Forwards drafts to the log's owner, or appends them if this process owns the log after all. Waits while too
-    /// many bytes have no response.
+    /// Forwards drafts to the log's owner, or appends them if this process has become the owner. Waits while too many
+    /// forwarded bytes have no response yet.
     #[cold]
     fn forward(
         &mut self,
@@ -399,7 +400,7 @@ impl Publisher {
         let waiter = self.waiter.get_or_insert_with(Waiter::new);
         let began_ns = log.clock.steady_ns();
         let wait_max = match level {
-            // The record may wait at the owner for room in the topic.
+            // At the owner, the record may first have to wait for room in the topic.
             AckLevel::ByOwner => STORE_WAIT_MAX.saturating_add(self.topic.room_wait_max()),
             _ => STORE_WAIT_MAX,
         };

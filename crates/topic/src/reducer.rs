@@ -1,10 +1,10 @@
-//! Reducers compute a topic's state from the topic's records, at the log's owner and at subscribers.
+//! Reducers: code that computes a topic's state from the topic's records, both at the log's owner and at subscribers.
 //!
 //! Invariants:
-//! - The same records in the same order give the same state and the same checksum everywhere.
+//! - The same records in the same order give the same state and the same checksum in every process.
 //! - A refused append changes nothing: all its records are checked before any of them is applied.
-//! - A snapshot and the records after it give the same state as all records. The state at a position and the changes
-//!   since that position give the same state, too.
+//! - A snapshot together with the records after it gives the same state as all records. So does a snapshot together
+//!   with the merged changes after it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -12,55 +12,57 @@ use std::sync::Arc;
 
 use dunlin_frame::Frame;
 
-/// The name of the kind of a topic's reducer, and the reducer's options.
+/// The kind of a topic's reducer, and the reducer's options.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReducerConfig {
     /// The reducer's kind, such as `book`.
     pub kind: String,
-    /// Options of the kind, by name.
+    /// The reducer's options, by name.
     pub options: BTreeMap<String, String>,
 }
 
 /// Computes a topic's state from its records.
 ///
-/// A state topic delivers expired records too.
-/// Calls run inside the log's lock: they must not block, and cost no more than a record requires.
+/// A state topic delivers records even after they have expired, because the state depends on them. The owner calls all
+/// methods inside the log's lock. They must not block, and must not take longer than a record requires.
 ///
 /// The supertrait [`Any`] lets callers that know the kind inspect the state.
 pub trait Reducer: Any + Send + std::fmt::Debug {
     /// Checks whether these records may be appended next, in this order.
     fn check(&self, frames: &mut dyn Iterator<Item = Frame<'_>>) -> Result<(), ReducerError>;
 
-    /// Applies a record that [`check`](Reducer::check) has accepted; `seq` is its sequence. Fails only at a subscriber
-    /// whose state is wrong. That state must then be restored before it is used.
+    /// Applies the record `seq`, which [`check`](Reducer::check) has accepted. Fails only at a subscriber whose state
+    /// is wrong. After an error, the state must be restored before it is used again.
     fn apply(&mut self, seq: u64, frame: &Frame<'_>) -> Result<(), ReducerError>;
 
-    /// Returns a view of the present state, in the same time for every size of the state.
+    /// Returns an unchanging view of the present state. The call takes the same time whatever the state's size.
     fn freeze(&mut self) -> Arc<dyn FrozenState>;
 
-    /// Restores the state that a [`FrozenState`] wrote after the record `seq`. A failure leaves the state empty.
+    /// Replaces the state by the state after record `seq`, which a [`FrozenState`] has written. After an error, the
+    /// state is empty.
     fn restore(&mut self, seq: u64, snapshot: &[u8]) -> Result<(), ReducerError>;
 
     /// The checksum of the state: the wrapping sum of the hashes of all entries.
     fn checksum(&self) -> u64;
 
-    /// Appends to `payload` the payload of one record that updates the state after the record `seq` to the present
-    /// state. Returns `false` and appends nothing if the changes are unknown or a snapshot is shorter.
+    /// Appends to `payload` the payload of one record that changes the state after record `seq` into the present state.
+    /// Returns `false` and appends nothing if the changes are not known, or if a snapshot is preferred because it is
+    /// shorter.
     fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool;
 
-    /// Approximate size of a snapshot, bytes.
+    /// Approximate size of a snapshot of the present state, bytes.
     fn snapshot_bytes(&self) -> usize;
 
-    /// Approximate memory use, bytes.
+    /// Approximate size of the memory that the state takes, bytes.
     fn bytes(&self) -> u64;
 
     /// Number of entries in the state.
     fn entries(&self) -> u64;
 }
 
-/// A state as it was at one moment, from which a snapshot is written while the reducer continues.
+/// A state as it was at one moment. A snapshot can be written from it while the reducer continues.
 pub trait FrozenState: Send + Sync + std::fmt::Debug {
-    /// Appends the serialized state, which [`Reducer::restore`] reads.
+    /// Appends the state's bytes to `out`, in the format that [`Reducer::restore`] reads.
     fn write(&self, out: &mut Vec<u8>);
 }
 

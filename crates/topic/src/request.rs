@@ -1,4 +1,5 @@
-//! The replies to requests, and the errors of requests, in process and over a connection.
+//! The replies to requests, and the reasons why a request has no reply. Requests from the same process and requests
+//! over a connection share these types.
 
 use std::time::Duration;
 
@@ -22,10 +23,10 @@ pub enum RequestError {
     /// The request was not published.
     #[error("{0}")]
     Publish(#[from] PublishError),
-    /// The inbox was closed or refused.
+    /// The inbox, to which the reply would be sent, was closed or refused.
     #[error("{0}")]
     Inbox(#[from] SubscribeError),
-    /// The subject has no subscriber, so the request was not published.
+    /// No subscriber reads the request's subject, so the request was not published.
     #[error("no subscriber on {0}: nothing was published")]
     NoResponder(String),
     /// No reply arrived in time.

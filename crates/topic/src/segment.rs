@@ -1,4 +1,4 @@
-//! A segment: a stretch of a log in memory. This module is the only lock-free code of the product.
+//! A segment: consecutive records of a log in memory. This module is the only lock-free code in Dunlin.
 //!
 //! ```text
 //!            bytes below `commit` never change      one writer, inside the log's lock
@@ -9,20 +9,21 @@
 //! ```
 //!
 //! Invariants:
-//! - Subscribers make slices of the buffer only below a committed length that they loaded with `Acquire`. The disk's
-//!   store makes them only below a written length that it read inside the log's lock. The one [`SegmentWriter`] makes
-//!   them only above every length that was ever stored or read.
-//! - The buffer leaves the segment once, in [`Segment::retire`]. That needs `pins` to be 0 and sets `RETIRED` in the
-//!   same step; later pins see the bit and fail.
-//! - A read in progress holds a [`PinnedSegment`]. An idle cursor holds only the `Arc`, which keeps this header of
-//!   about 200 bytes, but not the buffer.
+//! - Subscribers access only the bytes of the buffer below a committed length that they have loaded with `Acquire`. The
+//!   store of a durable log accesses only the bytes below a written length that it has read inside the log's lock. The
+//!   one [`SegmentWriter`] accesses only the bytes above all these lengths.
+//! - The buffer is freed once, in [`Segment::retire`]. In one atomic step, this function checks that `pins` is 0 and
+//!   sets the bit `RETIRED`. Later attempts to pin the segment see the bit and fail.
+//! - During a read, a cursor holds a [`PinnedSegment`]. Between reads, it holds only an `Arc` of the [`Segment`]. This
+//!   keeps about 200 bytes in memory, but not the buffer.
 //!
-//! For a payload kept by reference, the buffer has a [`Bytes`] after the frame's meta. Only
-//! [`SegmentWriter::push_by_ref`] sets [`FLAG_BY_REF`]; [`Frame::check`] refuses frames with this flag.
+//! If a payload is kept by reference, the buffer has a [`Bytes`] after the meta fields of the frame, instead of the
+//! payload. Only [`SegmentWriter::push_by_ref`] sets [`FLAG_BY_REF`]; [`Frame::check`] refuses received frames with
+//! this flag.
 //!
-//! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count per
-//! record costs two contended writes each. Aeron's method, in which a frame's length field commits the frame, needs
-//! zeroed memory ahead of the writer.
+//! Rejected alternatives: Epoch-based reclamation needs one more crate for one word of state. A reference count for
+//! each record costs two contended writes for each record. In Aeron's method, a frame is committed by writing its
+//! length field; this needs zeroed memory ahead of the writer.
 
 mod buffer;
 #[cfg(all(test, loom))]
@@ -42,12 +43,13 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
 /// Number of bytes that the reference to a payload takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// Distance from the frame that is read to the cache lines that are prefetched, bytes.
+/// While a frame is read, the cache lines at this distance behind the start of the frame are prefetched, bytes.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
 
-/// The written length of a segment: its bytes and records, and whether it is complete.
+/// A length of a segment, either written or committed: its bytes and records, and whether the segment is sealed, which
+/// means complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Commit {
     pub(crate) bytes: u32,
@@ -67,7 +69,8 @@ impl Commit {
     }
 }
 
-/// A value in a cache line of its own, so that writes by subscribers do not slow the writer.
+/// A value that has a cache line for itself, so that subscribers that write the value do not slow down the log's
+/// writer.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<T>(T);
@@ -84,7 +87,8 @@ pub(crate) struct Segment {
     accesses: Vec<loom::cell::UnsafeCell<()>>,
 }
 
-/// Data that belongs to the writer until it seals the segment, and then to the thread that retires the segment.
+/// The memory of a segment. It belongs to the writer until the segment is sealed, and then to the thread that retires
+/// the segment.
 #[derive(Debug)]
 struct SegmentMemory {
     buffer: Option<Buffer>,
@@ -100,7 +104,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Creates an empty segment with its only writer.
+    /// Creates an empty segment, and returns its only writer.
     pub(crate) fn create(buffer: Buffer, first_seq: u64) -> SegmentWriter {
         let capacity = buffer.len() as u32;
         let base = buffer.base();
@@ -121,12 +125,12 @@ impl Segment {
         SegmentWriter { segment, base, capacity, written: Commit::default() }
     }
 
-    /// Bytes of memory, without payloads kept by reference.
+    /// Size of the segment's buffer in bytes. Payloads that are kept by reference do not count.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         self.capacity.into()
     }
 
-    /// Prefetches the frame at `offset` while the segment is being pinned.
+    /// Prefetches the frame at `offset`, which is read as soon as the segment is pinned.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: u32) {
         prefetch::for_read(self.base.wrapping_add(offset as usize));
@@ -138,8 +142,9 @@ impl Segment {
         Commit::unpack(self.commit.load(COMMIT_LOAD))
     }
 
-    /// Frees the buffer. Returns `false` while a read is in progress. Payloads kept by reference are moved to
-    /// `payloads`, because dropping a payload may run foreign code, which must not run inside a log's lock.
+    /// Frees the buffer. Returns `false`, and frees nothing, while a read is in progress. Payloads that were kept by
+    /// reference are moved to `payloads`. The caller drops them after it has unlocked the log, because dropping them
+    /// may run foreign code.
     pub(crate) fn retire(&self, payloads: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {
@@ -189,7 +194,7 @@ impl Drop for Segment {
     }
 }
 
-/// The only writer of a segment. The writer stays inside the log's lock.
+/// The only writer of a segment. It is used only inside the log's lock.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     segment: Arc<Segment>,
@@ -206,25 +211,25 @@ impl SegmentWriter {
         &self.segment
     }
 
-    /// Free bytes.
+    /// Number of bytes in the buffer that are still free.
     #[inline(always)]
     pub(crate) fn room(&self) -> usize {
         (self.capacity - self.written.bytes) as usize
     }
 
-    /// Bytes and records written, including uncommitted ones.
+    /// The bytes and records that were written so far, whether they are committed or not.
     #[inline(always)]
     pub(crate) fn written(&self) -> Commit {
         self.written
     }
 
-    /// Bytes of payloads outside the buffer.
+    /// Total size of the payloads that are kept by reference, bytes.
     pub(crate) fn by_ref_bytes(&self) -> u64 {
         // SAFETY: `owned` belongs to this writer while the writer exists.
         unsafe { (*self.segment.owned.get()).by_ref_bytes }
     }
 
-    /// Lets `fill` write the next `bytes` bytes, which hold `count` whole frames. The records are invisible until
+    /// Lets `fill` write the next `bytes` bytes, which are `count` whole frames. Subscribers see the records only after
     /// [`commit`](SegmentWriter::commit).
     ///
     /// # Panics
@@ -242,13 +247,13 @@ impl SegmentWriter {
         self.written.count += count;
     }
 
-    /// The number of bytes that [`push_by_ref`](SegmentWriter::push_by_ref) takes in the buffer.
+    /// The number of bytes in the buffer that a frame takes if [`push_by_ref`](SegmentWriter::push_by_ref) writes it.
     pub(crate) fn by_ref_stride(encoded: FrameLayout) -> usize {
         padded(encoded.head_bytes()) + SLOT_BYTES
     }
 
-    /// Writes a frame and keeps the frame's payload by reference. The caller has charged the payload to the budget;
-    /// retiring the segment releases the charge.
+    /// Writes a frame, but keeps its payload by reference. The caller has charged the payload to the budget; the charge
+    /// is released when the segment is retired.
     #[inline(always)]
     pub(crate) fn push_by_ref(
         &mut self,
@@ -272,35 +277,35 @@ impl SegmentWriter {
         }
     }
 
-    /// Prefetches the cache lines for later records, `ahead_bytes` after the end of the written bytes, so that the
-    /// lock's next read-modify-write does not wait for these cache lines. A larger distance does not help: the
-    /// processors of subscribers prefetch, too, and take the lines back.
+    /// Prefetches the cache lines at `ahead_bytes` after the written bytes, to which a later record will be written.
+    /// Otherwise, the next read-modify-write operation on the log's lock would wait for these cache lines. A larger
+    /// distance does not help: the processors of subscribers prefetch, too, and take the lines back.
     #[inline(always)]
     pub(crate) fn prefetch(&self, ahead_bytes: usize) {
         prefetch::for_write(self.base.wrapping_add(self.written.bytes as usize + ahead_bytes));
     }
 
-    /// Commits the frames up to an earlier written length.
+    /// Commits the frames up to `written`, an earlier written length.
     pub(crate) fn commit_to(&self, written: Commit) {
         debug_assert!(written.bytes <= self.written.bytes && !written.sealed);
         self.segment.commit.store(written.pack(), COMMIT_STORE);
     }
 
-    /// Pins the segment for the disk's store, which may read all written bytes, committed or not. Must be called inside
-    /// the log's lock.
+    /// Pins the segment for the store of a durable log, which may read all bytes that are written by now, committed or
+    /// not. Must be called inside the log's lock.
     pub(crate) fn pin_written(&self) -> PinnedSegment {
-        // A segment that has a writer is never retired.
+        // This pin cannot fail, because a segment is not retired while it has a writer.
         self.segment.pins.0.fetch_add(1, PIN);
         PinnedSegment { segment: Arc::clone(&self.segment), length: self.written }
     }
 
-    /// Whether any payload is outside the buffer.
+    /// Whether any payload is kept by reference.
     pub(crate) fn has_by_ref(&self) -> bool {
         // SAFETY: `owned` belongs to this writer while the writer exists.
         unsafe { !(*self.segment.owned.get()).by_ref_at.is_empty() }
     }
 
-    /// The frames pushed since `from`.
+    /// The frames that were written after the length `from`.
     pub(crate) fn frames_since(&self, from: Commit) -> SegmentFrames<'_> {
         let bytes = (self.written.bytes - from.bytes) as usize;
         // SAFETY: `push` has written the frames. Only this writer could change them, and the writer is borrowed.
@@ -308,7 +313,7 @@ impl SegmentWriter {
         SegmentFrames { rest }
     }
 
-    /// Removes uncommitted frames pushed since `from`.
+    /// Removes the frames that were written after the length `from`. None of them may be committed.
     ///
     /// # Panics
     /// If some of them were committed.
@@ -330,35 +335,35 @@ impl SegmentWriter {
         self.written = from;
     }
 
-    /// Commits everything pushed so far.
+    /// Commits all frames that were written so far.
     #[inline(always)]
     pub(crate) fn commit(&self) {
         self.segment.commit.store(self.written.pack(), COMMIT_STORE);
     }
 
-    /// Seals the segment at its committed length and ignores uncommitted frames.
+    /// Seals the segment at its committed length. Frames that are not committed are never visible.
     pub(crate) fn seal_committed(self) {
         let committed = Commit { sealed: true, ..self.segment.commit() };
         self.segment.commit.store(committed.pack(), COMMIT_STORE);
     }
 
-    /// Commits everything and seals the segment.
+    /// Commits all frames, and seals the segment.
     pub(crate) fn seal(mut self) {
         self.written.sealed = true;
         self.commit();
     }
 }
 
-/// A segment with a read in progress. Its bytes stay in place until the value is dropped.
+/// A segment that is being read. Its bytes stay in place until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct PinnedSegment {
     segment: Arc<Segment>,
-    /// The length up to which the read sees the segment.
+    /// The length up to which this read may access the segment.
     length: Commit,
 }
 
 impl PinnedSegment {
-    /// Pins the segment. If the buffer has been freed, returns the segment as the error.
+    /// Pins the segment, so that it can be read. If its buffer was freed, returns the segment as the error.
     #[inline(always)]
     pub(crate) fn new(segment: Arc<Segment>) -> Result<PinnedSegment, Arc<Segment>> {
         if segment.pins.0.fetch_add(1, PIN) & RETIRED != 0 {
@@ -378,25 +383,25 @@ impl PinnedSegment {
         unsafe { std::ptr::read(&this.segment) }
     }
 
-    /// Sequence of the first record.
+    /// Sequence number of the first record.
     pub(crate) fn first_seq(&self) -> u64 {
         self.segment.first_seq
     }
 
-    /// The committed length that was loaded last.
+    /// The committed length at the last check, or, for the store, the written length.
     #[inline(always)]
     pub(crate) fn length(&self) -> Commit {
         self.length
     }
 
-    /// Reloads the committed length.
+    /// Loads the committed length again.
     #[inline(always)]
     pub(crate) fn refresh(&mut self) -> Commit {
         self.length = self.segment.commit();
         self.length
     }
 
-    /// The bytes from `from` up to the length at the last check.
+    /// The bytes from `from` up to [`length`](PinnedSegment::length).
     #[inline(always)]
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
         assert!(from <= self.length.bytes);
@@ -411,14 +416,14 @@ impl PinnedSegment {
         }
     }
 
-    /// The frames from `from` up to the length at the last check.
+    /// The frames from `from` up to [`length`](PinnedSegment::length).
     #[inline(always)]
     pub(crate) fn frames(&self, from: u32) -> SegmentFrames<'_> {
         SegmentFrames { rest: self.bytes(from) }
     }
 }
 
-/// Iterates over the frames of a pinned segment.
+/// An iterator over consecutive frames of a segment.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentFrames<'a> {
     rest: &'a [u8],
@@ -428,9 +433,9 @@ pub(crate) struct SegmentFrames<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentFrame<'a> {
     pub(crate) frame: Frame<'a>,
-    /// The frame's bytes in the segment, padding included.
+    /// The bytes that the frame takes in the segment, including padding.
     pub(crate) bytes: &'a [u8],
-    /// The payload, if it is stored by reference.
+    /// The payload, if it is kept by reference.
     pub(crate) by_ref: Option<&'a Bytes>,
 }
 
@@ -439,7 +444,7 @@ impl<'a> Iterator for SegmentFrames<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<SegmentFrame<'a>> {
-        // Does not prefetch beyond the committed length, because those cache lines belong to the writer.
+        // The cache lines behind the committed length are not prefetched, because they belong to the writer.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
             prefetch::for_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
         }
@@ -454,17 +459,17 @@ impl<'a> Iterator for SegmentFrames<'a> {
 }
 
 impl<'a> SegmentFrames<'a> {
-    /// Iterates over the one frame in `bytes`.
+    /// Creates an iterator over a single frame, which `bytes` contains.
     ///
     /// # Panics
     /// If the frame's payload is kept by reference.
     pub(crate) fn single(bytes: &'a [u8]) -> SegmentFrames<'a> {
-        // Only frames inside a segment may refer to their payload.
+        // A payload can be kept by reference only inside a segment.
         assert!(bytes.get(5).is_none_or(|flags| flags & FLAG_BY_REF == 0));
         SegmentFrames { rest: bytes }
     }
 
-    /// The remaining bytes.
+    /// The bytes of the frames that were not returned yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }

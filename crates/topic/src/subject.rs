@@ -1,10 +1,10 @@
 //! Subjects and patterns.
 //!
 //! A subject consists of tokens separated by dots: `orders.eu.created`. In a pattern, the token `*` matches exactly one
-//! token, and a final `>` matches one or more. First tokens that begin with `$` are reserved for the system
-//! ([`Subject::is_system`]); the node enforces this, not this module.
+//! token, and a final `>` matches one or more tokens. Subjects whose first token begins with `$` are reserved for the
+//! system ([`Subject::is_system`]); the node enforces this, not this module.
 //!
-//! Invariant: only creating a [`Pattern`] or an error allocates memory.
+//! Invariant: memory is allocated only to create a [`Pattern`] or an error.
 //!
 //! Limit: [`SUBJECT_BYTES_MAX`], which allows at most 128 tokens.
 
@@ -21,26 +21,27 @@ pub enum SubjectError {
     /// The text is empty.
     #[error("a subject cannot be empty")]
     Empty,
-    /// An empty token: two dots in a row, or a dot at either end.
+    /// The text has an empty token, because it begins or ends with a dot or has two dots in a row.
     #[error("subject {0:?} has an empty token")]
     EmptyToken(String),
-    /// A character that is not allowed: white space, a control or invisible character, or a misplaced wildcard.
+    /// The text has a character that is not allowed: white space, a control character, an invisible character, or a
+    /// wildcard that is not a token by itself.
     #[error("subject {subject:?} has the character {character:?} where it is not allowed")]
     Character {
-        /// The subject.
+        /// The refused text.
         subject: String,
-        /// The character.
+        /// The character that is not allowed.
         character: char,
     },
     /// The text is longer than [`SUBJECT_BYTES_MAX`].
     #[error("subject of {bytes} bytes exceeds the limit of {SUBJECT_BYTES_MAX} bytes")]
     TooLong {
-        /// The subject's length, bytes.
+        /// Length of the text, bytes.
         bytes: usize,
     },
 }
 
-/// The longest subject or pattern, bytes.
+/// Maximum length of a subject or pattern, bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
 /// A validated subject, to which a record can be published.
@@ -48,13 +49,15 @@ pub const SUBJECT_BYTES_MAX: usize = 255;
 pub struct Subject<'a>(&'a str);
 
 impl<'a> Subject<'a> {
-    /// Validates a subject. The function also validates subject tails, which follow the same rules.
+    /// Validates a subject. Subject tails (the parts after a topic's literal prefix) follow the same rules and can be
+    /// validated, too.
     pub fn parse(text: &'a str) -> Result<Subject<'a>, SubjectError> {
         check_tokens(text, |_, _| false, |c| is_forbidden(c) || is_blank(c))?;
         Ok(Subject(text))
     }
 
-    /// Validates the name of an existing topic. The name may have invisible characters that release 0.1.0 allowed.
+    /// Validates the name of an existing topic. The name may have invisible characters that release 0.1.0 still
+    /// allowed.
     pub fn parse_existing(text: &'a str) -> Result<Subject<'a>, SubjectError> {
         check_tokens(text, |_, _| false, is_forbidden)?;
         Ok(Subject(text))
@@ -65,8 +68,8 @@ impl<'a> Subject<'a> {
         self.0
     }
 
-    /// Whether the subject is reserved for the system (`$…`). Subjects with the first token [`SERVICES`] are not
-    /// reserved.
+    /// Whether the subject is reserved for the system, because its first token begins with `$`. Subjects with the first
+    /// token [`SERVICES`] are an exception.
     pub fn is_system(&self) -> bool {
         is_system(self.0)
     }
@@ -78,7 +81,7 @@ impl std::fmt::Display for Subject<'_> {
     }
 }
 
-/// The first token of the subjects for discovery and monitoring of NATS services.
+/// The first token of the subjects with which NATS services are discovered and monitored.
 pub const SERVICES: &str = "$SRV";
 
 /// Whether the subject or pattern is reserved for the system.
@@ -86,13 +89,15 @@ pub(crate) fn is_system(text: &str) -> bool {
     text.starts_with('$') && text.split('.').next() != Some(SERVICES)
 }
 
-/// The literal tokens at the start of a valid pattern, with their last dot; the whole pattern if it has no wildcard.
+/// The literal tokens at the start of a valid pattern, including the dot after them; the whole pattern if it has no
+/// wildcard.
 pub(crate) fn literal_prefix(pattern: &str) -> &str {
     pattern.find(['*', '>']).map_or(pattern, |at| &pattern[..at])
 }
 
-/// Validates length, tokens and characters. `wildcard` decides whether a token may be a wildcard; its arguments are the
-/// token and whether it is the last one. `is_refused` decides which characters are refused in other tokens.
+/// Validates the length, the tokens and the characters of a text. `wildcard` decides whether a token is an allowed
+/// wildcard; its arguments are the token, and whether it is the last one. `is_refused` decides which characters all
+/// other tokens must not have.
 #[inline]
 fn check_tokens(
     text: &str,
@@ -108,11 +113,11 @@ fn check_tokens(
     if is_plain(text) { Ok(()) } else { check_each(text, wildcard, is_refused) }
 }
 
-/// Whether the text is visible ASCII without wildcards and empty tokens. Nearly all subjects pass this fast check, so a
-/// publisher's first lookup is cheap.
+/// Whether the text consists of visible ASCII characters, without wildcards and empty tokens. Nearly all subjects pass
+/// this fast check, so that a publisher's first lookup is cheap.
 fn is_plain(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // Has no branches, so that the compiler can vectorize the check.
+    // The test of a byte has no branches, so that the compiler can vectorize it.
     let is_special = |byte: u8| byte.wrapping_sub(b'!') > b'~' - b'!' || byte == b'*' || byte == b'>';
     let characters = bytes.iter().fold(false, |bad, &byte| bad | is_special(byte));
     let dots = bytes.iter().zip(&bytes[1..]).fold(false, |bad, (&a, &b)| bad | ((a == b'.') & (b == b'.')));
@@ -142,8 +147,8 @@ fn is_forbidden(c: char) -> bool {
     matches!(c, '*' | '>') || c.is_whitespace() || c.is_control() || is_invisible(c)
 }
 
-/// Whether output for people has to escape the character: control characters, separators of lines, and characters that
-/// are invisible or change how other characters look.
+/// Whether a text for people must escape the character. This applies to control characters, separators of lines, and
+/// characters that are invisible or change how other characters look.
 pub fn needs_escape(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_invisible(c)
 }
@@ -156,8 +161,9 @@ fn is_invisible(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Whether the character is invisible, but was allowed by release 0.1.0. Such characters are blank symbols, and the
-/// other characters with the Unicode property `Default_Ignorable_Code_Point`, such as fillers and variation selectors.
+/// Whether the character is invisible but was allowed by release 0.1.0. Such characters are blank symbols, and all
+/// remaining characters with the Unicode property `Default_Ignorable_Code_Point`, such as fillers and variation
+/// selectors.
 fn is_blank(c: char) -> bool {
     matches!(c, '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{13441}' | '\u{13442}'

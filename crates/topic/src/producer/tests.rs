@@ -15,7 +15,7 @@ fn small(producers_max: u32, producer_outcomes_max: u32) -> Producers {
     Producers::new(ProducerLimits::of(&limits))
 }
 
-/// Checks the records, and appends new ones at `next`.
+/// Checks the records, and appends them at `next` if they are new.
 fn publish(
     producers: &mut Producers,
     mark: ProducerMark,
@@ -115,7 +115,7 @@ struct Attempt {
     epoch: u32,
     first: u64,
     count: u64,
-    /// Whether the append fails after the check of the producer, for another reason.
+    /// Whether the append is refused for another reason, after the check of the producer.
     refused: bool,
 }
 
@@ -125,7 +125,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
     )
 }
 
-/// A list of all appends, which gives the expected result of each attempt.
+/// A list of all appended records, from which the expected result of each attempt follows.
 #[derive(Default)]
 struct Naive {
     appended: Vec<(u64, u32, u64, u64)>,
@@ -187,7 +187,8 @@ proptest! {
         }
     }
 
-    /// If the log remembers few records, a retry may be refused or count as new, but never receives a wrong position.
+    /// If the log remembers only a few records, a retry may be refused or count as new, but never receives the position
+    /// of another record.
     #[test]
     fn retry_never_gets_a_wrong_position_from_a_small_history(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = small(2, 2);

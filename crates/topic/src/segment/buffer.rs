@@ -1,9 +1,9 @@
-//! Buffers of segments, and the pool that reuses them.
+//! The buffers of segments, and the pool in which freed buffers are kept for new segments.
 //!
 //! New memory costs a page fault for each 4 KiB, which takes several times as long as filling the 4 KiB. The pool
 //! therefore reuses retired buffers, the newest first.
 //!
-//! Limit: the pool's `idle_bytes_max`. The pool returns all memory above the limit to the allocator.
+//! Limit: the pool keeps at most `idle_bytes_max` bytes. Memory above this limit is returned to the allocator.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory::{MemoryBudget, MemoryBudgetError};
 
-/// The size of the smallest buffer, bytes; also the unit of sizes. The size is smaller in the loom model, which tracks
-/// every 8 bytes.
+/// The size of the smallest buffer, bytes. The sizes of large buffers are multiples of it. In loom models, buffers are
+/// smaller, because the model tracks each group of 8 bytes.
 pub(crate) const BUFFER_BYTES_MIN: usize = if cfg!(loom) { 64 } else { 4 << 10 };
 const CLASSES: usize = 9;
 const LARGEST_POOLED: usize = BUFFER_BYTES_MIN << (CLASSES - 1);
 
-/// A pool of freed buffers, which new segments reuse.
+/// A pool of freed buffers for new segments.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     free: [Mutex<Vec<Raw>>; CLASSES],
@@ -25,13 +25,13 @@ pub(crate) struct BufferPool {
 }
 
 impl BufferPool {
-    /// Creates a pool that keeps at most `idle_bytes_max` bytes, with an equal share for each size of buffers.
+    /// Creates a pool that keeps at most `idle_bytes_max` bytes. Each size of buffers may take an equal share of them.
     pub(crate) fn new(idle_bytes_max: usize) -> BufferPool {
         BufferPool { free: Default::default(), idle_bytes_max }
     }
 }
 
-/// A buffer of initialized bytes, charged to a budget until it is dropped.
+/// The initialized memory of a segment. It is charged to a budget until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     raw: Option<Raw>,
@@ -39,8 +39,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Allocates at least `bytes` bytes. A size of at most 1 MiB is rounded up to a power of two, a larger size to a
-    /// whole number of pages.
+    /// Creates a buffer of at least `bytes` bytes, with memory from the pool or the allocator. A size up to 1 MiB is
+    /// rounded up to a power of two, a larger size to a multiple of 4 KiB.
     pub(crate) fn new(budget: &Arc<MemoryBudget>, bytes: usize) -> Result<Buffer, MemoryBudgetError> {
         let bytes = rounded(bytes);
         budget.charge(bytes as u64)?;
@@ -96,7 +96,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory that comes directly from the allocator, aligned to a cache line.
+/// Memory from the allocator, aligned to a cache line.
 #[derive(Debug)]
 struct Raw {
     base: NonNull<u8>,

@@ -1,11 +1,12 @@
-//! Loom model of segments: every interleaving, and every stale value that the memory model allows.
+//! A loom model of segments: loom tries every interleaving of the threads, and every old value that a load may return
+//! under the memory model.
 //!
-//! `cargo xtask race` runs this model. The model covers the commit word, the pins, and every 8 bytes of the buffer,
-//! which module `segment` reports as read or written when it makes a slice. The model fails if a read does not happen
-//! after the write of the same bytes, or if a write or the buffer's reuse does not happen after the last read.
+//! `cargo xtask race` runs this model. The model covers the commit word, the pins, and the buffer in groups of 8 bytes:
+//! module `segment` reports which bytes it reads or writes. The model fails if bytes may be read before they are
+//! written, or if bytes may be written or used again before the last read has ended.
 //!
-//! Buffers are 64 bytes, so two records of 24 bytes fill one. Loom's mutex replaces the log's lock, which has a model
-//! of its own.
+//! A buffer has 64 bytes, which is enough for two records of 24 bytes. Loom's mutex replaces the log's lock, because
+//! the lock has a model of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -17,7 +18,7 @@ use loom::{sync::Mutex, thread};
 use super::{BUFFER_BYTES_MIN, Buffer, PinnedSegment, Segment, SegmentWriter};
 use crate::memory::MemoryBudget;
 
-/// A budget with a pool that keeps every returned buffer, and hands out the buffer that was returned last.
+/// A budget whose pool keeps every freed buffer, and returns the buffer that was freed last.
 fn budget() -> Arc<MemoryBudget> {
     MemoryBudget::node(1 << 20, 1 << 20)
 }
@@ -32,7 +33,7 @@ fn push(writer: &mut SegmentWriter, number: u64) {
     writer.push(encoded.padded(), 1, |out| RecordMeta::default().encode(encoded, 0, &payload, out));
 }
 
-/// The numbers in the segment's records, up to the length at the last check.
+/// The numbers that the records of the segment contain, up to the length at the last check.
 fn numbers(pinned: &PinnedSegment) -> Vec<u64> {
     let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
     pinned.frames(0).map(|entry| number(&entry.frame.payload()[..8])).collect()
@@ -84,7 +85,7 @@ fn reader_of_a_sealed_segment_sees_all_its_records() {
     });
 }
 
-/// Lets readers pin a segment while the segment is retired and its buffer is reused.
+/// Lets `readers` threads pin a segment while another thread retires the segment and uses its buffer again.
 fn buffer_changes_hands(readers: usize) {
     loom::model(move || {
         let budget = budget();
@@ -149,7 +150,8 @@ fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
         push(&mut first, 1);
         first.commit();
         {
-            // Like a log inside its lock, seals a segment, creates the next one, writes and commits.
+            // The thread does what a log does inside its lock: it seals a segment, creates the next one, writes to it
+            // and commits.
             let mut chain = log.lock().unwrap();
             first.seal();
             let mut second = segment(&budget, 2);
@@ -162,7 +164,7 @@ fn reader_crosses_from_a_sealed_segment_to_the_next_segment() {
     });
 }
 
-/// A payload owner that counts how often it is freed.
+/// The owner of a payload, which counts how often the payload is freed.
 struct CountedPayload(Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for CountedPayload {
@@ -202,7 +204,8 @@ fn payload_by_reference_is_freed_once_and_not_while_it_is_read() {
         let retired = old.retire(&mut Vec::new());
         assert_eq!(count(&freed), usize::from(retired));
         reader.join().unwrap();
-        // The payload is freed once, whether the segment is retired or only dropped, and no charge is left.
+        // Whether the segment is retired or only dropped, the payload must be freed once, and nothing may stay charged
+        // to the budget.
         drop(old);
         assert_eq!((count(&freed), budget.used()), (1, 0));
     });

@@ -1,9 +1,9 @@
-//! Prefetches cache lines. A prefetch affects only speed, never results.
+//! Prefetches cache lines. A prefetch can only change the speed of a program, never its results.
 
 /// Prefetches two cache lines at `at` for writing.
 ///
-/// Uses inline assembly, because `_mm_prefetch` emits `prefetchw` only for targets with that feature. Every x86-64
-/// processor accepts the instruction.
+/// Uses inline assembly, because `_mm_prefetch` gives the instruction `prefetchw` only if the target has this feature.
+/// Every x86-64 processor accepts the instruction.
 #[inline(always)]
 pub(super) fn for_write(_at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
@@ -18,7 +18,7 @@ pub(super) fn for_write(_at: *const u8) {
     }
 }
 
-/// Prefetches two cache lines at `at` for reading; another core may have written them.
+/// Prefetches two cache lines at `at` for reading. Another core may have written them last.
 #[inline(always)]
 pub(super) fn for_read(_at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]

@@ -1,25 +1,25 @@
-//! Patterns and the subjects that they match.
+//! Patterns, and which subjects they match.
 
 use super::{Subject, SubjectError, check_tokens, is_blank, is_forbidden, literal_prefix};
 
-/// A pattern that matches subjects. A subject is a pattern that matches itself only.
+/// A pattern that matches subjects. A pattern without a wildcard matches only the subject with the same text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern {
     text: Box<str>,
-    /// The length of [`literal_prefix`](Pattern::literal_prefix), bytes.
+    /// The length of [`literal_prefix`](Pattern::literal_prefix) in bytes.
     literal_bytes: u8,
 }
 
 impl Pattern {
-    /// Validates a pattern. Accepts invisible characters that release 0.1.0 allowed, so that the pattern can match old
-    /// topics: see [`Pattern::check_new`].
+    /// Validates a pattern. Invisible characters that release 0.1.0 allowed are accepted, so that the pattern can match
+    /// topics of that release. [`Pattern::check_new`] refuses them.
     pub fn parse(text: &str) -> Result<Pattern, SubjectError> {
         check_tokens(text, is_wildcard_at, is_forbidden)?;
-        // The length is at most SUBJECT_BYTES_MAX, which fits into a byte.
+        // The length of a pattern is at most SUBJECT_BYTES_MAX and therefore fits into a byte.
         Ok(Pattern { text: text.into(), literal_bytes: literal_prefix(text).len() as u8 })
     }
 
-    /// Refuses invisible characters that only patterns of existing topics may have.
+    /// Refuses a pattern with invisible characters. Only patterns of existing topics may have them.
     pub fn check_new(&self) -> Result<(), SubjectError> {
         check_tokens(&self.text, is_wildcard_at, |c| is_forbidden(c) || is_blank(c))
     }
@@ -34,18 +34,20 @@ impl Pattern {
         usize::from(self.literal_bytes) == self.text.len()
     }
 
-    /// Whether the pattern matches system subjects (`$…`) only. (`*` and `>` match system subjects too.)
+    /// Whether the pattern matches only subjects that are reserved for the system. (`*` and `>` match such subjects,
+    /// but also others.)
     pub fn is_system(&self) -> bool {
         super::is_system(&self.text)
     }
 
-    /// The literal tokens at the start, with their last dot; the whole text if there is no wildcard.
+    /// The literal tokens at the start of the pattern, including the dot after them; the whole text if there is no
+    /// wildcard.
     pub fn literal_prefix(&self) -> &str {
         &self.text[..usize::from(self.literal_bytes)]
     }
 
-    /// The rest of a subject that this pattern matches, after [`literal_prefix`](Pattern::literal_prefix); `None` if
-    /// the pattern does not match.
+    /// If this pattern matches the subject, the rest of the subject after [`literal_prefix`](Pattern::literal_prefix);
+    /// otherwise `None`.
     pub fn tail_of<'a>(&self, subject: Subject<'a>) -> Option<&'a str> {
         self.matches(subject).then(|| &subject.as_str()[usize::from(self.literal_bytes)..])
     }
@@ -59,8 +61,8 @@ impl Pattern {
         subject.strip_prefix(self.literal_prefix()).is_some_and(|rest| matches_tokens(self.wild_part(), rest))
     }
 
-    /// Like [`matches`](Pattern::matches), but for a subject in two parts: the literal prefix of its topic, and
-    /// the tail in its record.
+    /// Like [`matches`](Pattern::matches), but for a subject in two parts: `prefix` is the literal prefix of its topic,
+    /// and `tail` is the rest.
     pub fn matches_parts(&self, prefix: &str, tail: &str) -> bool {
         if self.is_literal() {
             return self.text.len() == prefix.len() + tail.len()
@@ -75,7 +77,7 @@ impl Pattern {
         self.text.split('.')
     }
 
-    /// The part from the first wildcard on.
+    /// The part of the pattern from the first wildcard on.
     fn wild_part(&self) -> &str {
         &self.text[usize::from(self.literal_bytes)..]
     }
@@ -110,12 +112,12 @@ pub(super) fn is_wildcard(token: &str) -> bool {
     token == "*" || token == ">"
 }
 
-/// Whether the tokens of `pattern` match the tokens of `subject`. `subject` may be empty.
+/// Whether the tokens of `pattern` match the tokens of `subject`, which may be empty.
 pub(super) fn matches_tokens(pattern: &str, subject: &str) -> bool {
     matches_rest(pattern.split('.'), &mut tokens(subject))
 }
 
-/// The tokens of a text. (`split` alone gives one empty token for an empty text.)
+/// The tokens of a text; none if the text is empty, for which `split` alone would give one empty token.
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split('.').filter(|token| !token.is_empty())
 }

@@ -1,16 +1,16 @@
-//! Tells whether patterns overlap, and whether one pattern includes another.
+//! Tells whether two patterns overlap, and whether one pattern covers another.
 //!
-//! Comparing patterns token by token gives exact results: because there are infinitely many tokens, a `*` always
-//! matches more than any finite set of literal tokens.
+//! To compare the patterns token by token gives exact results. The number of possible tokens is infinite, so no finite
+//! set of literal tokens matches the same as a `*`.
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};
 
-/// The part of a topic's records that a subscription's pattern selects: none, all, or the records of some subjects.
+/// Which of a topic's records a subscription's pattern selects: none, all, or the records of some subjects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// The pattern selects no record of the topic.
     Nothing,
-    /// The pattern selects all records, so that no filter is needed.
+    /// The pattern selects all records of the topic, so that no filter is needed.
     Everything,
     /// The pattern selects the records whose subject tails match this tail pattern.
     Tails(TailPattern),
@@ -21,12 +21,12 @@ pub enum Selection {
 pub struct TailPattern(Box<str>);
 
 impl TailPattern {
-    /// Converts the tail pattern to a [`Pattern`], if possible.
+    /// Converts the tail pattern to a [`Pattern`]; `None` if this is not possible.
     pub(crate) fn to_pattern(&self) -> Option<Pattern> {
         Pattern::parse(&self.0).ok()
     }
 
-    /// Whether the pattern matches this tail.
+    /// Whether the tail pattern matches this subject tail.
     #[inline]
     pub fn matches(&self, tail: &str) -> bool {
         matches_tokens(&self.0, tail)
@@ -34,7 +34,7 @@ impl TailPattern {
 }
 
 impl Pattern {
-    /// Whether some subject matches both patterns.
+    /// Whether at least one subject matches both patterns.
     pub fn overlaps(&self, other: &Pattern) -> bool {
         let (mut mine, mut theirs) = (self.tokens(), other.tokens());
         loop {
@@ -61,7 +61,7 @@ impl Pattern {
         }
     }
 
-    /// The records that a subscription to this pattern selects from a topic that owns the pattern `topic`.
+    /// Which records a subscription to this pattern selects from a topic that owns the subjects of the pattern `topic`.
     pub fn select(&self, topic: &Pattern) -> Selection {
         if !self.overlaps(topic) {
             Selection::Nothing
@@ -72,8 +72,8 @@ impl Pattern {
         }
     }
 
-    /// The rest of the pattern after the topic's literal prefix. The rest is not empty if the patterns overlap and this
-    /// pattern does not cover the topic's pattern.
+    /// The rest of this pattern after the literal prefix of the topic's pattern. The rest is not empty if the two
+    /// patterns overlap and this pattern does not cover the topic's pattern.
     fn after_prefix_of(&self, topic: &Pattern) -> &str {
         let literal_tokens = topic.tokens().take_while(|token| !is_wildcard(token)).count();
         self.tokens().take(literal_tokens).fold(self.as_str(), |rest, token| {
