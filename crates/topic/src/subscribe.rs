@@ -1,4 +1,4 @@
-//! The trait for subscribing, with its options and errors.
+//! The trait with which subscribers read, its options and its errors.
 
 use std::num::NonZeroU32;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::event::{Event, LogName, Position};
 use crate::log::Log;
 
-/// The position in each log at which a subscription starts.
+/// Where a subscription starts in each of its logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Start {
     /// At the oldest retained record.
@@ -15,84 +15,86 @@ pub enum Start {
     /// At the next record to be published.
     #[default]
     Latest,
-    /// After this position, which is the last one that the subscriber has read. Only for a single log.
+    /// After this position, up to which the subscriber has already read. Only for a subscription to a single log.
     After(Position),
-    /// At the first record appended at or after this time, ns since the Unix epoch.
+    /// At the first record that was appended at this time or later, ns since the Unix epoch.
     Time(u64),
-    /// With the current state, followed by later records. Only for state topics. A topic that is created later starts
-    /// with its state at the first read.
+    /// With the current state, followed by later records. Only for state topics. If a topic is created later, the
+    /// subscription starts with its state as of the first read.
     Snapshot,
 }
 
-/// The position at which a subscription continues after records were lost.
+/// Where a subscription continues after records were lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnGap {
     /// At the oldest retained record.
     #[default]
     Oldest,
-    /// At the next record to be published.
+    /// At the next record to be published. All retained records are skipped, too.
     Newest,
     /// With the current state, followed by later records. Only for state topics.
     Snapshot,
-    /// At no position: after the gap, the subscription ends with [`SubscribeError::Lost`].
+    /// Nowhere: after the gap, the subscription ends with [`SubscribeError::Lost`].
     Fail,
 }
 
-/// The method of waiting for records: spinning, parking, or spinning for a short time and then parking.
+/// How a thread waits for events: it spins, parks, or spins for a short time and then parks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WaitStrategy {
-    /// The caller spins and never parks.
+    /// The thread spins and never parks.
     Spin,
-    /// The caller spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, then parks. If recent waits were
-    /// longer, the caller parks at once.
+    /// The thread spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, and then parks. If its recent waits
+    /// were longer, it spins for a shorter time, or parks at once.
     #[default]
     Default,
-    /// The caller parks at once.
+    /// The thread parks at once.
     Parked,
 }
 
-/// The options of a subscription, besides its pattern.
+/// The options of a subscription. Its pattern is not one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscribeOptions {
-    /// The name that operators see.
+    /// The subscription's name, which operators see.
     pub name: String,
-    /// The listener of the subscription, for operators; empty in process.
+    /// The protocol of the listener to which the subscriber is connected, for operators; empty for a subscriber in this
+    /// process.
     pub protocol: &'static str,
-    /// The start in existing logs. The logs of a topic that is created later are read from their first record.
+    /// Where to start in the logs that exist when the subscription is made. A topic that is created later is read from
+    /// its first record, or from its state if this is [`Start::Snapshot`].
     pub start: Start,
-    /// The position at which to continue after a loss.
+    /// Where to continue after records were lost.
     pub on_gap: OnGap,
-    /// How the caller waits for events.
+    /// How the subscriber's thread waits for events.
     pub wait: WaitStrategy,
-    /// On reliable topics: whether publishers wait for this subscriber.
+    /// On reliable topics: whether publishers wait until this subscriber has read.
     pub registered: bool,
-    /// On state topics, whether each read returns one record for each log, which merges all changes since the previous
-    /// read. A slow subscriber thus never has a backlog. If the changes cannot be merged, or a snapshot is shorter, the
-    /// read returns a snapshot.
+    /// On state topics: whether each read of a log returns a single record that merges all changes since the previous
+    /// read. A slow subscriber therefore never has a backlog. If the changes cannot be merged, or if a snapshot is
+    /// shorter, the read returns a snapshot.
     pub conflate: bool,
-    /// For tests of subscribers: withholds, once and without notice, every record whose sequence is a multiple of this
-    /// number. A topic can set a default.
+    /// For tests of subscribers: every record whose sequence number is a multiple of this number is withheld without a
+    /// notice, until the subscriber requests it again. A topic can set a default.
     pub test_loss_every: Option<NonZeroU32>,
-    /// Whether to read only records that this process holds, even if the log is a mirror. Nodes use this option for
-    /// their subscriptions to one another.
+    /// Whether to read only the records that this process holds, even if the log is a mirror. Nodes set this option
+    /// when they subscribe to one another.
     pub local_only: bool,
-    /// Whether the pattern has no wildcards. A subscription without wildcards that follows the state fails if the topic
-    /// keeps no state, even if the topic is created later. With wildcards, a topic without a state that is created
-    /// later is read record by record.
+    /// Whether the pattern has no wildcards. It matters for subscriptions that follow the state, when a topic without a
+    /// state is created later. Without wildcards, the subscription then fails; with wildcards, it reads the new topic
+    /// record by record.
     pub is_literal: bool,
 }
 
 impl SubscribeOptions {
-    /// The name of the subscription that feeds a node's mirror.
+    /// The name of every subscription that feeds the mirror of another node.
     pub const MIRROR: &'static str = "mirror";
 
-    /// Whether the subscription feeds a node's mirror.
+    /// Whether the subscription feeds the mirror of another node.
     pub fn feeds_mirror(&self) -> bool {
         self.local_only && self.name == SubscribeOptions::MIRROR
     }
 
-    /// The options and the start for a log that joins the subscription later. If that log keeps no state,
-    /// [`is_literal`](SubscribeOptions::is_literal) decides whether the log is read record by record.
+    /// The options and the start for a log that joins the subscription later. If the log keeps no state, it is read
+    /// record by record, unless [`is_literal`](SubscribeOptions::is_literal) is set.
     pub fn for_new_log(&self, log: &Log) -> (SubscribeOptions, Start) {
         let mut options = self.clone();
         if !log.is_stateful() && !self.is_literal {
@@ -106,55 +108,56 @@ impl SubscribeOptions {
         (options, start)
     }
 
-    /// Whether the subscriber follows the state instead of each record.
+    /// Whether the subscriber needs the log's state, for one of its options.
     pub fn follows_state(&self) -> bool {
         self.conflate || self.start == Start::Snapshot || self.on_gap == OnGap::Snapshot
     }
 }
 
-/// The point from which a subscriber corrects its copy of a state: a position, or a new copy of the whole state.
+/// What a subscriber requests because its copy of a state is wrong or incomplete: the records after a position, or the
+/// whole state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
-    /// The subscriber continues after this position, up to which it has all records.
+    /// The records after this position, up to which the subscriber has all records.
     After(Position),
-    /// The subscriber receives the whole state, because its copy is wrong.
+    /// The whole state, because the subscriber's copy is wrong.
     State,
 }
 
 /// A subscriber of one or more logs, in the same process or over a connection.
 ///
-/// The other methods that return events are based on [`ready`](Subscribe::ready) and [`take`](Subscribe::take).
+/// [`ready`](Subscribe::ready) and [`take`](Subscribe::take) return single events. The provided methods, such as
+/// [`next`](Subscribe::next), call these two.
 pub trait Subscribe {
-    /// Whether an event is available now.
+    /// Whether an event is available now. If so, [`take`](Subscribe::take) returns the event.
     fn ready(&mut self) -> Result<bool, SubscribeError>;
 
     /// The event that [`ready`](Subscribe::ready) found.
     ///
     /// # Panics
-    /// If `ready` did not return `true` just before.
+    /// If the last call was not a call of `ready`, or if it returned `false`.
     fn take(&mut self) -> Event<'_>;
 
-    /// Passes each available event to `each`, at most about `max` of them. Returns the number of events that were
+    /// Passes the available events to `each`, at most about `max` of them. Returns the number of events that were
     /// passed.
     fn drain(&mut self, max: usize, each: impl FnMut(Event<'_>)) -> Result<usize, SubscribeError>;
 
-    /// Waits until an event may be available; `false` after `timeout` without one.
+    /// Waits until an event may be available. Returns `false` if `timeout` has passed without an event.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError>;
 
-    /// Async form of [`wait`](Subscribe::wait). The result is ready when [`ready`](Subscribe::ready) may return another
-    /// result than before.
+    /// Async form of [`wait`](Subscribe::wait): the result is ready when an event may be available.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>>;
 
-    /// Continues in this log at the position that `resync` names. Events that were already sent may still arrive first.
+    /// Continues in this log with what `resync` requests. Events that were sent before may still arrive first.
     fn resync(&mut self, log: &LogName, resync: Resync) -> Result<(), SubscribeError>;
 
-    /// The next event, if one is available now.
+    /// Returns the next event, if one is available now.
     #[inline]
     fn try_next(&mut self) -> Result<Option<Event<'_>>, SubscribeError> {
         Ok(if self.ready()? { Some(self.take()) } else { None })
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event and returns it.
     #[inline]
     fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
         while !self.ready()? {
@@ -163,7 +166,7 @@ pub trait Subscribe {
         Ok(self.take())
     }
 
-    /// The next event, or `None` after `timeout` without one.
+    /// Waits for the next event and returns it. Returns `None` if `timeout` has passed without an event.
     fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Event<'_>>, SubscribeError> {
         while !self.ready()? {
             if !self.wait(Some(timeout))? && !self.ready()? {
@@ -173,7 +176,7 @@ pub trait Subscribe {
         Ok(Some(self.take()))
     }
 
-    /// The next event, for async callers.
+    /// Waits for the next event and returns it, for async callers.
     fn next_async(&mut self) -> impl Future<Output = Result<Event<'_>, SubscribeError>>
     where
         Self: Sized,
@@ -191,21 +194,21 @@ pub trait Subscribe {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// The pattern is invalid.
+    /// The pattern is not valid.
     #[error("{0}")]
     Subject(#[from] crate::subject::SubjectError),
     /// No topic owns the subject, and the pattern has no wildcard that could match a later topic.
     #[error("no topic owns the subject {0:?}")]
     NoTopic(String),
-    /// [`Start::After`] needs a single log, but the pattern spans several.
+    /// [`Start::After`] needs a single log, but the pattern matches several.
     #[error("a start position needs a single log, but the pattern {pattern:?} matches at least {logs} logs")]
     ManyLogs {
         /// The pattern.
         pattern: String,
-        /// Minimum number of logs that the pattern spans; later topics may add more.
+        /// Number of logs that the pattern is known to match; there may be more.
         logs: usize,
     },
-    /// The start position is after the log's end.
+    /// The requested start position is after the log's last position.
     #[error("position {requested} is after the log's last position {last}")]
     Ahead {
         /// The requested position.
@@ -213,15 +216,15 @@ pub enum SubscribeError {
         /// The log's last position.
         last: Position,
     },
-    /// The topic cannot provide the requested state.
+    /// The subscription needs a state that the topic cannot provide.
     #[error("topic {topic:?} {why}")]
     NoState {
-        /// The topic.
+        /// Name of the topic.
         topic: String,
         /// The reason why the topic cannot provide the state.
         why: &'static str,
     },
-    /// Records were lost. The subscription ends, because its options require this ([`OnGap::Fail`]).
+    /// Records were lost, and the subscription has ended because of its option [`OnGap::Fail`].
     #[error("records were lost, and the subscription was requested to end at a gap")]
     Lost,
     /// A named limit is reached.
@@ -232,19 +235,20 @@ pub enum SubscribeError {
         /// The limit's value.
         value: u64,
     },
-    /// All subscribed topics were deleted, or the node is shutting down.
+    /// All topics of the subscription were deleted, or the node is shutting down.
     #[error("the subscription is closed")]
     Closed,
-    /// The node cannot be reached. Another call tries to connect again.
+    /// The node cannot be reached. The next call tries to connect again.
     #[error("the connection was lost: {0}")]
     Connection(String),
-    /// A permission is missing or was revoked.
+    /// The user lacks a permission for this, or the permission was revoked.
     #[error("{0}")]
     Forbidden(String),
-    /// The request came from another node: this node does not own the topic and cannot feed a mirror of it.
+    /// The subscription is to feed the mirror of another node, but this node does not own the topic and lacks the
+    /// records.
     #[error("{0}")]
     OwnerAway(String),
-    /// The node refused the request with an error for which this version has no variant.
+    /// The node refused the request with an error that this version does not know.
     #[error("refused by the node: {0}")]
     Refused(String),
 }

@@ -1,4 +1,4 @@
-//! Reads topics in the same process.
+//! Subscribers that read topics in the same process.
 
 mod many;
 
@@ -17,31 +17,32 @@ use crate::wake::{Waiter, thread_waker};
 use many::ManyCursors;
 pub use many::{NewLogArrivals, NewLogs};
 
-/// Minimum number of spin-loop pauses before the first check of a waiting subscriber; a pause takes about 20 ns.
+/// When a subscriber begins to wait, it makes at least this many spin-loop pauses before it first checks for records. A
+/// pause takes about 20 ns.
 const PAUSES_MIN: u8 = 4;
-/// Maximum number of spin-loop pauses before the first check. The number grows up to this value while each read returns
+/// Maximum number of such pauses before the first check. The number grows up to this value as long as each read returns
 /// several records.
 const PAUSES_MAX: u8 = 16;
 
-/// Reads records of one or several logs in the same process.
+/// A subscriber that reads one or several logs in the same process.
 #[derive(Debug)]
 pub struct Subscriber {
     waiter: Arc<Waiter>,
     cursors: CursorSet,
     pending: Option<Box<Notice>>,
-    /// The size in bytes of the record that `ready` found.
+    /// The size of the record that `ready` has found, bytes.
     found_bytes: u32,
-    /// The size in bytes of the record that was taken last. The next call advances past this record.
+    /// The size of the record that `take` has returned, bytes. The next call advances the cursor past this record.
     taken_bytes: u32,
     wait: WaitStrategy,
     spinning: SpinBudget,
     pauses: u8,
     clock: Clock,
-    /// Whether a read that has spent its budget of skipped records returns without an event.
+    /// Whether a read returns without an event when it has skipped as many records as its budget allows.
     limits_skips: bool,
 }
 
-/// The cursors of a subscriber. A single one needs no list.
+/// The cursors of a subscriber. A subscriber of one log needs no list.
 #[derive(Debug)]
 enum CursorSet {
     One(Cursor),
@@ -55,7 +56,7 @@ impl Subscriber {
         Subscriber::new(Waiter::new(), CursorSet::One(cursor), wait, clock)
     }
 
-    /// Creates a subscriber of many logs, including the logs that `new_logs` receives later.
+    /// Creates a subscriber of several logs, including those that are added to `new_logs` later.
     pub fn many(
         cursors: Vec<Cursor>,
         new_logs: Option<Arc<NewLogs>>,
@@ -84,14 +85,14 @@ impl Subscriber {
         }
     }
 
-    /// Lets a read return without an event after it has skipped as many records as a [`SkipBudget`] allows. There may
-    /// then be more to read, so [`poll_ready`](Subscribe::poll_ready) and [`wait`](Subscribe::wait) return at once.
-    /// Call this method if the subscriber's thread has other work to do.
+    /// From now on, a read returns without an event when it has skipped as many records as a [`SkipBudget`] allows.
+    /// There may be more to read then, so [`poll_ready`](Subscribe::poll_ready) and [`wait`](Subscribe::wait) return at
+    /// once. Call this method if the subscriber's thread has other work to do.
     pub fn limit_skips(&mut self) {
         self.limits_skips = true;
     }
 
-    /// Number of unread records in all logs.
+    /// Total number of unread records in all logs.
     pub fn lag(&self) -> u64 {
         match &self.cursors {
             CursorSet::One(cursor) => cursor.lag(),
@@ -100,7 +101,7 @@ impl Subscriber {
     }
 
     /// Passes each log to `each`, with the position of the last record that was delivered or skipped. A record that
-    /// [`ready`](Subscribe::ready) found and the caller did not take counts as unread.
+    /// [`ready`](Subscribe::ready) has found does not count until it is taken.
     pub fn for_each_position(&mut self, mut each: impl FnMut(&Arc<LogName>, Position)) {
         let mut pass = |cursor: &mut Cursor| {
             cursor.skip_unwanted();
@@ -112,7 +113,7 @@ impl Subscriber {
         }
     }
 
-    /// The cursor that has something to read.
+    /// The cursor that is being read.
     #[inline(always)]
     fn current(&mut self) -> Option<&mut Cursor> {
         match &mut self.cursors {
@@ -178,7 +179,8 @@ impl Subscriber {
             }
     }
 
-    /// Arms the cursors and sets `waker`. Returns `false` if there is something to read.
+    /// Arms the cursors and sets `waker`, so that the next event wakes it. Returns `false` if there is already
+    /// something to read.
     fn sleep(&mut self, waker: &Waker) -> bool {
         self.advance_past_taken();
         if self.pending.is_some() {
@@ -191,7 +193,7 @@ impl Subscriber {
         armed && self.waiter.set_waker(waker)
     }
 
-    /// Wakes the next sleepers before this subscriber does anything else.
+    /// If this subscriber was woken, wakes the next sleeping cursors, before it does anything else.
     fn pass_on_wake(&mut self) -> Result<(), SubscribeError> {
         match &mut self.cursors {
             CursorSet::One(cursor) if cursor.is_armed() && self.waiter.take_ready(|_| ()) => {
@@ -203,7 +205,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Sleeps until there may be something to read. Returns `false` at the deadline.
+    /// Parks the thread until there may be something to read. Returns `false` if the deadline passes first.
     fn park(&mut self, deadline_ns: u64) -> bool {
         let waker = thread_waker();
         while self.sleep(&waker) {
@@ -221,11 +223,12 @@ impl Subscriber {
         true
     }
 
-    /// Spins for at most the time that the options allow. Returns whether there may be something to read.
+    /// Spins for as long as the wait strategy allows, but not beyond the deadline. Returns whether there may be
+    /// something to read.
     ///
-    /// Each check takes the cache line with the committed length from the publisher, which then waits for this cache
-    /// line. The first check is therefore delayed. While each read returns several records, the delay is longer, so
-    /// that the publisher can write a few more records before the first check.
+    /// Each check takes the cache line with the committed length from the publisher, which has to wait for this cache
+    /// line at its next commit. The first check is therefore delayed. As long as each read returns several records, the
+    /// delay is longer, so that the publisher can commit a few more records before the first check.
     fn spin(&self, began_ns: u64, deadline_ns: u64) -> bool {
         let spin_until_ns = match (self.wait, self.spinning.budget_ns()) {
             (WaitStrategy::Parked, _) | (WaitStrategy::Default, 0) => return self.may_have_more(),
@@ -307,22 +310,22 @@ impl Subscribe for Subscriber {
             if let Some(notice) = self.pending.take() {
                 each(Event::Notice(*notice));
                 delivered += 1;
-                // Reads no further record before the notice is delivered, so that a gap covers all records that are
-                // lost until its delivery.
+                // The notice is delivered before any further record is looked up. A gap therefore covers all records
+                // that are lost until it is delivered.
                 continue;
             }
             match self.poll_cursors(&mut skips) {
                 Ok(true) if self.pending.is_some() => continue,
                 Ok(true) => {}
                 Ok(false) => break,
-                // Returns the delivered events first. The next call returns the error.
+                // The events that were already passed are returned first. The next call returns the error.
                 Err(_) if delivered > 0 => break,
                 Err(ended) => return Err(ended),
             }
             if let Some(cursor) = self.current() {
                 delivered += cursor.drain(max - delivered, |record| each(Event::Record(record)));
-                // Leaves records that have arrived in the meantime to the next call. If this call read them, the
-                // subscriber would follow the publisher record by record and slow down the publisher.
+                // Records that have arrived during this call are left to the next call. Otherwise, the subscriber would
+                // follow the publisher record by record, and slow it down.
                 if is_single && delivered > 0 && delivered < max && cursor.has_caught_up() {
                     break;
                 }
@@ -382,5 +385,5 @@ impl Drop for Subscriber {
     }
 }
 
-/// How in-process subscribers consume records.
+/// How in-process subscribers consume records: by reading.
 pub(crate) const CONSUMPTION: ConsumeMode = ConsumeMode::Reads;

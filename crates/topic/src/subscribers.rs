@@ -1,9 +1,9 @@
-//! The subscribers of a log and the subjects that they read. Requests use this list to check whether a responder
-//! exists.
+//! The subscribers of a log, and the subjects that they read. With this list, a request checks whether there is a
+//! responder for its subject.
 //!
-//! The list counts the feeds of other nodes' mirrors separately, because only those nodes know whether their mirrors
-//! have subscribers. The only subscriber of a private mirror is also listed with the mirrored log, because requests
-//! check that log.
+//! Cursors that feed the mirrors of other nodes are counted separately, because only those nodes know whether their
+//! mirrors have subscribers. The subscriber of a private mirror is also listed at the mirrored log, because requests
+//! look there.
 //!
 //! Limit: one entry for each cursor with a filter.
 
@@ -13,30 +13,31 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::cursor::Filter;
 use crate::log::Log;
 
-/// The number and the filters of the cursors that read one log.
+/// The cursors that read one log: their number, and their filters.
 #[derive(Debug, Default)]
 pub(crate) struct LogSubscribers {
-    /// Number of cursors that have no entry in `filters`. The upper half counts only those that feed other nodes'
-    /// mirrors.
+    /// Two numbers of cursors that have no entry in `filters`. The lower half counts all of them, the upper half only
+    /// those that feed the mirrors of other nodes.
     unfiltered: AtomicU64,
-    /// The filters of cursors that do not feed other nodes' mirrors. Most logs have no cursors with a filter.
+    /// The filters of all cursors that do not feed the mirror of another node. On most logs, no cursor has a filter.
     filters: OnceLock<Box<Mutex<Vec<Filter>>>>,
-    /// The cursors of all private mirrors of the log. A private mirror shares this list with its log.
+    /// The cursors of all private mirrors of the log. The log and its private mirrors share this list.
     private_mirrors: OnceLock<Arc<LogSubscribers>>,
     is_private: bool,
 }
 
-/// The unit of the count in the upper half of `LogSubscribers::unfiltered`, which counts cursors that feed other nodes'
-/// mirrors. The two counts share one word, so that both are read together.
+/// The unit of the upper half of `LogSubscribers::unfiltered`, which counts cursors that feed the mirrors of other
+/// nodes. Both numbers are in one word, so that they can be read together.
 const NODE_UNIT: u64 = 1 << 32;
 
-/// The value that one cursor adds to `LogSubscribers::unfiltered`.
+/// What one cursor adds to `LogSubscribers::unfiltered`.
 fn unit(feeds_node: bool) -> u64 {
     if feeds_node { NODE_UNIT + 1 } else { 1 }
 }
 
 impl LogSubscribers {
-    /// The subscribers of a new private mirror. These subscribers also count as subscribers of the mirrored log.
+    /// Creates the list for a new private mirror of the log with the list `log`. Its cursors also count as cursors of
+    /// that log.
     pub(crate) fn for_private_mirror(log: &LogSubscribers) -> LogSubscribers {
         let private_mirrors = Arc::clone(log.private_mirrors.get_or_init(Arc::default));
         LogSubscribers {
@@ -51,7 +52,7 @@ impl LogSubscribers {
         self.is_private
     }
 
-    /// Adds a cursor. `feeds_node` states whether the cursor feeds a mirror at another node.
+    /// Adds a cursor. `feeds_node` states whether the cursor feeds the mirror of another node.
     pub(crate) fn add(&self, filter: Option<&Filter>, feeds_node: bool) {
         match filter.filter(|_| !feeds_node) {
             None => drop(self.unfiltered.fetch_add(unit(feeds_node), Ordering::Relaxed)),
@@ -85,7 +86,7 @@ impl LogSubscribers {
         self.private_mirrors.get().map(Arc::as_ref)
     }
 
-    /// Whether there is any cursor.
+    /// Whether any cursor is listed.
     pub(crate) fn any(&self) -> bool {
         self.unfiltered.load(Ordering::Relaxed) > 0
             || self.filters.get().is_some_and(|filters| !lock(filters).is_empty())
@@ -110,13 +111,13 @@ impl LogSubscribers {
 }
 
 impl Log {
-    /// Whether a subscriber reads, or will read, the subject with this tail. A group counts as a subscriber as long as
-    /// it exists.
+    /// Whether any subscriber reads the subject with this tail. A group counts as a subscriber as long as it exists,
+    /// even without members.
     pub fn has_subscriber(&self, tail: &str) -> bool {
         self.subscribers.accepts(tail)
     }
 
-    /// Like [`has_subscriber`](Log::has_subscriber), but without the mirrors of other nodes.
+    /// Like [`has_subscriber`](Log::has_subscriber), but cursors that feed the mirrors of other nodes do not count.
     pub fn has_local_subscriber(&self, tail: &str) -> bool {
         self.subscribers.accepts_locally(tail)
     }

@@ -1,7 +1,7 @@
-//! The atomics of segments, locks and waiters: from the standard library in the product, from loom in models.
+//! The atomic types of segments, locks and waiters. They come from the standard library, but in loom models from loom.
 //!
-//! Each memory ordering has a name. `cargo xtask race --mutate` weakens one ordering at a time by its name, for example
-//! with `--cfg mutate="commit_store"`, and checks that the model fails.
+//! Each memory ordering has a name. `cargo xtask race --mutate` weakens one ordering after the other by its name, for
+//! example with `--cfg mutate="commit_store"`, and checks that a model then fails.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -15,7 +15,7 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-/// The standard `UnsafeCell` with loom's interface.
+/// The standard library's `UnsafeCell`, with the interface of loom's.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -48,29 +48,29 @@ macro_rules! ordering {
 }
 
 ordering! {
-    /// Stores the committed length. A reader that sees the new length also sees the bytes below it.
+    /// Stores the committed length. A thread that loads the new length also sees the bytes below it.
     COMMIT_STORE = Release, "commit_store"
 }
 ordering! {
-    /// The load that pairs with [`COMMIT_STORE`].
+    /// Loads the committed length; pairs with [`COMMIT_STORE`].
     COMMIT_LOAD = Acquire, "commit_load"
 }
 ordering! {
-    /// Ends a pin. The reader's last access to the bytes happens before the end of the pin.
+    /// Ends a pin. All accesses of the reading thread to the segment's bytes happen before the end of the pin.
     UNPIN = Release, "unpin"
 }
 ordering! {
-    /// Retires a segment; pairs with [`UNPIN`]. The next owner of the buffer writes only after every reader has left.
+    /// Retires a segment; pairs with [`UNPIN`]. The buffer is therefore written again only after every read has ended.
     RETIRE = Acquire, "retire"
 }
 ordering! {
-    /// Acquires the lock. The next holder of the lock sees the writes of the previous holder.
+    /// Acquires the lock. The new holder of the lock sees all writes of the previous holder.
     LOCK_ACQUIRE = Acquire, "lock_acquire"
 }
 ordering! {
-    /// The store that pairs with [`LOCK_ACQUIRE`].
+    /// Releases the lock; pairs with [`LOCK_ACQUIRE`].
     LOCK_RELEASE = Release, "lock_release"
 }
-/// Pins a segment. This needs no ordering: pinning and retiring are read-modify-writes of one word, so the second
-/// operation sees the value of the first.
+/// Pins a segment. No ordering is needed: pinning and retiring are read-modify-write operations on the same word, so
+/// whichever comes second sees the result of the first.
 pub(crate) const PIN: Ordering = Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! Topics. A topic has a name, a pattern of the subjects that it owns, and a log for each partition.
+//! Topics. A topic has a name, a pattern that its subjects match, and a log for each partition.
 
 use std::borrow::Borrow;
 use std::ops::Deref;
@@ -22,10 +22,10 @@ use crate::upstream::{ForwardedBatch, Upstream};
 use crate::wake::Waiter;
 use dunlin_frame::FrameError;
 
-/// The longest time that a publisher waits for a slow disk.
+/// How long a publisher waits at most for a disk that stores records too slowly.
 const DISK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// A topic in this process: one log for each partition.
+/// A topic in this process, with one log for each partition.
 #[derive(Debug)]
 pub struct Topic {
     logs: Box<[Arc<Log>]>,
@@ -34,37 +34,38 @@ pub struct Topic {
     publishers: Arc<PublisherCount>,
 }
 
-/// The registration of one publisher at a topic. Dropping this value ends the registration.
+/// The registration of a publisher at a topic. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct PublisherRegistration {
     topic: Arc<Topic>,
     counted: Option<PublisherKind>,
 }
 
-/// A batch of records to append to a topic, which a publisher in another process sent.
+/// A batch of records from a publisher in another process, to append to a topic.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchAppend<'a> {
-    /// The frames.
+    /// The frames of the records.
     pub batch: CheckedBatch<'a>,
-    /// The partition. [`Topic::partition_of`] selects it by the key of the records.
+    /// The partition, as [`Topic::partition_of`] selects it by the key of the records.
     pub partition: usize,
-    /// The publisher's identity and the number of its first record.
+    /// The producer of the batch and the number of its first record, if the publisher is a producer.
     pub mark: Option<ProducerMark>,
     /// The condition of the append, if any: the sequence number that the log's last record must have.
     pub expect_last: Option<u64>,
-    /// The publisher's claim on the partition's state, if the topic keeps one.
+    /// The publisher's claim that the partition's state includes its last acknowledged record, if the topic keeps a
+    /// state.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Whether the append unregisters subscribers of a reliable topic that do not make room.
+    /// Whether registered subscribers of a reliable topic that leave no room are unregistered.
     pub evict: bool,
-    /// Whether another node has forwarded the batch because it considers this node the owner.
+    /// Whether another node has forwarded the batch to this node, as the owner.
     pub relayed: bool,
 }
 
 impl Topic {
-    /// Creates a topic without records. `epoch` is higher than any earlier epoch of this topic name.
+    /// Creates a topic without records. `epoch` must be higher than all epochs of earlier topics with this name.
     ///
     /// # Errors
-    /// [`ConfigError`] if the configuration is invalid or durable.
+    /// [`ConfigError`] if the configuration is invalid, or is that of a durable topic.
     pub fn new(
         name: &str,
         config: Arc<TopicConfig>,
@@ -78,8 +79,8 @@ impl Topic {
         Topic::with_logs(name, config, budget, clock, epoch, no_reducer, |log| log)
     }
 
-    /// Like [`Topic::new`], but with a state for each partition. `reducer` makes the reducer that the
-    /// configuration names.
+    /// Like [`Topic::new`], but each partition keeps a state. `reducer` creates the reducer that the configuration
+    /// names.
     pub fn stateful(
         name: &str,
         config: Arc<TopicConfig>,
@@ -94,7 +95,8 @@ impl Topic {
         Topic::with_logs(name, config, budget, clock, epoch, reducer, |log| log)
     }
 
-    /// Opens a durable topic with the records on its disks, one disk for each partition.
+    /// Opens a durable topic with the records on its disks. `disks` has the content of the disk, and the store, for
+    /// each partition.
     pub fn durable(
         name: &str,
         config: Arc<TopicConfig>,
@@ -105,9 +107,9 @@ impl Topic {
         Topic::durable_stateful(name, config, budget, clock, disks, no_reducer)
     }
 
-    /// Like [`Topic::durable`], but with a state for each partition. `reducer` makes a reducer with an empty state.
-    /// Before records are published, the caller brings each state up to the end of its log with [`Log::restore_state`]
-    /// and [`Log::replay_into_state`].
+    /// Like [`Topic::durable`], but each partition keeps a state. `reducer` creates a reducer with an empty state.
+    /// Before anything is published, the caller must bring each state up to the end of its log, with
+    /// [`Log::restore_state`] and [`Log::replay_into_state`].
     pub fn durable_stateful(
         name: &str,
         config: Arc<TopicConfig>,
@@ -127,7 +129,7 @@ impl Topic {
     }
 
     /// Creates a topic whose logs are [mirrors](crate::Log::is_mirror) until they are [taken
-    /// over](crate::Log::take_over). `upstream` forwards records to the owner and feeds the mirrors.
+    /// over](crate::Log::take_over). `upstream` forwards published records to the owner, and feeds the mirrors.
     pub fn mirrored(
         name: &str,
         config: Arc<TopicConfig>,
@@ -197,7 +199,7 @@ impl Topic {
         self.config.pattern.as_deref().unwrap_or(self.name())
     }
 
-    /// The configuration that the topic was created with.
+    /// The configuration with which the topic was created.
     pub fn config(&self) -> &Arc<TopicConfig> {
         &self.config
     }
@@ -207,7 +209,7 @@ impl Topic {
         &self.logs
     }
 
-    /// The partition that the key selects. Records without a key go to partition 0.
+    /// The partition that the key of a record selects. Records without a key go to partition 0.
     #[inline(always)]
     pub fn partition_of(&self, key: Option<&[u8]>) -> usize {
         match key {
@@ -216,18 +218,19 @@ impl Topic {
         }
     }
 
-    /// Creates a publisher to `subject`, which this topic owns.
+    /// Creates a publisher for `subject`, which this topic must own.
     pub fn publisher(self: &Arc<Topic>, subject: &str) -> Publisher {
         let tail = subject.strip_prefix(self.logs[0].name.subject_prefix.as_str()).unwrap_or("");
         Publisher::new(self.register_publisher(), tail.to_owned())
     }
 
-    /// Registers a publisher of a listener.
+    /// Registers a publisher that is connected to a listener of this node.
     pub fn register_publisher(self: &Arc<Topic>) -> PublisherRegistration {
         self.register(PublisherKind::Local)
     }
 
-    /// Registers, at the topic's owner, another node that has publishers. The other node counts its own publishers.
+    /// At the topic's owner, registers another node that has publishers. The number of these publishers is known only
+    /// to that node.
     pub fn register_publishing_node(self: &Arc<Topic>) -> PublisherRegistration {
         self.register(PublisherKind::Node)
     }
@@ -239,19 +242,19 @@ impl Topic {
         PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
 
-    /// The registration of a publisher that this node does not count. The node that forwards the publisher's records
+    /// Creates a registration that does not count, for a publisher whose records another node forwards. That node
     /// counts the publisher.
     pub fn uncounted_publisher(self: &Arc<Topic>) -> PublisherRegistration {
         PublisherRegistration { topic: Arc::clone(self), counted: None }
     }
 
-    /// Number of publishers that have the topic open at this node.
+    /// Number of publishers of the topic that are registered at this node.
     pub fn publishers(&self) -> u32 {
         self.publishers.local()
     }
 
-    /// Notifies followers of the state when the first publisher has connected or the last one has left. If another node
-    /// owns the topic, also notifies the owner.
+    /// Must be called when the first publisher has connected or the last one has left. Notifies followers of the state
+    /// and, if another node owns the topic, the owner.
     pub fn notify_publisher_change(&self) {
         if self.config.reducer.is_none() {
             return;
@@ -262,14 +265,15 @@ impl Topic {
         }
     }
 
-    /// Appends a batch. On a durable topic, the receipt may be sent only when [`Log::poll_ack`] reports that the
-    /// acknowledgement level is reached.
+    /// Appends a batch, or forwards it to the owner. Unless the receipt's level is [`AckLevel::Memory`], the caller may
+    /// send the receipt only after [`Log::poll_ack`] has reported that the level is reached.
     ///
     /// # Errors
-    /// [`PublishError::Full`] or [`PublishError::DiskBehind`] where a publisher in process would wait.
+    /// [`PublishError::Full`] or [`PublishError::DiskBehind`] if there is no room. (A publisher in the same process
+    /// would wait instead.)
     pub fn append_batch(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, relayed } = append;
-        // The node that forwarded the batch has already checked the reply fields of the batch.
+        // If another node has forwarded the batch, it has already checked the reply subjects of the records.
         if !relayed {
             batch.check_replies()?;
         }
@@ -282,7 +286,7 @@ impl Topic {
         }
     }
 
-    /// Creates claims for a new publisher, one for each partition; empty if the topic keeps no state.
+    /// Creates the claims of a new publisher, one for each partition; none if the topic keeps no state.
     pub fn claims(&self) -> Box<[Arc<StateClaim>]> {
         let count = if self.config.reducer.is_some() { self.logs.len() } else { 0 };
         (0..count).map(|_| Arc::default()).collect()
@@ -292,7 +296,7 @@ impl Topic {
         claim.map_or(Ok(None), |claim| claim.last(self.name()))
     }
 
-    /// Makes the receipt of a local append and updates the publisher's claim.
+    /// Makes the receipt of an append in this process, and updates the publisher's claim.
     fn receipt(
         &self,
         partition: usize,
@@ -301,7 +305,7 @@ impl Topic {
     ) -> Result<Receipt, PublishError> {
         if let Some(claim) = claim {
             match &appended {
-                // Records that are not stored yet are not acknowledged.
+                // On a durable topic, the record is not acknowledged yet.
                 Ok(appended) if self.ack_level() == AckLevel::Memory => {
                     claim.record_ack(appended.position);
                 }
@@ -314,8 +318,8 @@ impl Topic {
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
-    /// For a new owner: appends a batch that waited until this process became the owner. Batches that arrive later are
-    /// appended after this batch.
+    /// For a new owner: appends a batch that has waited until this process is the owner. The log accepts other batches
+    /// only afterwards.
     pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;
@@ -326,9 +330,10 @@ impl Topic {
         self.receipt(partition, appended, claim)
     }
 
-    /// Appends all drafts to the partition, or none; for listeners. The iterator is cloned, because it is consumed
-    /// several times. Like [`append_batch`](Topic::append_batch), this method does not wait for room. `evict`
-    /// unregisters subscribers that do not make room.
+    /// Appends all drafts to the partition, or none of them. Intended for listeners: like
+    /// [`append_batch`](Topic::append_batch), this method does not wait for room. `evict` states whether registered
+    /// subscribers that leave no room are unregistered. The iterator is cloned, because the drafts are read several
+    /// times.
     pub fn append_drafts<'d>(
         &self,
         now_ns: u64,
@@ -348,7 +353,7 @@ impl Topic {
         self.receipt(partition, appended, None)
     }
 
-    /// Encodes drafts to be forwarded to the owner; returns the frames and their number.
+    /// Encodes drafts, to forward them to the owner. Returns the bytes of the frames, and their number.
     #[cold]
     pub(crate) fn encode<'d>(
         &self,
@@ -374,7 +379,7 @@ impl Topic {
         Ok((frames, count))
     }
 
-    /// Appends encoded drafts after the log returned [`PublishError::Elsewhere`].
+    /// Appends or forwards encoded drafts, after the log has returned [`PublishError::Elsewhere`] for them.
     #[cold]
     pub(crate) fn append_encoded(
         &self,
@@ -390,8 +395,8 @@ impl Topic {
         self.append_or_forward(now_ns, append)
     }
 
-    /// Renews the ownership lease and appends the batch. If this process does not own the log, forwards the batch to
-    /// the owner.
+    /// Asks the upstream whether this process owns the log. If so, appends the batch; otherwise, forwards it to the
+    /// owner.
     #[cold]
     fn append_or_forward(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, relayed } = append;
@@ -402,7 +407,7 @@ impl Topic {
                 AppendOptions { now_ns, mark, expect_last, after, evict, as_owner: false },
                 batch,
             ) {
-                // The owner has changed again in the meantime.
+                // This process has lost the ownership since the call above, so the batch is forwarded.
                 Err(PublishError::Elsewhere) => {}
                 appended => return self.receipt(partition, appended, claim),
             }
@@ -420,7 +425,7 @@ impl Topic {
         })
     }
 
-    /// The subscribers that operators see, in descending order of their lag.
+    /// The subscribers of all partitions, as operators see them, in descending order of their lag.
     pub fn subscribers(&self) -> Vec<SubscriberInfo> {
         let mut subscribers: Vec<_> = self.logs.iter().flat_map(|log| log.subscribers()).collect();
         subscribers.sort_by_key(|subscriber| std::cmp::Reverse(subscriber.lag));
@@ -433,21 +438,21 @@ impl Topic {
         self.ack_level
     }
 
-    /// The longest time for which a publisher waits for room.
+    /// How long a publisher waits at most when there is no room for its record.
     pub fn room_wait_max(&self) -> Duration {
         self.config.reliable.map_or(DISK_WAIT_MAX, |reliable| reliable.wait_max)
     }
 
-    /// Notifies `waiter` when a registered subscriber of a reliable topic, or the disk of a durable topic, makes
-    /// room.
+    /// Registers `waiter`, which is notified when a registered subscriber of a reliable topic, or the disk of a durable
+    /// topic, makes room in this partition.
     pub fn await_room(&self, partition: usize, waiter: &Arc<Waiter>) {
         if let Some(log) = self.logs.get(partition) {
             log.await_room(waiter);
         }
     }
 
-    /// Housekeeping, to be called a few times a second: drops records beyond the retention age, and wakes subscribers
-    /// whose wake-up was not passed on.
+    /// Housekeeping: drops records that are older than the retention allows, and wakes subscribers whose wake-up was
+    /// not passed on. Must be called a few times a second.
     pub fn expire(&self, now_ns: u64) {
         self.logs.iter().for_each(|log| log.expire(now_ns));
     }
@@ -475,13 +480,13 @@ impl Drop for PublisherRegistration {
     }
 }
 
-/// The reducer factory for topics without a state; it always fails.
+/// Creates the reducer of a topic without a state: always returns an error.
 fn no_reducer(_: &ReducerConfig) -> Result<Box<dyn Reducer>, ReducerError> {
     Err(ReducerError("a state topic needs a reducer".to_owned()))
 }
 
-/// The hash function FNV-1a, 64 bit. The function never changes, because the hash of a key selects the partition of its
-/// records.
+/// The hash function FNV-1a with 64 bits. It must never change, because the hash of a key selects the partition of the
+/// key's records.
 #[inline(always)]
 pub fn key_hash(key: &[u8]) -> u64 {
     key.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {

@@ -1,14 +1,16 @@
 //! Wakes threads and tasks that wait for records.
 //!
-//! A waiting cursor is *armed*: inside the log's lock, after a last check, it joins the log's list of sleepers. A
-//! publish wakes one sleeper, and each woken sleeper wakes two more. A publisher therefore makes only one wake-up,
-//! regardless of the number of waiting cursors.
+//! Before it waits, a cursor is *armed*: inside the log's lock, after a last check that there is nothing to read, it
+//! joins the log's list of sleepers. A publish wakes one sleeper, and each sleeper that was woken wakes two more. The
+//! publisher itself therefore wakes only one sleeper, whatever the number of waiting cursors.
 //!
 //! Invariants:
-//! - When a woken subscriber returns from waiting, reads again, or drops the cursor, it wakes the next sleepers.
-//! - If no thread or task waits on a cursor, the cursor is notified, and the next cursor is woken at once.
+//! - When a subscriber that was woken returns from waiting, reads again, or drops its cursor, it wakes the next
+//!   sleepers.
+//! - If a cursor is armed, but no thread or task waits for it yet, it is notified, and the next cursor is woken at
+//!   once.
 //!
-//! Limit: a task that is woken but not polled delays the wake-up of the tasks after it, until the next publish or
+//! Limit: if a task was woken but is not polled, the tasks after it are woken late: at the next publish or
 //! [`Topic::expire`](crate::Topic::expire).
 
 use std::sync::{Arc, PoisonError};
@@ -17,8 +19,8 @@ use std::thread::{self, Thread};
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// The object on which a subscriber, or a listener's session, waits for something to read. [`notify`](Waiter::notify)
-/// wakes the subscriber or session.
+/// What a subscriber, or a listener's session, waits on until there is something to read. [`notify`](Waiter::notify)
+/// wakes it.
 #[derive(Debug, Default)]
 pub struct Waiter {
     is_ready: AtomicBool,
@@ -27,7 +29,8 @@ pub struct Waiter {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The first token that was notified. Most waiters have only one cursor and need no list of tokens.
+    /// The first token that was notified; others are in `more`. Most waiters have only one cursor, and need no list of
+    /// tokens.
     first: Option<u32>,
     #[expect(clippy::box_collection, reason = "an idle subscriber may take 256 bytes at most")]
     more: Option<Box<Vec<u32>>>,
@@ -35,16 +38,17 @@ struct Inner {
 }
 
 impl Waiter {
-    /// The token with which a waiter is notified of room in a topic; see
+    /// The token with which a waiter is notified that there is room in a topic; see
     /// [`Topic::await_room`](crate::Topic::await_room).
     pub const ROOM: u32 = 0;
 
-    /// Creates a waiter without a waker.
+    /// Creates a waiter. No waker is set yet.
     pub fn new() -> Arc<Waiter> {
         Arc::default()
     }
 
-    /// Notifies that the cursor with this token has something to read, and wakes the waiting thread or task.
+    /// Notifies the waiter that the cursor with this token has something to read, and wakes the thread or task that
+    /// waits.
     pub fn notify(&self, token: u32) {
         self.wake(token);
     }
@@ -63,7 +67,7 @@ impl Waiter {
         waker.map(Waker::wake).is_some()
     }
 
-    /// Removes all notified tokens, and calls `each` with every token. Returns `false` if there were none.
+    /// Removes all tokens that were notified, and passes each of them to `each`. Returns `false` if there were none.
     #[inline]
     pub fn take_ready(&self, mut each: impl FnMut(u32)) -> bool {
         if !self.is_ready() {
@@ -79,14 +83,14 @@ impl Waiter {
         true
     }
 
-    /// Whether there are notified tokens.
+    /// Whether any token was notified and not taken yet.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    /// Sets the waker for the next notification. Returns `false`, and sets nothing, if a notification is already
-    /// pending.
+    /// Sets the waker that the next notification wakes. Returns `false`, and sets nothing, if there is already a
+    /// notification.
     pub fn set_waker(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if self.is_ready.load(Ordering::Relaxed) {
@@ -98,7 +102,7 @@ impl Waiter {
         true
     }
 
-    /// Removes the waker. Returns `false` if a notification is pending.
+    /// Removes the waker. Returns `false` if there is already a notification.
     pub fn clear_waker(&self) -> bool {
         let mut inner = self.lock();
         inner.waker = None;
@@ -110,7 +114,7 @@ impl Waiter {
     }
 }
 
-/// Wakes a parked thread.
+/// Unparks a thread when it is woken.
 struct ThreadUnparker(Thread);
 
 impl Wake for ThreadUnparker {
@@ -123,7 +127,7 @@ impl Wake for ThreadUnparker {
     }
 }
 
-/// A waker that unparks the calling thread.
+/// Returns a waker that unparks the calling thread.
 pub fn thread_waker() -> Waker {
     thread_local! {
         static WAKER: Waker = Waker::from(Arc::new(ThreadUnparker(thread::current())));

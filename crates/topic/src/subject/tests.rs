@@ -108,7 +108,8 @@ fn subscription_filters_records_only_of_partly_matching_topics() {
     assert!(tails.matches("b.x") && !tails.matches("b.y") && !tails.matches("b") && !tails.matches("b.x.x"));
 }
 
-/// Tokens from a small set, so that patterns and subjects match often. Some tokens share a prefix.
+/// Generates a token from a small set, so that patterns often match subjects. Some of the tokens begin with the same
+/// letters.
 fn token() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["a", "b", "ab", "$s"])
 }
@@ -139,7 +140,8 @@ fn naive(pattern: &str, subject: &str) -> bool {
     naive_matches(&pattern.split('.').collect::<Vec<_>>(), &subject.split('.').collect::<Vec<_>>())
 }
 
-/// Every subject of up to five tokens. The token `z` is in no pattern, so it represents all other tokens.
+/// Returns all subjects of up to five tokens from a small set. The token `z` is in no pattern, and stands for all
+/// tokens that are not in the set.
 fn all_subjects() -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut longest = vec![String::new()];

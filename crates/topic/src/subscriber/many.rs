@@ -1,4 +1,4 @@
-//! Reads several cursors in turn. Cursors with something to read are in a queue; the other cursors sleep.
+//! Reads several cursors in turn. Cursors that have something to read are in a queue, and the other cursors sleep.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,26 +12,26 @@ use crate::wake::Waiter;
 use super::CONSUMPTION;
 use crate::cursor::Filter;
 
-/// The number of reads of one cursor, after which another cursor is read.
+/// After this many reads of the same cursor, another cursor has its turn.
 const READS_PER_CURSOR_MAX: u32 = 64;
 
-/// The logs of newly created topics that a running subscription must also read.
+/// The logs of newly created topics that a running subscription has to read, too.
 #[derive(Debug, Default)]
 pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
-    /// The list to which this subscription's number is added when logs have joined, together with this number.
+    /// The list that learns when logs have joined this subscription, and the subscription's number in it.
     arrivals: Option<(Arc<NewLogArrivals>, u32)>,
     is_for_node: bool,
 }
 
-/// A list of a session's subscriptions that have received new logs, by the subscriptions' numbers.
+/// The subscriptions of a session that new logs have joined, by number.
 #[derive(Debug, Default)]
 pub struct NewLogArrivals(Mutex<Vec<u32>>);
 
 impl NewLogArrivals {
-    /// Takes the subscription numbers that were added since the last call. The new logs of such a subscription may
-    /// already have been taken.
+    /// Takes the numbers that were added since the last call. The new logs of such a subscription may have been taken
+    /// in the meantime.
     pub fn take(&self) -> Vec<u32> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -42,26 +42,27 @@ impl NewLogArrivals {
 }
 
 impl NewLogs {
-    /// The token that is notified when a log joins.
+    /// The token with which the waiter is notified when a log joins.
     pub const TOKEN: u32 = u32::MAX;
 
-    /// An empty list with a waiter of its own.
+    /// Creates an empty list with a new waiter.
     pub fn new() -> Arc<NewLogs> {
         Arc::default()
     }
 
-    /// An empty list that notifies `waiter`.
+    /// Creates an empty list that notifies `waiter` when logs join.
     pub fn with_waiter(waiter: Arc<Waiter>) -> Arc<NewLogs> {
         Arc::new(NewLogs { waiter, ..NewLogs::default() })
     }
 
-    /// An empty list that notifies `waiter`, and adds the subscription's `number` to `arrivals` when logs have joined.
+    /// Creates an empty list. When logs join, it notifies `waiter`, and adds `number`, the subscription's number, to
+    /// `arrivals`.
     pub fn with_arrivals(waiter: Arc<Waiter>, arrivals: Arc<NewLogArrivals>, number: u32) -> Arc<NewLogs> {
         Arc::new(NewLogs { waiter, arrivals: Some((arrivals, number)), ..NewLogs::default() })
     }
 
-    /// Like [`with_arrivals`](NewLogs::with_arrivals), but for a mirror at another node. That node reports the
-    /// subscribers of the mirror.
+    /// Like [`with_arrivals`](NewLogs::with_arrivals), but for a subscription that feeds a mirror at another node. That
+    /// node itself reports the subscribers of its mirror.
     pub fn with_arrivals_for_node(
         waiter: Arc<Waiter>,
         arrivals: Arc<NewLogArrivals>,
@@ -71,12 +72,12 @@ impl NewLogs {
         Arc::new(NewLogs { waiter, arrivals, is_for_node: true, ..NewLogs::default() })
     }
 
-    /// Whether the list is for a mirror at another node.
+    /// Whether the subscription feeds a mirror at another node.
     pub fn is_for_node(&self) -> bool {
         self.is_for_node
     }
 
-    /// Adds a log, which is read from its first record, with a filter.
+    /// Adds a log, which is read from its first record, and a filter for the log.
     pub fn add(&self, log: Arc<Log>, filter: Option<Filter>) {
         let is_first = {
             let mut arrived = self.lock();
@@ -93,12 +94,12 @@ impl NewLogs {
         &self.waiter
     }
 
-    /// Takes the logs added since the last call.
+    /// Takes the logs that were added since the last call, with their filters.
     pub fn take(&self) -> VecDeque<(Arc<Log>, Option<Filter>)> {
         std::mem::take(&mut self.lock())
     }
 
-    /// Puts back logs that could not be read yet.
+    /// Puts back logs for which no cursor was created yet.
     fn return_logs(&self, rest: VecDeque<(Arc<Log>, Option<Filter>)>) {
         {
             let mut arrived = self.lock();
@@ -116,11 +117,11 @@ impl NewLogs {
 /// The cursors of a subscriber that reads several logs.
 #[derive(Debug)]
 pub(super) struct ManyCursors {
-    /// The cursors. The token of a cursor is its index in this list.
+    /// The cursors; `None` in places that are free. A cursor's index in this list is also its token.
     cursors: Vec<Option<Cursor>>,
-    /// Indexes of removed cursors, for reuse.
+    /// The free places in `cursors`.
     free: Vec<u32>,
-    /// The cursors with something to read, in the order in which they are read.
+    /// The indexes of the cursors that have something to read, in the order in which they are read.
     ready: VecDeque<u32>,
     current: Option<u32>,
     reads: u32,
@@ -157,7 +158,7 @@ impl ManyCursors {
         self.current.is_some() || !self.ready.is_empty()
     }
 
-    /// Finds the next cursor with something to read.
+    /// Finds a cursor that has something to read, makes it the current one, and returns the result of its read.
     pub(super) fn fill(
         &mut self,
         waiter: &Arc<Waiter>,
@@ -200,13 +201,15 @@ impl ManyCursors {
         }
     }
 
-    /// Whether to read another cursor next. A conflated cursor delivers everything with one read.
+    /// Whether another cursor has its turn. A conflated cursor delivers everything with one read, other cursors have
+    /// several reads.
     fn must_switch_cursor(&self) -> bool {
         let current = self.current.and_then(|token| self.cursors.get(token as usize)?.as_ref());
         self.reads >= if current.is_some_and(Cursor::is_conflated) { 1 } else { READS_PER_CURSOR_MAX }
     }
 
-    /// The outcome of a read that found no records. If every log was deleted and none can join, the subscription ends.
+    /// The result of a read if no cursor has anything to read. If all logs were deleted and no other log can join, the
+    /// subscription has ended.
     fn empty_outcome(&self) -> ReadOutcome {
         let ended = self.new_logs.is_none() && self.cursors.iter().all(Option::is_none);
         if ended { ReadOutcome::Closed } else { ReadOutcome::Empty }

@@ -1,4 +1,5 @@
-//! Tests that a batch is appended as a whole or not at all, and that an append can require a last sequence number.
+//! Tests that a batch is appended as a whole or not at all, and that a publisher can make an append depend on the log's
+//! last sequence number.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Tests that large payloads are shared, not copied, and are freed when no subscriber can read them any more.
+//! Tests that large payloads are shared instead of copied, and are freed when no subscriber can read them any more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use crate::fixture::*;
 
 const BYTES: usize = 16 << 10;
 
-/// A payload that increments a counter when it is freed.
+/// The owner of a payload, which increments a counter when the payload is freed.
 struct CountedPayload {
     bytes: Vec<u8>,
     freed: Arc<AtomicUsize>,
@@ -144,7 +144,7 @@ fn payload_of_a_refused_record_is_not_charged() {
 #[test]
 fn publishing_with_a_full_budget_frees_old_shared_payloads() {
     let freed = Arc::new(AtomicUsize::new(0));
-    // The topic's retention exceeds the node's budget.
+    // The node's budget is smaller than the topic's retention, so memory runs out before the retention is reached.
     let budget = MemoryBudget::node(300 << 10, 0);
     let topic = topic_of(config(4 << 20), &budget, MANUAL);
     publish(&topic, 100, &freed);
@@ -152,8 +152,8 @@ fn publishing_with_a_full_budget_frees_old_shared_payloads() {
     assert!(freed.load(Ordering::SeqCst) > 70);
 }
 
-/// A payload that publishes to its own topic when it is dropped. It holds a weak reference to the topic, because the
-/// topic holds the payload.
+/// The owner of a payload, which publishes to the payload's topic when the payload is dropped. It refers to the topic
+/// weakly, because the topic holds the payload.
 struct Echo(Weak<Topic>);
 
 impl AsRef<[u8]> for Echo {

@@ -1,4 +1,5 @@
-//! Tests with ten thousand sleeping subscribers: a publish wakes one of them, and woken subscribers wake others.
+//! Tests with ten thousand sleeping subscribers: a publish wakes one of them, and subscribers that were woken wake the
+//! others.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,7 +10,7 @@ use crate::fixture::*;
 
 const SLEEPERS: usize = 10_000;
 
-/// The tasks that were woken and have to run, in order, as in an executor.
+/// An executor: the list of tasks that were woken and have to run, in this order.
 #[derive(Default)]
 struct Executor(Mutex<Vec<usize>>);
 
@@ -53,7 +54,8 @@ impl Crowd {
         reader.poll_ready(&mut Context::from_waker(&waker))
     }
 
-    /// Runs woken tasks with `each` until none is left. Returns the number of tasks that were run.
+    /// Runs woken tasks, and the tasks that they wake, by calling `each`, until none is left. Returns how many tasks
+    /// were run.
     fn run(&mut self, mut each: impl FnMut(&mut Option<Subscriber>, usize)) -> usize {
         let mut ran = 0;
         loop {
@@ -91,8 +93,8 @@ fn woken_subscriber_that_is_dropped_still_wakes_the_others() {
     NumberedPublisher::of(&crowd.topic).publish(1, 8);
     let mut read = 0;
     let ran = crowd.run(|reader, index| {
-        // The first 100 tasks wake all others. Of these 100, every second task leaves; of all tasks, every third one
-        // leaves.
+        // All other tasks are woken, directly or indirectly, by the first 100 tasks. Every second of these 100 leaves,
+        // and every third of all tasks.
         if (index < 100 && index % 2 == 0) || index % 3 == 0 {
             *reader = None;
         } else {

@@ -1,4 +1,4 @@
-//! A store in memory for tests of durable topics. The store writes and syncs only when a test requests it.
+//! A store in memory, for tests of durable topics. It writes and syncs records only when a test requests this.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 
-/// Bytes that the store grants by default.
+/// The number of bytes that the store grants, unless a test needs less.
 pub const PLENTY: u64 = 1 << 30;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct MemoryStore {
     budget: Arc<MemoryBudget>,
     pub signals: AtomicU64,
     pub loads: AtomicU64,
-    /// Whether a load gives [`DiskContent::Later`].
+    /// Whether a read returns [`DiskContent::Later`] instead of records.
     pub defers_reads: AtomicBool,
     marks: Mutex<Vec<(u32, StagedProducer)>>,
     loaded: Mutex<Option<LoadedSegment>>,
@@ -45,7 +45,7 @@ impl MemoryStore {
         })
     }
 
-    /// Opens a topic that has the stored records and continues in `epoch`.
+    /// Opens a topic with the stored records, in the epoch `epoch`.
     pub fn topic(self: &Arc<MemoryStore>, config: TopicConfig, epoch: u32) -> Arc<Topic> {
         self.topic_of(config, &budget(), MANUAL, self.recovered(epoch))
     }
@@ -65,7 +65,8 @@ impl MemoryStore {
         Arc::new(topic)
     }
 
-    /// The content of the store. If `epoch` is higher than the stored epochs, the log continues in `epoch`.
+    /// The stored records, as a durable log needs them when it is opened. If `epoch` is higher than all stored epochs,
+    /// a new epoch begins.
     pub fn recovered(&self, epoch: u32) -> RecoveredLog {
         let blocks = self.blocks.lock().unwrap();
         let mut recovered = RecoveredLog::nothing(epoch, PLENTY);
@@ -90,7 +91,7 @@ impl MemoryStore {
         recovered
     }
 
-    /// Writes the staged records, without syncing them.
+    /// Stages the log's new records and writes them, without syncing them. `None` if there are none.
     pub fn write(&self, log: &Log) -> Option<StagedRecords> {
         let staged = log.stage()?;
         let mut blocks = self.blocks.lock().unwrap();
@@ -109,24 +110,24 @@ impl MemoryStore {
         Some(staged)
     }
 
-    /// Stores the staged records; returns whether there were any.
+    /// Stages, writes and syncs the log's new records. Returns whether there were any.
     pub fn sync(&self, log: &Log) -> bool {
         let staged = self.write(log);
         staged.map(|staged| log.mark_synced(staged, PLENTY)).is_some()
     }
 
-    /// Drops the blocks that begin before record `seq`.
+    /// Drops all blocks whose first record is before record `seq`.
     pub fn drop_before(&self, log: &Log, seq: u64) {
         log.drop_stored_before(seq);
         self.blocks.lock().unwrap().retain(|block| block.first_seq >= seq);
     }
 
-    /// Retires the segment that was loaded last; returns `false` while it is being read.
+    /// Retires the segment that was loaded last. Returns `false` while the segment is being read.
     pub fn retire_loaded(&self) -> bool {
         self.loaded.lock().unwrap().as_ref().is_some_and(LoadedSegment::retire)
     }
 
-    /// Removes the block that contains record `seq`, as if the block were unreadable.
+    /// Removes the block that contains record `seq`, as if the block could not be read.
     pub fn damage(&self, seq: u64) {
         let holds =
             |block: &Block| (block.first_seq..block.first_seq + u64::from(block.count)).contains(&seq);
@@ -168,7 +169,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// A durable topic's configuration that keeps little in memory.
+/// The configuration of a durable topic that keeps little in memory.
 pub fn durable(acknowledge: AckLevel) -> TopicConfig {
     let durable = DurableOptions { acknowledge, memory_bytes: 64 << 10 };
     TopicConfig { durable: Some(durable), ..config(1 << 30) }

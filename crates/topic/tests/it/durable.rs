@@ -1,5 +1,5 @@
-//! Tests of durable topics: subscribers see only stored records, publishers receive a response once records are stored,
-//! and reads continue from disk to memory without a gap.
+//! Tests of durable topics: subscribers receive only stored records, publishers receive a response once their records
+//! are stored, and a read continues from disk to memory without a gap.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -248,7 +248,7 @@ fn publish_is_acknowledged_at_the_topics_acknowledgement_level() {
             log.mark_synced(staged, PLENTY);
             assert!(level == AckLevel::Written || is_answered());
         }
-        // A thread that blocks in `publish` receives an acknowledgement of the same level.
+        // A thread that waits in `publish` must receive a receipt with the same acknowledgement level.
         thread::scope(|scope| {
             let publishing = scope.spawn(|| topic.publisher("t").publish("y").unwrap());
             until("it is there", || {
@@ -299,12 +299,13 @@ fn subscriber_reads_an_ended_epoch_to_its_last_record() {
     assert_eq!(witness.next, 101);
     assert_eq!(witness.epochs, [known(1, 50, Some(50), (2, 51)), known(2, 80, Some(80), (5, 81))]);
 
-    // The subscriber has read records that the disk does not have. The number of lost records is therefore unknown.
+    // The subscriber has already read records that the disk lacks, so it is unknown how many records were lost.
     let mut witness = DeliveryChecker::from_seq(93);
     witness.drain(&mut subscriber(&topic, &at(2, 92)));
     assert_eq!(witness.epochs, [known(2, 92, None, (5, 81))]);
 
-    // Records of two epochs are dropped: the subscriber receives a gap for each epoch.
+    // All records of epoch 1 are dropped, so the log forgets this epoch. The subscriber receives the records of the two
+    // later epochs, each after a change of epoch.
     disk.drop_before(&topic.logs()[0], 51);
     let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut subscriber(&topic, &at(1, 0)));
@@ -359,7 +360,7 @@ fn unreadable_records_on_disk_are_reported_as_a_gap() {
     assert!((witness.gaps[0].first..=witness.gaps[0].last).contains(&250) && witness.missing <= 100);
 }
 
-/// If a log searched its list of waiters for each record, this test would make more than 10 billion comparisons.
+/// If a log searched its whole list of waiters for each record, this test would make more than 10 billion comparisons.
 #[test]
 fn hundred_thousand_ack_waiters_need_no_linear_search() {
     const RECORDS: u64 = 100_000;
@@ -453,8 +454,8 @@ fn start_by_time_finds_records_that_are_only_on_disk() {
     assert_eq!(DeliveryChecker::from_seq(3_001).drain(&mut subscriber(&topic, &later)), 0);
 }
 
-/// The clocks of two nodes may differ by a second. Nevertheless, a record from before the owner's restart must not
-/// count as appended during the wait.
+/// A mirror's feed begins up to a second early, because the clocks of two nodes may differ. Nevertheless, it must not
+/// include records from before the owner's restart.
 #[test]
 fn mirror_started_by_time_gets_no_record_from_before_a_restart() {
     let disk = MemoryStore::new();

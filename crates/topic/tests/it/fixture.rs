@@ -1,4 +1,4 @@
-//! Fixtures of the tests: clocks, topics, subscribers, and a witness that checks every event.
+//! What several tests use: clocks, topics, subscribers, and a checker of the events that a subscriber receives.
 
 use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
@@ -12,19 +12,20 @@ thread_local! {
     static STEADY_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that moves only when [`advance_clock`] is called. Each test thread has its own time.
+/// A clock that changes only when a test calls [`advance_clock`] or [`set_clock_back`]. Each test thread has its own
+/// time.
 pub const MANUAL: Clock = Clock::new(|| NOW_NS.get());
 
-/// A clock that moves like `MANUAL`, but cannot be set back.
+/// A clock that changes only when a test calls [`advance_clock`], and that cannot be set back.
 pub const STEADY: Clock = Clock::new(|| STEADY_NS.get());
 
-/// A clock that runs, for tests with threads.
+/// A clock that runs by itself, for tests with several threads.
 pub const RUNNING: Clock = Clock::new(|| {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     1_000_000_000 + START.elapsed().as_nanos() as u64
 });
 
-/// Advances this thread's clocks.
+/// Advances both clocks of this thread, [`MANUAL`] and [`STEADY`].
 pub fn advance_clock(time: Duration) {
     NOW_NS.set(NOW_NS.get() + time.as_nanos() as u64);
     STEADY_NS.set(STEADY_NS.get() + time.as_nanos() as u64);
@@ -35,7 +36,7 @@ pub fn set_clock_back(time: Duration) {
     NOW_NS.set(NOW_NS.get() - time.as_nanos() as u64);
 }
 
-/// A budget that no test exhausts.
+/// A memory budget that is large enough for every test.
 pub fn budget() -> Arc<MemoryBudget> {
     MemoryBudget::node(1 << 30, 1 << 20)
 }
@@ -51,7 +52,7 @@ pub fn topic_of(config: TopicConfig, budget: &Arc<MemoryBudget>, clock: Clock) -
     Arc::new(Topic::new("t", Arc::new(config), budget, clock, 1).unwrap())
 }
 
-/// A topic of 64 KiB on the manual clock.
+/// A topic that retains 64 KiB, with the clock [`MANUAL`].
 pub fn small_topic() -> Arc<Topic> {
     topic_of(config(64 << 10), &budget(), MANUAL)
 }
@@ -77,7 +78,7 @@ pub fn subscriber(topic: &Topic, options: &SubscribeOptions) -> Subscriber {
     Subscriber::one(cursor(topic, options), options.wait)
 }
 
-/// Publishes records whose payload begins with the record's sequence number (8 bytes), and counts the records.
+/// Publishes records, and counts them. The payload of each record begins with the record's sequence number, in 8 bytes.
 pub struct NumberedPublisher {
     pub publisher: Publisher,
     pub published: u64,
@@ -88,7 +89,7 @@ impl NumberedPublisher {
         NumberedPublisher { publisher: topic.publisher("t"), published: 0 }
     }
 
-    /// Publishes `count` more records of at least 8 bytes.
+    /// Publishes `count` more records, each with a payload of `payload_bytes` bytes, or 8 if that is more.
     pub fn publish(&mut self, count: u64, payload_bytes: usize) {
         let mut payload = vec![0; payload_bytes.max(8)];
         for _ in 0..count {
@@ -100,15 +101,15 @@ impl NumberedPublisher {
     }
 }
 
-/// The number with which a payload begins.
+/// The number in the first 8 bytes of a payload.
 pub fn number(payload: &[u8]) -> u64 {
     u64::from_le_bytes(payload[..8].try_into().unwrap())
 }
 
-/// Checks that every sequence number is either delivered or reported missing, once and in order.
+/// Checks that every sequence number is either delivered or reported as missing, exactly once and in order.
 #[derive(Debug)]
 pub struct DeliveryChecker {
-    /// The next expected position.
+    /// The sequence number that must be delivered or reported next.
     pub next: u64,
     pub records: u64,
     pub missing: u64,
@@ -131,7 +132,7 @@ impl DeliveryChecker {
         }
     }
 
-    /// Checks an event of a topic whose payloads begin with the record's sequence number.
+    /// Checks one event. Payloads must begin with the record's sequence number.
     pub fn check(&mut self, event: Event<'_>) {
         assert!(self.deleted.is_none(), "after the end: {event:?}");
         match event {
@@ -158,12 +159,12 @@ impl DeliveryChecker {
         }
     }
 
-    /// Reads all available events.
+    /// Reads and checks all available events. Returns their number.
     pub fn drain(&mut self, subscriber: &mut Subscriber) -> usize {
         subscriber.drain(usize::MAX, |event| self.check(event)).unwrap()
     }
 
-    /// Waits until everything through `seq` was delivered or reported missing.
+    /// Reads and checks events until all records up to `seq` were delivered or reported as missing.
     pub fn follow(&mut self, subscriber: &mut Subscriber, seq: u64) {
         while self.next <= seq {
             assert!(subscriber.wait(Some(PATIENCE)).unwrap(), "no news of {seq} in {PATIENCE:?}: {self:?}");

@@ -1,4 +1,4 @@
-//! Tests that a slow subscriber receives a warning, and then the exact gap.
+//! Tests that a slow subscriber first receives a warning, and then a gap with the exact range of lost records.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -17,7 +17,8 @@ fn overrun_subscriber_receives_exact_gaps() {
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = DeliveryChecker::from_seq(1);
     for round in 0..50 {
-        // The number of records varies from a fraction of the history to several times the history.
+        // In the first rounds, the records fill only a part of the history; in the last rounds, they fill it several
+        // times.
         numbered.publish(20 + round * 30, 100);
         reader.drain(1 + round as usize * 11, |event| witness.check(event)).unwrap();
     }
@@ -93,7 +94,7 @@ fn slow_subscriber_is_warned_once_before_any_loss() {
     let mut numbered = NumberedPublisher::of(&topic);
     let mut reader = subscriber(&topic, &earliest());
     let mut witness = DeliveryChecker::from_seq(1);
-    // Reads record by record; the publisher appends faster, so that a gap follows.
+    // The subscriber reads one record in the time in which two are published, so that it must get a gap at some point.
     while witness.gaps.is_empty() {
         numbered.publish(2, 200);
         let event = reader.try_next().unwrap().unwrap();
@@ -158,7 +159,7 @@ fn log_moved_to_a_later_position_gives_no_false_lag_warning() {
     assert_eq!(events, 50);
 }
 
-/// A publisher and its subscribers run on different threads, with any timing.
+/// The publisher and the subscriber run on different threads, without synchronisation.
 #[test]
 fn first_gap_is_always_preceded_by_a_warning() {
     let topic = small_topic();
@@ -181,7 +182,7 @@ fn first_gap_is_always_preceded_by_a_warning() {
                     Event::Notice(Notice::Gap(_)) => lost = true,
                     _ => {}
                 };
-                // Reads one event at a time, because only the first gap matters.
+                // Only the first gap matters, so the subscriber reads one event at a time.
                 if reader.drain(1, record_event).is_err() || lost {
                     break;
                 }

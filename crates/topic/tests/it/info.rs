@@ -1,4 +1,4 @@
-//! Tests of the information for operators: subscribers, publishers, and each subscriber's position.
+//! Tests of what operators can see of a topic: its subscribers and their positions, and its publishers.
 
 use dunlin_topic::*;
 

@@ -1,7 +1,7 @@
 //! Tests of topics through their public interface.
 //!
-//! The expected records are the records that the publisher sent; they are never read from the log. The tests provoke
-//! faults with small histories (64 KiB), slow subscribers, small budgets, and threads that sleep at the worst moment.
+//! What a subscriber must receive follows from what was published, and is never read from the log. The tests provoke
+//! faults with short histories (64 KiB), slow subscribers, small budgets, and threads that sleep at the worst moment.
 
 mod disk;
 mod fixture;

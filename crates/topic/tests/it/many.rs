@@ -1,5 +1,5 @@
-//! Tests of one subscriber of many logs. The subscriber reads each log in order and all logs in turn, including logs
-//! that join later.
+//! Tests of a subscriber of several logs. It reads each log in order, and all logs in turn, including logs that join
+//! later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn subscriber_of(topics: &[Arc<Topic>], new_logs: Option<Arc<NewLogs>>, clock: C
     Subscriber::many(cursors, new_logs, earliest(), clock)
 }
 
-/// The received records of each log.
+/// The checker of each log's events, by the name of the topic.
 #[derive(Default)]
 struct Logs(HashMap<String, DeliveryChecker>);
 
@@ -118,7 +118,7 @@ fn deletion_is_delivered_after_the_topics_last_record() {
     reader.drain(usize::MAX, |event| logs.check(event)).unwrap();
     assert_eq!(logs.0["going"].records, 10);
     assert_eq!(logs.0["going"].deleted, Some(Position { epoch: 1, seq: 10 }));
-    // The new log takes the index of the removed one.
+    // A third log joins. It takes the place of the deleted log in the subscriber's list.
     let third = named("third", 1 << 20, MANUAL);
     new_logs.add(third.logs()[0].clone(), None);
     publish(&third, 5);

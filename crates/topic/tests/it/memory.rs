@@ -1,4 +1,4 @@
-//! Tests that memory is counted, and that charges beyond the budget are refused.
+//! Tests that memory is charged to the budget, and that charges beyond the budget are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ fn stalled_subscriber_keeps_no_segment_in_memory() {
     let mut stalled: Vec<Subscriber> = Vec::new();
     for _ in 0..200 {
         numbered.publish(50, 100);
-        // Each subscriber reads from a different segment and then leaves.
+        // Each subscriber reads two records, each time in another segment, and then reads no further.
         let mut reader = subscriber(&topic, &from(Start::Latest));
         numbered.publish(3, 100);
         assert_eq!(reader.drain(2, |_| ()).unwrap(), 2);

@@ -1,5 +1,5 @@
-//! Tests of mirrors and of changes of ownership. The owner is a plain topic: [`Owner`] accepts forwarded records, and
-//! [`feed`] delivers the owner's records.
+//! Tests of mirrors and of changes of ownership. The owner is a plain topic in the same process: [`Owner`] passes
+//! forwarded records to the topic, and [`feed`] passes the topic's records to a mirror.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 
-/// The owner of the mirror's log.
+/// The upstream of a mirror, with the topic that plays the owner.
 #[derive(Debug)]
 struct Owner {
     topic: Arc<Topic>,
     until_ns: AtomicU64,
     tickets: AtomicU64,
     outcomes: Mutex<HashMap<u64, AckProgress>>,
-    /// Whether the owner provides no private mirrors.
+    /// Whether no private mirrors are available.
     is_full: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Upstream for Owner {
 
     fn leave(&self, _waiter: &Arc<Waiter>) {}
 
-    /// Requests to this owner always have room.
+    /// There is always room for further batches.
     fn await_room(&self, waiter: &Arc<Waiter>) {
         waiter.notify(Waiter::ROOM);
     }
@@ -88,7 +88,7 @@ fn mirror_of(owner: &Arc<Owner>, config: TopicConfig) -> Arc<Topic> {
     Arc::new(mirror.unwrap())
 }
 
-/// Feeds a mirror with all events that the subscriber `from` has available.
+/// Feeds the mirror `log` with all events that are available to the subscriber `from`.
 fn feed(from: &mut Subscriber, log: &Log) {
     while let Some(event) = from.try_next().unwrap() {
         match event {
@@ -105,7 +105,7 @@ fn feed(from: &mut Subscriber, log: &Log) {
     }
 }
 
-/// All events of a subscriber as text.
+/// Reads all available events, and returns each of them as a text.
 fn read_events(subscriber: &mut Subscriber) -> Vec<String> {
     let mut events = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
@@ -274,7 +274,7 @@ fn epoch_of_a_dead_owner_ends_without_a_known_last_record() {
     mirror.logs()[0].take_over(5, false);
     publish(&mirror, &["3"]);
     assert_eq!(read_events(&mut reader), ["1-1 1", "1-2 2", "1 after 2 of None becomes 5-3", "5-3 3"]);
-    // This subscriber has read further in the old epoch at another node.
+    // This subscriber has already read later records of the old epoch, at another node.
     let ahead = from(Start::After(Position { epoch: 1, seq: 9 }));
     assert_eq!(read_events(&mut subscriber(&mirror, &ahead)), ["1 after 9 of None becomes 5-3", "5-3 3"]);
 }
@@ -307,11 +307,11 @@ fn new_epoch_with_lower_sequences_hides_no_gap() {
     publish(&owned, &["1", "2", "3"]);
     feed(&mut subscriber(&owned, &earliest()), log);
     assert_eq!(read_events(&mut reader), ["1-1 1", "1-2 2", "1-3 3"]);
-    // The next owner has only the first record of epoch 1, and begins its own epoch with record 2.
+    // A new owner, which had only record 1 of epoch 1, has begun epoch 5 with record 2.
     let name = Arc::clone(log.name());
     let new_first = Position { epoch: 5, seq: 2 };
     log.feed_epoch(&EpochChanged { log: name, old: 1, last_seen: 3, known_through: None, new_first });
-    // The owner has dropped records 2 and 3 of its own epoch.
+    // The new owner has already dropped the records 2 and 3 of epoch 5.
     log.feed_gap(Position { epoch: 5, seq: 3 });
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     log.take_over(5, false);
@@ -493,8 +493,8 @@ fn restarted_mirror_gives_all_records_or_a_gap() {
     }
 }
 
-/// A mirror that has received epoch 1, and then a feed that begins in the middle of epoch 8. Between these epochs, the
-/// sequence numbers restarted.
+/// Returns a mirror whose feed begins in the middle of epoch 8, with its owner and a subscriber. The sequence numbers
+/// have restarted at 1 since epoch 1.
 fn mirror_fed_mid_epoch() -> (Arc<Owner>, Arc<Topic>, Subscriber) {
     let owned = Arc::new(Topic::new("t", Arc::new(config(64 << 10)), &budget(), MANUAL, 8).unwrap());
     let owner = Owner::of(&owned);

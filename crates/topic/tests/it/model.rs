@@ -1,6 +1,6 @@
-//! Tests random operations on a topic, and compares the results with a plain list. A failing run prints its shortest
-//! case. Later runs first try the seeds in `model.seeds`. For each failure that was found, there is a named test.
-//! `PROPTEST_CASES` sets the number of cases.
+//! Tests random sequences of operations on a topic, and compares the results with a plain list. A failing run prints
+//! the shortest sequence that fails. Each run first tries the sequences of the seeds in `model.seeds`. For each failure
+//! that was found, there is also a test with a name. `PROPTEST_CASES` sets the number of random sequences.
 
 use dunlin_topic::OnGap::Oldest;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Tests that all subscribers see one total order, which keeps the order of each publisher's records.
+//! Tests that all subscribers receive the records in the same order, in which the records of each publisher keep their
+//! order.
 
 use std::thread;
 
@@ -74,7 +75,7 @@ fn append_time_does_not_decrease_with_the_clock() {
     assert!(times.is_sorted(), "{times:?}");
 }
 
-/// A clock on which each reading is earlier than the previous one.
+/// A clock that runs backwards: each reading is earlier than the previous one.
 const BACKWARDS: Clock = Clock::new(|| {
     advance_clock(std::time::Duration::from_nanos(3));
     u64::MAX / 2 - MANUAL.now_ns()
@@ -87,7 +88,7 @@ fn every_read_method_yields_the_same_records() {
     numbered.publish(1_000, 100);
     let mut drained = DeliveryChecker::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());
-    // Reads a few records at a time, so that some reads end inside a segment.
+    // The subscriber reads seven records at a time, so that some reads end within a segment.
     while reader.drain(7, |event| drained.check(event)).unwrap() > 0 {}
     let mut by_event = DeliveryChecker::from_seq(1);
     let mut reader = subscriber(&topic, &earliest());

@@ -1,8 +1,8 @@
-//! Runs any sequence of operations on a topic and on a plain list, and compares them.
+//! Runs any sequence of operations on a topic and on a plain list, and compares the results.
 //!
-//! The list keeps every record. A subscriber must receive the list's records in order. A record that is reported lost
-//! must have left the history. A producer's retry must get the response that a log without limits would give. Every
-//! record of a group must be settled exactly once. The random tests here and the fuzz target `topic` use this module.
+//! The list keeps every record. A subscriber must receive the records of the list in order. A record that is reported
+//! as lost must have left the topic's history. A retry by a producer must receive the expected response. Every record
+//! of a group must be settled exactly once. The random tests in `model.rs` and the fuzz target `topic` use this module.
 
 mod group;
 mod producers;
@@ -26,7 +26,7 @@ use work::{ClaimAction, Workers};
 const RETENTION_BYTES: u64 = 16 << 10;
 const BY_REF_BYTES_MIN: usize = 2_000;
 const READERS_MAX: usize = 6;
-/// Small limits, so that tests reach all of them.
+/// The limits are small, so that random operations reach all of them.
 const LIMITS: LogLimits = LogLimits {
     producers_max: 2,
     producer_outcomes_max: 3,
@@ -40,7 +40,7 @@ const LIMITS: LogLimits = LogLimits {
     work_keys_blocked_max: 2,
 };
 
-/// An operation that a test runs on a topic and on the list that models the topic.
+/// An operation on the topic, and on the list with which the topic is compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
     Publish {
@@ -78,8 +78,8 @@ pub enum Operation {
     },
     Expire,
     Close,
-    /// Publishes records of a producer. `from_next` is the difference between the first record's number and the number
-    /// that the producer should use next.
+    /// Publishes `count` records of a producer. `from_next` is by how much the number of the first record differs from
+    /// the number that the producer should use next; `epoch_step` is by how much its epoch changes.
     Produce {
         producer: u64,
         epoch_step: i32,
@@ -107,7 +107,7 @@ pub enum Operation {
         member: usize,
         max: usize,
     },
-    /// Ends or renews an earlier claim, which is selected by its distance from the newest claim.
+    /// Ends or renews a claim that was made before. `claim` is 0 for the newest claim, 1 for the one before, and so on.
     Settle {
         claim: usize,
         how: ClaimAction,
@@ -115,7 +115,7 @@ pub enum Operation {
     TakeDeadLetters,
 }
 
-/// Decodes any four bytes as an operation.
+/// Decodes any four bytes to an operation, so that a fuzzer can choose operations.
 impl From<[u8; 4]> for Operation {
     fn from([kind, a, b, c]: [u8; 4]) -> Operation {
         let reader = usize::from(a) % READERS_MAX;
@@ -149,7 +149,7 @@ impl From<[u8; 4]> for Operation {
 }
 
 impl Operation {
-    /// Decodes the operations of producers and group members.
+    /// Decodes the operations of producers and of group members.
     fn of_members(kind: u8, [a, b, c]: [u8; 3]) -> Operation {
         let member = usize::from(a) % LIMITS.group_members_max as usize;
         let max = 1 + usize::from(b) % 8;
@@ -177,7 +177,7 @@ impl Operation {
     }
 }
 
-/// Runs `operations`, and checks everything that a topic promises.
+/// Runs `operations`, and checks after each of them everything that a topic promises.
 pub fn play(operations: impl IntoIterator<Item = Operation>) {
     let mut play = Play::new();
     for operation in operations {
@@ -186,7 +186,7 @@ pub fn play(operations: impl IntoIterator<Item = Operation>) {
     play.end();
 }
 
-/// A record of the plain list.
+/// A record in the plain list.
 #[derive(Debug)]
 struct Written {
     bytes: usize,
@@ -220,7 +220,7 @@ impl Wake for Task {
     }
 }
 
-/// The payload of record `seq`.
+/// The payload of record `seq`, with `bytes` bytes.
 fn content(seq: u64, bytes: usize) -> Vec<u8> {
     let mut content = vec![seq as u8; bytes];
     content[..8].copy_from_slice(&seq.to_le_bytes());
@@ -294,7 +294,7 @@ impl Play {
         self.workers.check(self.oldest);
     }
 
-    /// Checks the log's public information against the list.
+    /// Compares the log's public information with the list.
     fn check_log(&mut self) {
         let info = self.topic.logs()[0].info();
         assert_eq!(info.next_seq, self.list.len() as u64 + 1);
@@ -345,7 +345,7 @@ impl Play {
         }
     }
 
-    /// Adds acknowledged records to the list.
+    /// Adds the records of a successful append to the list. Checks that an append to a closed topic was refused.
     fn record_appended(
         &mut self,
         outcome: Result<Receipt, PublishError>,
@@ -405,7 +405,7 @@ impl Play {
     fn with_reader(&mut self, reader: usize, operation: impl FnOnce(&mut Reader, &ExpectedLog<'_>)) {
         let Some(reader) = &mut self.readers[reader] else { return };
         if reader.asleep {
-            // A sleeping task does nothing until it is woken.
+            // A subscriber that sleeps does nothing until it is woken.
             return;
         }
         operation(reader, &ExpectedLog::of(&self.topic, &self.list, self.closed));
@@ -423,7 +423,7 @@ impl Play {
         }
     }
 
-    /// Runs all woken tasks, and the tasks that these wake.
+    /// Runs all woken subscribers, and those that they wake.
     fn run_woken(&mut self) {
         loop {
             let woken = std::mem::take(&mut *self.woken.lock().unwrap());
@@ -438,7 +438,7 @@ impl Play {
         }
     }
 
-    /// Lets all subscribers read to the end and leave. Checks that no history, charge or subscriber remains.
+    /// Lets all subscribers and groups read to the end, and drops everything. No memory may stay charged to the budget.
     fn end(mut self) {
         for index in 0..READERS_MAX {
             if let Some(reader) = &mut self.readers[index] {

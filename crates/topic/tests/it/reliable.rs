@@ -1,4 +1,4 @@
-//! Tests of reliable topics, whose publishers wait up to `wait_max` for registered subscribers.
+//! Tests of reliable topics: a publisher waits, up to `wait_max`, until registered subscribers have read.
 
 use std::sync::Arc;
 use std::thread;
@@ -17,12 +17,12 @@ fn registered(name: &str) -> SubscribeOptions {
     SubscribeOptions { name: name.to_owned(), registered: true, ..earliest() }
 }
 
-/// Publishes until a record is refused. Returns the number of accepted records, and the error.
+/// Publishes until a record is refused. Returns the number of records that were accepted, and the error.
 fn fill(topic: &Arc<Topic>) -> (u64, PublishError) {
     fill_with(topic, 1_000)
 }
 
-/// Like [`fill`], but with payloads of this size.
+/// Like [`fill`], but with payloads of `payload_bytes` bytes.
 fn fill_with(topic: &Arc<Topic>, payload_bytes: usize) -> (u64, PublishError) {
     let mut publisher = topic.publisher("t");
     let mut payload = vec![0; payload_bytes];
@@ -35,7 +35,7 @@ fn fill_with(topic: &Arc<Topic>, payload_bytes: usize) -> (u64, PublishError) {
     }
 }
 
-/// Waits until the history is full, so that the next publisher has to wait.
+/// Waits until another thread has filled the topic's history with such payloads, so that its next record has to wait.
 fn until_full(topic: &Topic, payload_bytes: usize) {
     let twin = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
     let _reader = subscriber(&twin, &registered("never reads"));
@@ -75,7 +75,7 @@ fn refusal_of_a_waiting_publisher_names_the_slow_reader() {
     let mut witness = DeliveryChecker::from_seq(1);
     witness.drain(&mut reader);
     assert_eq!((witness.records, witness.missing), (retained, 0));
-    // The next read confirms the previous records.
+    // With this read, the subscriber consumes the records that it has read before.
     assert!(!reader.ready().unwrap());
     topic.publisher("t").publish(&(retained + 1).to_le_bytes()).unwrap();
     assert_eq!(witness.drain(&mut reader), 1);
@@ -100,7 +100,7 @@ fn evicted_subscriber_gets_its_exact_gap_and_others_continue() {
     assert_eq!(topic.logs()[0].info().registered, 1);
 }
 
-/// Publishes more records than the topic has room for. The topic's reader leaves when the topic is full.
+/// Publishes more records than the topic has room for. The only registered subscriber leaves when the history is full.
 fn publish_while_the_reader_leaves(clock: Clock) {
     let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), clock);
     let mut numbered = NumberedPublisher::of(&topic);
@@ -119,7 +119,7 @@ fn leaving_reader_frees_room_for_publishers() {
     publish_while_the_reader_leaves(RUNNING);
 }
 
-/// A clock on which the time of day is set forward by an hour before each reading.
+/// A clock whose time of day is set forward by an hour before each reading. Waits are measured with a steady clock.
 const JUMPING: Clock = Clock::new(|| {
     advance_clock(Duration::from_secs(3_600));
     MANUAL.now_ns()

@@ -1,4 +1,4 @@
-//! Tests how much history a topic retains, and for how long.
+//! Tests of how much history a topic retains, and for how long.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn retained(topic: &Topic) -> u64 {
     info.next_seq - info.oldest_seq
 }
 
-/// The number of records that a subscriber receives if it starts at the earliest record.
+/// The number of records that a subscriber receives if it starts at the oldest one.
 fn readable(topic: &Topic) -> u64 {
     let oldest = topic.logs()[0].info().oldest_seq;
     let mut witness = DeliveryChecker::from_seq(oldest);
@@ -52,7 +52,8 @@ fn history_with_large_batches_stays_within_its_bytes() {
         publisher.publish_batch(&drafts).unwrap();
         publisher.publish(&payload).unwrap();
         let retained_bytes = topic.logs()[0].info().bytes;
-        // All records of a batch are in one segment. The newest segment is retained even if no other segment is.
+        // This holds although a batch is in a single segment, which is retained even if there is no room for any other
+        // segment.
         assert!(retained_bytes <= bytes, "{retained_bytes}");
     }
 }
@@ -113,7 +114,8 @@ fn retention_age_counts_from_the_append_of_each_record() {
     let mut numbered = NumberedPublisher::of(&topic);
     numbered.publish(3, 1_000);
     advance_clock(Duration::from_secs(9));
-    // This record needs a segment of its own, because the segment of the first three records is sealed.
+    // This record must be in another segment than the first three: a segment is dropped only when all its records are
+    // too old.
     numbered.publish(1, 5_000);
     advance_clock(Duration::from_secs(5));
     topic.expire(MANUAL.now_ns());
@@ -167,7 +169,7 @@ fn payloads_held_by_reference_are_part_of_the_history_limit() {
     let mut publisher = topic.publisher("t");
     for _ in 0..500 {
         publisher.publish(Bytes::from(vec![1; 50_000])).unwrap();
-        // The charged memory may exceed the history by one segment and one payload.
+        // The history may exceed its limit by one segment and one payload.
         assert!(budget.used() <= bytes + bytes / 8 + (50_000 + 4_096) * 2, "{}", budget.used());
     }
     assert!(retained(&topic) >= 10);

@@ -1,4 +1,4 @@
-//! Tests of subscribers that receive only a few records of a long history.
+//! Tests of subscribers that want only a few records of a long history.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use dunlin_topic::*;
 use crate::fixture::*;
 
 const UNWANTED: u64 = 20_000;
-/// Minimum number of reads that end before they find the wanted record.
+/// At least this many reads must end without having found the wanted record.
 const READS_MIN: usize = 4;
-/// Maximum number of records that one read skips.
+/// A single read must skip at most this many records.
 const SKIPPED_MAX: u64 = 10_000;
 
-/// A topic of several MiB of which only the last record is wanted.
+/// A topic of several MiB, whose last record is the only one that the tests want.
 fn long_topic(name: &str) -> Arc<Topic> {
     let config = TopicConfig { pattern: Some(format!("{name}.>")), ..config(64 << 20) };
     let topic = Arc::new(Topic::new(name, Arc::new(config), &budget(), MANUAL, 1).unwrap());
@@ -25,7 +25,7 @@ fn long_topic(name: &str) -> Arc<Topic> {
     topic
 }
 
-/// A payload filter that hides all records except the wanted one.
+/// A payload filter that removes all records except the wanted one.
 fn wanted(payload: &[u8]) -> Option<Cow<'_, [u8]>> {
     (payload == b"wanted").then_some(Cow::Borrowed(payload))
 }

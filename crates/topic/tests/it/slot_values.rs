@@ -1,19 +1,19 @@
-//! A reducer for tests. Its state consists of numbered slots with values.
+//! A reducer for tests. Its state consists of slots, each with a number and a value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dunlin_topic::*;
 
-/// A topic's state for tests: a value for each slot. The payload of a record is a list of pairs of a slot and its new
-/// value, 8 bytes each. The value 0 clears the slot.
+/// A topic's state for tests: a value for each slot. The payload of a record is a list of pairs: the number of a slot,
+/// and its new value, in 8 bytes each. The value 0 clears the slot.
 #[derive(Debug, Clone, Default)]
 pub struct SlotValues {
     slots: Arc<BTreeMap<u64, (u64, u64)>>,
     checksum: u64,
 }
 
-/// The state refuses a record that sets a slot to this value.
+/// A value that the reducer refuses.
 pub const REFUSED: u64 = u64::MAX;
 
 pub fn sets(pairs: &[(u64, u64)]) -> Vec<u8> {
@@ -41,7 +41,7 @@ impl SlotValues {
         self.slots.iter().map(|(&slot, &(value, _))| (slot, value)).collect()
     }
 
-    /// Applies a record's payload.
+    /// Applies the payload of record `seq`.
     pub fn take(&mut self, payload: &[u8], seq: u64) {
         let meta = RecordMeta::default();
         let encoded = meta.measure(payload.len()).unwrap();

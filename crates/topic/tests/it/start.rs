@@ -1,4 +1,4 @@
-//! Tests of the positions at which subscriptions start.
+//! Tests of where subscriptions start.
 
 use std::time::Duration;
 
@@ -60,7 +60,8 @@ fn subscriber_ahead_of_a_replicated_log_waits_for_it() {
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Record(record)) if record.seq() == 13));
     nothing(&mut ahead);
     nothing(&mut later);
-    // A snapshot has moved the log to this position. Subscribers of the previous epoch receive the end of that epoch.
+    // The log moves to a later epoch, as after a snapshot from another process. Subscribers that are in the previous
+    // epoch must be told that it has ended.
     topic.logs()[0].reset_to(Position { epoch: 2, seq: 14 });
     assert!(matches!(ahead.try_next().unwrap(), Some(Event::Notice(Notice::EpochChanged(_)))));
     nothing(&mut later);
@@ -78,7 +79,7 @@ fn start_time_selects_the_first_record_at_or_after_that_time() {
     let topic = large_topic(MANUAL);
     let mut numbered = NumberedPublisher::of(&topic);
     let began_ns = MANUAL.now_ns();
-    // The records fill several segments; one record is appended each second.
+    // One record is appended each second. Together, the records fill several segments.
     for _ in 0..200 {
         numbered.publish(1, 1_000);
         advance_clock(Duration::from_secs(1));
@@ -155,7 +156,7 @@ fn filter_skips_only_records_of_other_subjects() {
     assert!(seen.iter().copied().eq((0..1_000).step_by(3)));
 }
 
-/// A payload filter that removes odd digits, and hides records that have only odd digits.
+/// A payload filter that removes the odd digits of a payload. Records with only odd digits are removed.
 fn even_digits(payload: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
     let kept: Vec<u8> = payload.iter().copied().filter(|digit| digit % 2 == 0).collect();
     (!kept.is_empty()).then_some(kept.into())

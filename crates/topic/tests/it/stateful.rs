@@ -1,4 +1,4 @@
-//! Tests of the guarantees for subscribers of state topics.
+//! Tests of what subscribers of state topics can rely on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn conflated() -> SubscribeOptions {
     SubscribeOptions { conflate: true, ..following() }
 }
 
-/// Sets slots and keeps the expected state.
+/// Publishes random values for slots, and keeps the state that they must give.
 struct Setter {
     publisher: Publisher,
     expected: SlotValues,
@@ -62,7 +62,7 @@ impl Setter {
     }
 }
 
-/// A subscriber that keeps the state and detects missing records.
+/// A follower: it keeps a copy of the state, and notices when records are missing.
 #[derive(Default)]
 struct BoardFollower {
     board: SlotValues,
@@ -114,7 +114,7 @@ impl BoardFollower {
         }
     }
 
-    /// Reads everything and resyncs after a loss.
+    /// Reads all available events. If records are missing, requests them and reads on.
     fn drain(&mut self, subscriber: &mut Subscriber) {
         loop {
             let read = subscriber
@@ -413,7 +413,7 @@ fn durable_state_is_delivered_only_after_it_is_stored() {
     for options in [following(), conflated()] {
         let mut reader = subscriber(&topic, &options);
         let mut follower = BoardFollower::default();
-        // The state includes records that are not stored yet.
+        // The owner's state already includes these records, although they are not stored yet.
         setter.set(10);
         follower.drain(&mut reader);
         assert_eq!((follower.at, follower.snapshots), (0, 0));
@@ -433,7 +433,8 @@ fn durable_state_is_delivered_only_after_it_is_stored() {
         }
         assert_eq!((follower.gaps, follower.snapshots), (0, 1));
     }
-    // A record that the disk cannot store is never delivered: the subscriber receives `Deleted` instead.
+    // The disk fails before it has stored this record. The record must never be delivered; the subscriber receives only
+    // `Deleted`.
     let mut reader = subscriber(&topic, &following());
     setter.set(1);
     assert_eq!(reader.drain(usize::MAX, |event| panic!("{event:?}")).unwrap(), 0);

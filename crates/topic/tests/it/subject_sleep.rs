@@ -1,4 +1,4 @@
-//! Tests of cursors that read only a few subjects: what wakes such a cursor, and where it continues.
+//! Tests of cursors that read only a few subjects: which records wake such a cursor, and where it continues.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn wide_topic(retention_bytes: u64) -> Arc<Topic> {
     Arc::new(Topic::new("users", Arc::new(config), &budget(), MANUAL, 1).unwrap())
 }
 
-/// A cursor of a listener's session, with its waiter.
+/// A cursor as a listener's session has it, with a waiter and the records that were read.
 struct Subscriber {
     cursor: Cursor,
     waiter: Arc<Waiter>,
@@ -30,7 +30,7 @@ impl Subscriber {
         Subscriber { cursor, waiter: Waiter::new(), seen: Vec::new(), gaps: 0 }
     }
 
-    /// Reads everything, then goes to sleep.
+    /// Reads everything, and then goes to sleep.
     fn read(&mut self) {
         loop {
             match self.cursor.fill() {
@@ -47,7 +47,7 @@ impl Subscriber {
         }
     }
 
-    /// Reads if the cursor was woken; returns whether the cursor was woken.
+    /// If the cursor was woken, reads everything and goes to sleep again. Returns whether it was woken.
     fn was_woken(&mut self) -> bool {
         let was_woken = self.waiter.take_ready(|_| ());
         if was_woken {
@@ -142,7 +142,7 @@ fn filtered_cursors_miss_no_record_when_they_sleep_at_random() {
         random ^= random << 17;
         let at = (random >> 8) as usize % subscribers.len();
         match random % 4 {
-            // Reads without a wake-up, like a session that was woken for another of its cursors.
+            // The cursor reads although it was not woken, as in a session that was woken for another cursor.
             0 => subscribers[at].read(),
             1 => drop(subscribers[at].was_woken()),
             _ => {
@@ -152,7 +152,7 @@ fn filtered_cursors_miss_no_record_when_they_sleep_at_random() {
         }
     }
     for (subscriber, pattern) in subscribers.iter_mut().zip(patterns) {
-        // Every cursor with something to read is awake or has been notified.
+        // A cursor that still sleeps and was not notified must have read everything.
         subscriber.was_woken();
         if !subscriber.cursor.is_armed() {
             subscriber.read();

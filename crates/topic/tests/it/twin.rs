@@ -1,7 +1,8 @@
-//! Tests that the same work on a topic and on a list under a mutex gives the same records in the same order.
+//! Tests that several threads that publish to a topic, and to a list behind a mutex, give the same records in the same
+//! order.
 //!
-//! Every thread works on the topic and on the list. The order of the threads differs in each run. The results can still
-//! be compared, because the list takes its order from the topic's receipts.
+//! The order in which the threads run is different each time. The topic and the list can still be compared, because a
+//! record has the same place in the list as in its receipt from the topic.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,12 +14,12 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 
-/// A simple topic that keeps all records in a list under one lock.
+/// A simple substitute for a topic: a list of all records behind one lock.
 #[derive(Default)]
 struct Twin(Mutex<BTreeMap<u64, Vec<u8>>>);
 
 impl Twin {
-    /// Adds acknowledged `payloads`; `last` is the position of the last one.
+    /// Adds `payloads`, which the topic has acknowledged. `last` is the sequence number of the last one.
     fn append(&self, last: u64, payloads: Vec<Vec<u8>>) {
         let mut records = self.0.lock().unwrap();
         let first = last + 1 - payloads.len() as u64;
@@ -56,14 +57,14 @@ fn publish(topic: &std::sync::Arc<Topic>, twin: &Twin, by: u64) {
     }
 }
 
-/// The records and gaps that a subscriber received.
+/// The records and the gaps that a subscriber has received.
 #[derive(Default)]
 struct View {
     records: Vec<(u64, Vec<u8>)>,
     gaps: Vec<Gap>,
 }
 
-/// Reads to the end while publishers run.
+/// Reads, at most `max` events at a time, until the publishers have ended and everything is read.
 fn read(mut reader: Subscriber, publishing: &AtomicBool, max: usize) -> View {
     let mut view = View::default();
     loop {

@@ -1,4 +1,4 @@
-//! Tests that every waiting subscriber is woken, however it waits and whenever the record arrives.
+//! Tests that every waiting subscriber is woken, in whatever way it waits and whenever the record arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use dunlin_topic::*;
 
 use crate::fixture::*;
 
-/// Two threads send a record back and forth. A missed wake-up would stop both threads.
+/// Lets two threads send a record back and forth. If a wake-up were missed, both threads would wait for ever.
 fn ping_pong(wait: WaitStrategy, rounds: u64) {
     let topics = [large_topic(RUNNING), large_topic(RUNNING)];
     let options = SubscribeOptions { wait, ..earliest() };
@@ -49,7 +49,7 @@ fn spinning_reader_sees_every_record() {
     ping_pong(WaitStrategy::Spin, 2_000);
 }
 
-/// A task's waker: marks the task and wakes the executor thread.
+/// The waker of a task. It marks the task as scheduled, and unparks the executor's thread.
 struct Scheduled {
     is_scheduled: AtomicBool,
     thread: thread::Thread,
@@ -62,7 +62,7 @@ impl Wake for Scheduled {
     }
 }
 
-/// Polls the subscriber only after a wake-up, as executors do.
+/// Polls the subscriber until it is ready. As in an executor, the next poll happens only after a wake-up.
 fn block_on(reader: &mut Subscriber) {
     let scheduled = Arc::new(Scheduled { is_scheduled: AtomicBool::new(true), thread: thread::current() });
     let waker = Waker::from(Arc::clone(&scheduled));
@@ -237,7 +237,7 @@ fn woken_cursor_that_leaves_wakes_the_next_cursor() {
             })
             .collect();
         if round % 2 == 0 {
-            // A sleeping subscriber leaves.
+            // In every second round, a cursor leaves while it sleeps.
             cursors[0].leave(&waiters[0], 7);
         }
         NumberedPublisher::of(&topic).publish(1, 8);
@@ -261,7 +261,7 @@ fn deletion_wakes_every_kind_of_waiter() {
             witness.drain(&mut reader);
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| reader.wait(None));
-                // A spinning subscriber is never counted as waiting.
+                // A subscriber that spins is never armed, and therefore not counted as waiting.
                 until("it waits", || wait == WaitStrategy::Spin || topic.logs()[0].info().waiting == 1);
                 topic.close();
                 assert_eq!(waiting.join().unwrap(), Ok(true), "{wait:?} after {published}");

@@ -1,5 +1,5 @@
-//! Code for the tests of both share groups and work groups: the log as a group's source, and the losses that are
-//! reported to all members.
+//! What the tests of share groups and of work groups have in common: the log as the source of a group, and the members
+//! with the losses that were reported to them.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::fixture::{cursor, earliest};
 /// The log as the source of a group.
 pub(super) struct Feed {
     cursor: Cursor,
-    /// The next sequence to read.
+    /// The sequence number of the next record to read.
     pub(super) next: u64,
     ended: bool,
 }
@@ -58,12 +58,12 @@ impl Feed {
         }
     }
 
-    /// Ends the read in progress, so that no segment is pinned between two calls of the group.
+    /// Ends a read, so that no segment stays pinned until the group reads again.
     pub(super) fn release(&mut self) {
         self.cursor.release();
     }
 
-    /// Whether all unread records have expired.
+    /// Whether the group has read all records. Unread records that have expired do not count.
     pub(super) fn has_read_all(&self, expected: &ExpectedLog<'_>) -> bool {
         (self.next..expected.info.next_seq).all(|seq| expected.has_expired(seq))
     }
@@ -76,7 +76,7 @@ impl Feed {
     }
 }
 
-/// The members of a group and the losses reported to them.
+/// The members of a group, and the losses that were reported to them.
 #[derive(Default)]
 pub(super) struct GroupOutput {
     pub(super) members: Vec<MemberId>,
@@ -84,7 +84,8 @@ pub(super) struct GroupOutput {
 }
 
 impl GroupOutput {
-    /// Checks that all members receive the same losses, each record once.
+    /// Takes all reports of lost records. Checks that all members receive the same reports, and that no record is
+    /// reported twice. Passes each lost record to `each`.
     pub(super) fn take_losses(
         &mut self,
         mut take: impl FnMut(MemberId) -> Option<LostRecords>,
@@ -103,7 +104,7 @@ impl GroupOutput {
         }
     }
 
-    /// Adds a member, unless the group is full.
+    /// Adds the member that has just joined. If the group is full, checks that it was refused instead.
     pub(super) fn add_member(&mut self, joined: Result<MemberId, GroupError>) {
         let members_max = LIMITS.group_members_max;
         if self.members.len() == members_max as usize {

@@ -1,10 +1,11 @@
-//! A model of the producers that a log must remember: each record's producer number and sequence number.
+//! A model of the producers of a log: for each of their records that the log must remember, the producer's number and
+//! the sequence number.
 
 use dunlin_topic::*;
 
 use super::LIMITS;
 
-/// The remembered producers, the least recently used first.
+/// The producers that the log must remember, the least recently used first.
 #[derive(Default)]
 pub(super) struct Producers(Vec<ProducerState>);
 
@@ -12,13 +13,14 @@ struct ProducerState {
     id: u64,
     epoch: u32,
     last: u64,
-    /// The records for which a retry still receives a response: the number that the producer gave the record, and the
-    /// record's sequence number in the log.
+    /// The records that the log must remember. Each has the number that the producer gave it, and its sequence number
+    /// in the log.
     records: Vec<(u64, u64)>,
 }
 
 impl Producers {
-    /// The mark of a producer whose next record has a number that differs by `from_next` from the expected number.
+    /// Returns the mark for the producer's next record. Its number differs by `from_next` from the expected number, and
+    /// its epoch by `epoch_step` from the producer's last epoch.
     pub(super) fn mark(&self, producer: u64, epoch_step: i32, from_next: i64) -> ProducerMark {
         let known = self.0.iter().find(|known| known.id == producer);
         let (epoch, last) = known.map_or((5, 0), |known| (known.epoch, known.last));
@@ -29,8 +31,8 @@ impl Producers {
         }
     }
 
-    /// Returns `None` if the records are new. If the records were appended before, returns the sequence number of the
-    /// last record.
+    /// Returns the expected result of an append: `None` if the records are new, or, for a retry, the sequence number at
+    /// which its last record was appended.
     pub(super) fn expected_outcome(
         &mut self,
         mark: ProducerMark,
@@ -60,7 +62,7 @@ impl Producers {
         Ok(known.records.iter().find(|(number, _)| *number == last).map(|(_, seq)| *seq))
     }
 
-    /// Adds appended records.
+    /// Remembers records that were appended.
     pub(super) fn record_append(&mut self, mark: ProducerMark, count: u64, first_seq: u64) {
         if self.0.iter().all(|known| known.id != mark.producer) {
             if self.0.len() == LIMITS.producers_max as usize {
@@ -85,7 +87,7 @@ impl Producers {
 }
 
 impl ProducerState {
-    /// Drops the oldest ranges of consecutive records, if the producer has more ranges than the limit.
+    /// If the producer has more ranges of consecutive records than the limit, drops the oldest ranges.
     fn drop_old_ranges(&mut self) {
         let follows = |pair: &[(u64, u64)]| (pair[0].0 + 1, pair[0].1 + 1) == pair[1];
         let begins: Vec<usize> =

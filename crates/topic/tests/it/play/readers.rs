@@ -1,4 +1,4 @@
-//! The subscribers of a test, and the checks of the events that they receive.
+//! The subscribers in a random test, and the checks of the events that they receive.
 
 use dunlin_topic::*;
 
@@ -7,7 +7,7 @@ use crate::fixture::MANUAL;
 
 pub(super) struct Reader {
     pub(super) subscriber: Subscriber,
-    /// The next sequence to deliver or report.
+    /// The sequence number that must be delivered or reported next.
     pub(super) next: u64,
     pub(super) from_ns: u64,
     pub(super) on_gap: OnGap,
@@ -16,7 +16,7 @@ pub(super) struct Reader {
     pub(super) ended: bool,
 }
 
-/// The expected state of the log, with which events are compared.
+/// The plain list and the log's public information, with which events are compared.
 pub(super) struct ExpectedLog<'a> {
     pub(super) list: &'a [Written],
     pub(super) info: LogInfo,
@@ -41,7 +41,7 @@ impl Reader {
     pub(super) fn take(&mut self, expected: &ExpectedLog<'_>) {
         let Ok(ready) = self.subscriber.ready() else { return self.check_end(expected) };
         if ready {
-            // The event borrows from the subscriber, so the checker receives copies of the fields that it needs.
+            // The event borrows from the subscriber, so the checker has copies of the fields that it needs.
             let mut checker = self.checker();
             checker.check(self.subscriber.take(), expected);
             self.apply(checker);
@@ -70,7 +70,7 @@ impl Reader {
         (self.next, self.warned, self.ended) = (checker.next, checker.warned, checker.ended);
     }
 
-    /// Checks that the subscriber has received every record, after it has read all events.
+    /// After all events were read: checks that the subscriber has missed no record.
     fn check_caught_up(&mut self, expected: &ExpectedLog<'_>) {
         if !self.ended {
             assert!(!expected.closed, "the end is reported");
@@ -135,8 +135,8 @@ impl Checker {
         self.ended = self.on_gap == OnGap::Fail;
     }
 
-    /// Checks that the subscriber missed no record between its last event and `seq`: the skipped records have expired
-    /// or are older than the subscription's start time.
+    /// Checks that the subscriber may skip all records before `seq` that it has not received: they have expired, or are
+    /// older than the subscription's start time.
     fn check_skipped(&self, seq: u64, expected: &ExpectedLog<'_>) {
         assert!(seq >= self.next, "{seq} was delivered again, {} was next", self.next);
         for skipped in self.next..seq {

@@ -1,4 +1,4 @@
-//! A share group, whose deliveries are compared with a simple list.
+//! A share group whose deliveries are compared with a simple list.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ pub(super) struct Sharers {
     share: ShareGroup,
     feed: Feed,
     output: GroupOutput,
-    /// Delivered records that are not confirmed yet, with the member that has them.
+    /// The records that were delivered and not confirmed, each with the member that received it.
     open: BTreeMap<u64, MemberId>,
     ends: BTreeMap<u64, End>,
-    /// The sequence number of the last record that the group has read.
+    /// The sequence number of the last record that the group has read from the log.
     last: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Confirmed,
-    /// The record was delivered to a member that left before it confirmed the record.
+    /// The record was delivered to a member that left before it had confirmed the record.
     Unconfirmed,
     Dropped,
 }
@@ -82,7 +82,7 @@ impl Sharers {
         self.feed.release();
     }
 
-    /// Confirms the member's records up to a certain record: `back` records before the last record that the group has
+    /// Confirms a member's records up to a sequence number, which is `back` before the last record that the group has
     /// read.
     pub(super) fn confirm(&mut self, member: usize, back: u64) {
         let Some(member) = self.output.pick(member) else { return };
@@ -110,7 +110,7 @@ impl Sharers {
         assert_eq!(self.share.position(), open.unwrap_or(self.last));
     }
 
-    /// Lets one member take the remaining records. Then checks that every record was settled exactly once.
+    /// Lets a single member take the records that are left. Then checks that every record was settled exactly once.
     pub(super) fn finish(&mut self, expected: &ExpectedLog<'_>) {
         while !self.output.members.is_empty() {
             self.leave(0);

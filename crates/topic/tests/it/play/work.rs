@@ -1,4 +1,4 @@
-//! A work group, whose claims and deadlines are compared with a simple list.
+//! A work group whose claims and deadlines are compared with a simple list.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::fixture::{MANUAL, advance_clock};
 
 const CLAIM_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u32 = 3;
-/// Maximum number of claims that the test remembers for members, including ended claims.
+/// How many of the most recent claims the test can still settle. Some of them may have ended.
 const RECENT_CLAIMS_MAX: usize = 16;
 
-/// An action with which a group's member ends or renews a claim.
+/// What a member of the group does with its claim.
 #[derive(Debug, Clone, Copy)]
 pub enum ClaimAction {
     Ack,
@@ -27,16 +27,16 @@ pub(super) struct Workers {
     work: WorkGroup,
     feed: Feed,
     output: GroupOutput,
-    /// The most recent claims, newest first.
+    /// The most recent claims, each with its member, the newest first.
     recent_claims: VecDeque<(MemberId, Claim)>,
     open: BTreeMap<u64, Open>,
     ends: BTreeMap<u64, End>,
-    /// The sequence number of the last record that the group has read.
+    /// The sequence number of the last record that the group has read from the log.
     last: u64,
     oldest_retained: u64,
 }
 
-/// A record that the group has read and not settled.
+/// A record that the group has read and that is not settled yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Open {
     key: Option<u64>,
@@ -55,7 +55,7 @@ enum State {
         deadline_ns: u64,
         attempts: u32,
     },
-    /// A dead letter that was not taken yet.
+    /// The record has become a dead letter, which was not taken yet.
     DeadLetter {
         attempts: u32,
         cause: DeadCause,
@@ -155,7 +155,7 @@ impl Workers {
         true
     }
 
-    /// Checks that the claimed record was available, and that the claim has the right attempt and deadline.
+    /// Checks that the record could be claimed, and that the claim has the expected attempt and deadline.
     fn check_claim(&self, claim: &Claim) {
         let Some(State::Waits { from_ns, attempts }) = self.state(claim.seq) else {
             panic!("{claim:?} of {:?}, {:?}", self.state(claim.seq), self.ends.get(&claim.seq));
@@ -167,7 +167,7 @@ impl Workers {
         assert!(self.recent_claims.iter().all(|(_, before)| before.token != claim.token));
     }
 
-    /// Checks that the member received no record for a good reason: it is at its limit, or no record is available.
+    /// The member has received no record: checks that it is at a limit, or that no record can be claimed.
     fn check_nothing_to_claim(&self, member: MemberId, expected: &ExpectedLog<'_>) {
         let has_room = self.claims_of(member) < LIMITS.work_member_claims_max as usize
             && self.claims() < LIMITS.work_claims_max as usize;
@@ -255,7 +255,7 @@ impl Workers {
         assert_eq!(self.work.next_tick_ns().is_some(), self.open.values().any(is_due));
     }
 
-    /// Lets one member process the remaining records. Then checks that every record was settled exactly once.
+    /// Lets a single member process the records that are left. Then checks that every record was settled exactly once.
     pub(super) fn finish(&mut self, expected: &ExpectedLog<'_>) {
         while !self.output.members.is_empty() {
             self.leave(0, MemberDeparture::Died);
@@ -303,14 +303,14 @@ impl Workers {
         self.open.values().filter(of).count()
     }
 
-    /// Whether every earlier record with the key of record `seq` is settled or a dead letter.
+    /// Whether all earlier records with the same key as record `seq` are settled or dead letters.
     fn is_key_free(&self, seq: u64) -> bool {
         let Some(key) = self.open[&seq].key else { return true };
         let is_free = |open: &Open| open.key != Some(key) || matches!(open.state, State::DeadLetter { .. });
         self.open.range(..seq).all(|(_, open)| is_free(open))
     }
 
-    /// Ends expired claims and delays.
+    /// Ends the claims and delays whose time is over.
     fn tick(&mut self) {
         let now_ns = MANUAL.now_ns();
         for (seq, Open { state, .. }) in self.open.clone() {

@@ -1,4 +1,4 @@
-//! Tests of subscribers that follow a state while the log's epoch changes.
+//! Tests of followers of a state when the log's epoch changes.
 
 use super::mirrored::Mirror;
 use super::*;
@@ -15,7 +15,8 @@ fn at(epoch: u32, seq: u64) -> Position {
     Position { epoch, seq }
 }
 
-/// Checks that a resuming conflated follower first receives the new epoch, and then the state at `end`.
+/// Checks that a conflated follower that resumes after the position `after` first receives the change of epoch, and
+/// then the state at `end`.
 fn check_catch_up(topic: &Arc<Topic>, after: Position, known_through: u64, end: Position) {
     let mut reader = subscriber(topic, &SubscribeOptions { start: Start::After(after), ..conflated() });
     match reader.try_next().unwrap() {
@@ -74,7 +75,7 @@ fn conflated_reader_of_a_failed_disk_gets_only_stored_records() {
     setter.set(10);
     disk.sync(log);
     let mut reader = subscriber(&topic, &SubscribeOptions { start: Start::After(at(1, 4)), ..conflated() });
-    // These records are never stored. Therefore, no state and no merged record that includes them is delivered.
+    // These records are never stored. Neither a state nor a merged record that includes them may be delivered.
     setter.set(5);
     topic.close();
     log.fail("gone");

@@ -1,4 +1,4 @@
-//! Tests that a conflated subscriber of many logs reads all of them equally often.
+//! Tests that a conflated subscriber of several logs reads all of them equally often.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn slow_conflated_subscriber_of_many_logs_starves_no_log() {
     let mut publishers: Vec<_> = topics.iter().map(|topic| topic.publisher(topic.name())).collect();
     let mut read = Vec::new();
     for round in 0..200 {
-        // Each log receives a new record for every record that the subscriber reads.
+        // For every record that the subscriber reads, a record is published to each log.
         for (publisher, slot) in publishers.iter_mut().zip(0..) {
             publisher.publish(sets(&[(round % 7, round + slot)]).as_slice()).unwrap();
         }

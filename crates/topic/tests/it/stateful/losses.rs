@@ -1,5 +1,5 @@
-//! Tests of subscribers that lack records, because they resume after a position, or because the topic withholds records
-//! from them on purpose.
+//! Tests of followers that lack records, because they resume after a position, or because the topic withholds records
+//! from them to test this.
 
 use std::num::NonZeroU32;
 
@@ -32,7 +32,7 @@ fn resuming_subscriber_gets_the_smaller_of_records_and_state() {
 fn subscriber_three_records_behind_a_state_gets_three_records() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
-    // The records take many times as many bytes as the state, and all of them are in the newest segment.
+    // The records have many times as many bytes as the state, and all of them are in the newest segment.
     setter.set(20_000);
     let mut follower = BoardFollower::default();
     follower.drain(&mut subscriber(&topic, &following()));
@@ -92,7 +92,8 @@ fn subscriber_that_repairs_a_loss_gets_the_checksum_again() {
     let mut follower = BoardFollower::default();
     follower.drain(&mut reader);
     setter.set(50);
-    // As on a connection, the subscriber receives all records and the checksum before it reports its loss.
+    // The subscriber receives all records and the checksum before it requests the missing record, as may happen over a
+    // connection.
     for _ in 0..2 {
         while reader
             .drain(usize::MAX, |event| {

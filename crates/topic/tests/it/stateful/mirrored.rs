@@ -1,11 +1,11 @@
-//! Tests of the states of mirrors: a subscriber never sees a state that the owner did not have.
+//! Tests of the states of mirrors: no subscriber receives a state that the owner has never had.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::publishers::{connected, read_notices};
 use super::*;
 
-/// An upstream that feeds no mirror. The tests feed the mirrors themselves.
+/// An upstream that does nothing. The tests themselves feed the mirrors.
 #[derive(Debug, Default)]
 struct IdleUpstream(AtomicU64);
 
@@ -57,8 +57,8 @@ impl Mirror {
         &self.topic.logs()[0]
     }
 
-    /// Subscribes to the owner, to feed the mirror. The feed continues at the mirror's position, or starts with the
-    /// state if the mirror has no position.
+    /// Returns a subscriber at the owner, with which the mirror is fed. It starts after the mirror's position, or with
+    /// the state if the mirror has received nothing yet.
     pub(super) fn feed_of(&self, owner: &Topic) -> Subscriber {
         let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
         subscriber(owner, &SubscribeOptions { start, ..following() })
@@ -84,7 +84,7 @@ impl Mirror {
         true
     }
 
-    /// Feeds the mirror with all available events. After each event, compares a new follower with the owner's history.
+    /// Feeds the mirror with all available events, and calls `between` after each of them.
     pub(super) fn drain(&self, feed: &mut Subscriber, mut between: impl FnMut()) {
         while let Some(event) = feed.try_next().unwrap() {
             assert!(self.take(&event), "{event:?}");
@@ -97,7 +97,8 @@ impl Mirror {
         assert_eq!(ours, theirs);
     }
 
-    /// The position and checksum that a new follower receives at once, if any.
+    /// The position and the checksum of the snapshot that a new follower of the mirror receives. `None` if it receives
+    /// nothing yet.
     fn state(&self) -> Option<(Position, u64)> {
         let mut reader = subscriber(&self.topic, &following());
         match reader.try_next().unwrap() {
@@ -129,7 +130,7 @@ fn resumed_mirror_ignores_an_older_cached_snapshot() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(500);
-    // The owner caches this snapshot.
+    // After this request, the owner has a cached snapshot.
     drop(subscriber(&owned, &following()).try_next().unwrap());
     setter.set(30);
     let mirror = Mirror::new();
@@ -139,7 +140,7 @@ fn resumed_mirror_ignores_an_older_cached_snapshot() {
     let read_through = mirror.log().last().seq;
     mirror.log().clear_mirror();
     setter.set(2);
-    // The owner delivers the cached snapshot again to resuming followers.
+    // The mirror has to start again, and the owner sends it the same cached snapshot.
     let mut feed = mirror.feed_of(&owned);
     let Some(Event::Notice(Notice::Snapshot(cached))) = feed.try_next().unwrap() else { panic!("no state") };
     assert!(cached.position.seq < read_through, "this test needs one that is older");
@@ -228,7 +229,7 @@ fn wrong_mirrored_state_is_detected_and_repaired() {
     assert!(mirror.log().feed_checksum(position, of_owner.checksum));
 }
 
-/// A record that was never published.
+/// The frame of a record that was never published.
 fn unpublished_record() -> Encoded {
     let payload = sets(&[(3, 12_345)]);
     let meta = RecordMeta::default();
@@ -255,7 +256,7 @@ fn new_owner_continues_from_the_state_of_its_mirror() {
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
     let read = mirror.log().state_info().unwrap().1;
-    // These records stay unread.
+    // The mirror does not receive these records.
     setter.set(5);
     mirror.upstream.0.store(u64::MAX, Ordering::Relaxed);
     mirror.log().take_over(9, false);
@@ -314,7 +315,7 @@ fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);
-    // The feed starts with a snapshot in the middle: the mirror never had earlier records.
+    // The feed starts with a snapshot in the middle of the log, so the mirror never had the records before it.
     let mirror = Mirror::new();
     let mut feed = mirror.feed_of(&owned);
     mirror.drain(&mut feed, || ());
@@ -354,7 +355,7 @@ fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
     assert_eq!(of_read.last("t"), Ok(Some(next)));
     let of_before = StateClaim::after(Position { seq: 1, ..read });
     assert_eq!(append(&of_before).map(|at| at.seq), Ok(next.seq + 1));
-    // The mirror of a log whose next epoch begins without records.
+    // The mirror has never received a record, and becomes the owner in an epoch that has no records yet.
     let empty_epoch = Mirror::new();
     empty_epoch.log().take_over(2, false);
     assert!(empty_epoch.log().has_lost(Position { epoch: 1, seq: 1 }));

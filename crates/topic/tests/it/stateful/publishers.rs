@@ -1,11 +1,11 @@
-//! Tests of the notices to followers of a state that report whether publishers of the topic are connected.
+//! Tests of the notices that tell followers of a state whether publishers of the topic are connected.
 
 use std::sync::mpsc;
 use std::thread;
 
 use super::*;
 
-/// The available notices about publishers. Ignores states and checksums.
+/// Reads all available events, and returns the notices about publishers. Skips states and checksums.
 pub(super) fn read_notices(subscriber: &mut Subscriber) -> Vec<PublisherStatus> {
     let mut notices = Vec::new();
     while let Some(event) = subscriber.try_next().unwrap() {
