@@ -262,8 +262,7 @@ impl Cursor {
                 return None;
             }
             Lookup::PrivateMirror => self.log.find_local(self.next, self.on_gap, is_requested),
-            // A subscriber that requested no start position silently skips the records before the mirror's first
-            // record.
+            // A subscriber that requested no start position skips the records before the mirror's first record.
             Lookup::Skip(next) if !is_requested || self.log.is_private() => Lookup::Skip(next),
             Lookup::Skip(_) if self.switch_to_private_mirror() => return None,
             Lookup::Skip(next) => {
