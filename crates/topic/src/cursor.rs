@@ -282,7 +282,7 @@ impl Cursor {
                         self.release();
                     }
                 }
-                // The segment's buffer may be freed before the next iteration. That iteration then reports a gap.
+                // If the segment's buffer is freed before the next iteration, a gap is reported then.
                 None
             }
             Lookup::Nothing | Lookup::PrivateMirror => Some(self.notice_or_empty()),

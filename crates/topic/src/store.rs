@@ -122,7 +122,7 @@ pub struct EpochStart {
     pub after_loss: bool,
 }
 
-/// What a durable log has on disk when it is opened: its epochs, and its first and last record.
+/// The content that a durable log has on disk when it is opened: its epochs, and its first and last record.
 #[derive(Debug, Clone)]
 pub struct RecoveredLog {
     /// The known epochs in ascending order, at least one. The last one is the present epoch.

@@ -114,8 +114,8 @@ impl SubscribeOptions {
     }
 }
 
-/// What a subscriber requests because its copy of a state is wrong or incomplete: the records after a position, or the
-/// whole state.
+/// The request of a subscriber whose copy of a state is wrong or incomplete: the records after a position, or the whole
+/// state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resync {
     /// The records after this position, up to which the subscriber has all records.

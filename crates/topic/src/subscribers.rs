@@ -30,7 +30,7 @@ pub(crate) struct LogSubscribers {
 /// nodes. Both numbers are in one word, so that they can be read together.
 const NODE_UNIT: u64 = 1 << 32;
 
-/// What one cursor adds to `LogSubscribers::unfiltered`.
+/// The number that one cursor adds to `LogSubscribers::unfiltered`.
 fn unit(feeds_node: bool) -> u64 {
     if feeds_node { NODE_UNIT + 1 } else { 1 }
 }

@@ -242,7 +242,7 @@ impl Topic {
         PublisherRegistration { topic: Arc::clone(self), counted: Some(counted) }
     }
 
-    /// Creates a registration that does not count, for a publisher whose records another node forwards. That node
+    /// Creates a registration that does not count, for a publisher whose records another node forwards. The other node
     /// counts the publisher.
     pub fn uncounted_publisher(self: &Arc<Topic>) -> PublisherRegistration {
         PublisherRegistration { topic: Arc::clone(self), counted: None }

@@ -19,8 +19,8 @@ use std::thread::{self, Thread};
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// What a subscriber, or a listener's session, waits on until there is something to read. [`notify`](Waiter::notify)
-/// wakes it.
+/// A subscriber, or a listener's session, waits on a waiter until there is something to read.
+/// [`notify`](Waiter::notify) wakes the subscriber or session.
 #[derive(Debug, Default)]
 pub struct Waiter {
     is_ready: AtomicBool,

@@ -1,7 +1,8 @@
 //! Merges all changes after a record into one record.
 //!
-//! The entries of the merged record are in this order: cleared sides and removed orders; orders that kept their place
-//! but have a smaller size; and orders that were added or moved to the end of a queue, in the order of their priority.
+//! The merged record begins with the cleared sides and the removed orders. Orders that kept their place but have a
+//! smaller size follow. Orders that were added, or moved to the end of a queue, come last, in the order of their
+//! priority.
 
 use super::book::{OrderBook, RemovedOrder};
 use super::entry::OrderEntry;

@@ -18,10 +18,10 @@ impl std::fmt::Display for MemberId {
 
 /// The members of a group. `T` is the part of the group's state that belongs to one member.
 ///
-/// A loss is reported to each member that is present when the loss occurs. If such a member leaves before it receives
-/// the report, and no other member remains that was present at the loss, the loss is reported to all remaining members,
-/// or to the next member that joins. At least one member therefore receives a report of each loss. Several members may
-/// receive the same report, even one after another.
+/// A loss is reported to each member that is present when the loss occurs. If the last of these members leaves before
+/// it receives the report, the loss is reported to all remaining members, or to the next member that joins. At least
+/// one member therefore receives a report of each loss. Several members may receive the same report, even one after
+/// another.
 #[derive(Debug)]
 pub(super) struct Members<T> {
     by_id: BTreeMap<MemberId, Member<T>>,

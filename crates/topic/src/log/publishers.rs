@@ -20,7 +20,7 @@ pub(crate) struct PublisherCount {
     nodes: AtomicU32,
 }
 
-/// What is counted: a publisher at this node, or another node that has publishers.
+/// The kind of an entry in [`PublisherCount`]: a publisher at this node, or another node that has publishers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublisherKind {
     Local,

@@ -1,5 +1,5 @@
-//! What a log does for its cursors inside its lock: it looks up positions, puts cursors to sleep and wakes them, and
-//! tracks registered subscribers.
+//! Serves a log's cursors inside the log's lock: looks up positions, puts cursors to sleep and wakes them, and tracks
+//! registered subscribers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub struct StateInfo {
     pub checksum: u64,
 }
 
-/// What a follower of a log's state lacks.
+/// The data that a follower of a log's state lacks: the whole state, or the changes since a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatchUpRequest {
     State,
@@ -66,7 +66,7 @@ pub(crate) enum CatchUpRequest {
     Since(Position),
 }
 
-/// What a follower of a log's state receives to catch up.
+/// The data that a follower of a log's state receives to catch up: a merged record, a snapshot, or nothing.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
     /// Nothing, because the follower already has all records. It continues at this position.

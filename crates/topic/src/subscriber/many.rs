@@ -61,8 +61,8 @@ impl NewLogs {
         Arc::new(NewLogs { waiter, arrivals: Some((arrivals, number)), ..NewLogs::default() })
     }
 
-    /// Like [`with_arrivals`](NewLogs::with_arrivals), but for a subscription that feeds a mirror at another node. That
-    /// node itself reports the subscribers of its mirror.
+    /// Like [`with_arrivals`](NewLogs::with_arrivals), but for a subscription that feeds a mirror at another node. The
+    /// other node itself reports the subscribers of its mirror.
     pub fn with_arrivals_for_node(
         waiter: Arc<Waiter>,
         arrivals: Arc<NewLogArrivals>,

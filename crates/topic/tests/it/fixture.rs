@@ -1,4 +1,4 @@
-//! What several tests use: clocks, topics, subscribers, and a checker of the events that a subscriber receives.
+//! Code that several tests share: clocks, topics, subscribers, and a checker of the events that a subscriber receives.
 
 use std::cell::Cell;
 use std::sync::{Arc, LazyLock};

@@ -1,7 +1,8 @@
 //! Tests of topics through their public interface.
 //!
-//! What a subscriber must receive follows from what was published, and is never read from the log. The tests provoke
-//! faults with short histories (64 KiB), slow subscribers, small budgets, and threads that sleep at the worst moment.
+//! The records that a subscriber must receive follow from the publishers' calls, and are never read from the log. The
+//! tests provoke faults with short histories (64 KiB), slow subscribers, small budgets, and threads that sleep at the
+//! worst moment.
 
 mod disk;
 mod fixture;

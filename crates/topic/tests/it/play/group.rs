@@ -1,5 +1,5 @@
-//! What the tests of share groups and of work groups have in common: the log as the source of a group, and the members
-//! with the losses that were reported to them.
+//! Code that the tests of share groups and of work groups have in common: the log as the source of a group, and the
+//! members with the losses that were reported to them.
 
 use std::collections::BTreeSet;
 

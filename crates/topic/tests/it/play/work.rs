@@ -15,7 +15,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// How many of the most recent claims the test can still settle. Some of them may have ended.
 const RECENT_CLAIMS_MAX: usize = 16;
 
-/// What a member of the group does with its claim.
+/// An action of a group's member on its claim: to acknowledge or return the record, or to renew the claim.
 #[derive(Debug, Clone, Copy)]
 pub enum ClaimAction {
     Ack,
