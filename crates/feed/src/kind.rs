@@ -10,11 +10,11 @@ use crate::limits::FeedLimits;
 use crate::orders::Orders;
 use crate::scale::{OptionsError, Scale};
 
-/// Name of the kind of order books that consist of price levels: [`Book`].
+/// Name of the kind for order books that consist of price levels ([`Book`]).
 pub const BOOK: &str = "book";
-/// Name of the kind of order books that consist of single orders: [`Orders`].
+/// Name of the kind for order books that consist of single orders ([`Orders`]).
 pub const ORDERS: &str = "orders";
-/// Name of the kind of states with the last value of each key: [`LastValue`].
+/// Name of the kind for states that store the last value of each key ([`LastValue`]).
 pub const LAST: &str = "last";
 /// Names of all kinds.
 pub const KINDS: [&str; 3] = [BOOK, ORDERS, LAST];

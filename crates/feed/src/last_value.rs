@@ -148,7 +148,7 @@ impl LastValue {
     }
 }
 
-/// The entries of a record. A record with a key is one entry.
+/// Iterates over the entries of a record. A record that has a key counts as one entry, which changes this key.
 fn entries<'a>(frame: &Frame<'a>) -> impl Iterator<Item = Result<ValueEntry<'a>, EntryError>> {
     let (keyed, payload) = (frame.key(), frame.payload());
     let one = keyed.map(|key| {

@@ -117,7 +117,8 @@ pub type ItemSink<'a> = dyn FnMut(RecordingItem<'_>) + 'a;
 /// Options for reading an exchange's recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingOptions {
-    /// Name of the market for files that do not contain it. The topic of such a file is `md.bitstamp.<market>`.
+    /// Name of the market, for a file that does not state its market. The topic of such a file is
+    /// `md.bitstamp.<market>`.
     pub market: String,
     /// Whether a phantom order is deleted from the book, by an additional record, once it is proven to be a phantom.
     /// Phantoms are reported in any case.
@@ -159,7 +160,7 @@ impl Recording {
         self.lines.push(bytes, &mut |line_number, line| reader.read_line(line_number, line, sink));
     }
 
-    /// Ends the file, and passes the remaining items to `sink`.
+    /// Must be called at the end of the file: passes the remaining items to `sink`.
     pub fn end(&mut self, sink: &mut ItemSink<'_>) {
         let reader = &mut self.reader;
         self.lines.end(&mut |line_number, line| reader.read_line(line_number, line, sink));

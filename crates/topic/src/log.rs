@@ -86,7 +86,7 @@ pub struct Log {
     pub(crate) subscribers: LogSubscribers,
     pub(crate) publishers: Arc<PublisherCount>,
     publisher_presence: PresenceTime,
-    /// Set if another process may own the log.
+    /// The way to the log's owner. Set if another process may own the log.
     pub(crate) upstream: OnceLock<Arc<dyn Upstream>>,
     state: LogLock<LogContents>,
 }
@@ -186,7 +186,7 @@ struct Rare {
     dropped_payloads: Vec<Bytes>,
 }
 
-/// A sealed segment and its size.
+/// A sealed segment that the log retains, with its size and the append time of its last record.
 #[derive(Debug)]
 struct RetainedSegment {
     segment: Arc<Segment>,

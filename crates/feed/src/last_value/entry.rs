@@ -32,7 +32,7 @@ pub enum ValueEntry<'a> {
         /// The value; it may be empty.
         value: &'a [u8],
     },
-    /// Removes a key. A key that does not exist is ignored.
+    /// Removes a key. If the key does not exist, the entry changes nothing.
     Remove {
         /// The key.
         key: &'a [u8],
@@ -42,8 +42,8 @@ pub enum ValueEntry<'a> {
 }
 
 impl<'a> ValueEntry<'a> {
-    /// Appends the encoded entry to a record's payload. The lengths fit their fields, because keys and values come from
-    /// records.
+    /// Appends the encoded entry to a record's payload. The lengths of the key and the value fit into their fields,
+    /// because both come from records.
     pub fn encode(&self, payload: &mut Vec<u8>) {
         let (op, key, value): (u8, &[u8], &[u8]) = match *self {
             ValueEntry::Set { key, value } => (SET, key, value),
@@ -57,7 +57,7 @@ impl<'a> ValueEntry<'a> {
         payload.extend_from_slice(value);
     }
 
-    /// Decodes the first entry. Returns the entry and the bytes after it.
+    /// Decodes the first entry in `bytes`. Returns the entry and the bytes after it.
     pub fn decode(bytes: &'a [u8]) -> Result<(ValueEntry<'a>, &'a [u8]), EntryError> {
         let trailing = || EntryError::TrailingBytes { bytes: bytes.len() };
         let (head, rest) = bytes.split_first_chunk::<VALUE_HEAD_BYTES>().ok_or_else(trailing)?;

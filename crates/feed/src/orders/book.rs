@@ -56,7 +56,7 @@ pub(super) struct OrderBook {
     ladders: [Ladder<PriceQueue>; 2],
     pub(super) removals: Removals<RemovedOrder>,
     limits: FeedLimits,
-    /// The sequence number of the last record that cleared each side, bids first.
+    /// For each side, bids first: the sequence number of the last record that cleared the side.
     pub(super) cleared: [u64; 2],
     total: i64,
     priority: u64,

@@ -228,8 +228,8 @@ impl SimulatedMarket {
 }
 
 impl Walk {
-    /// Creates the walk of an instrument. A step has the probability `volatility² ÷ step²`, so that the variance of an
-    /// update is the square of the volatility.
+    /// Creates the walk of an instrument. A step has the probability `volatility² ÷ step²`, so that the variance of the
+    /// move at one update is `volatility²`.
     fn new(instrument: &Instrument) -> Walk {
         let step = instrument.volatility.ceil().max(1.0);
         let step_ratio = instrument.volatility / step;

@@ -24,9 +24,9 @@ pub enum SpanContent<'a> {
     /// One record whose payload is stored outside of the segment. Send `head` with the flag
     /// [`dunlin_frame::FLAG_BY_REF`] cleared, then the payload, then padding.
     ByRef {
-        /// Header and meta.
+        /// The frame's header and meta fields.
         head: &'a [u8],
-        /// Payload.
+        /// The payload, which is to be sent after `head`.
         payload: &'a Bytes,
     },
     /// Records that this subscriber does not receive, because a filter excludes them, or because they have expired.

@@ -40,7 +40,7 @@ pub(super) use lookup::UnfedPolicy;
 const EPOCHS_MAX: usize = 64;
 const SKIPS_MAX: usize = 64;
 
-/// The state of a log that is or was a mirror.
+/// The data of a log that is or was a mirror: its feed, its epochs, and the ranges that it skipped.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     is_owner: bool,

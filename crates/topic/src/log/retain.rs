@@ -1,4 +1,4 @@
-//! Makes room for new records, and drops old records.
+//! Makes room in memory for a log's new records, and drops old records.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

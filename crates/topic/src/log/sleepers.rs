@@ -78,7 +78,8 @@ impl Sleepers {
         id
     }
 
-    /// Removes and returns the first cursor, which the caller wakes. Marks all other cursors as overdue.
+    /// Removes and returns the first cursor, which the caller wakes. Marks all other cursors as overdue: they have
+    /// something to read, but were not woken yet.
     #[inline(always)]
     pub(super) fn take_first(&mut self) -> Option<SleepingCursor> {
         let first = self.asleep.first?;

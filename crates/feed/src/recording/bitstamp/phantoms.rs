@@ -102,7 +102,7 @@ impl Phantoms {
         self.side_orders(side).insert((price, id));
     }
 
-    /// Removes an order that an event has named, because it cannot be a phantom.
+    /// No longer suspects an order, because an event has named it.
     pub(super) fn remove(&mut self, id: u64, side: Side, price: i64) {
         self.side_orders(side).remove(&(price, id));
     }

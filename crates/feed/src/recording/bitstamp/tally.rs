@@ -7,7 +7,7 @@ pub struct BitstampTally {
     pub opening: u64,
     /// Number of created orders, including those in the opening book.
     pub created: u64,
-    /// Number of changed orders.
+    /// Number of changes of orders.
     pub changed: u64,
     /// Number of deleted orders, not counting those that the recording program deleted at the end.
     pub deleted: u64,

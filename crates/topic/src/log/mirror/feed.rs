@@ -232,7 +232,7 @@ impl Log {
         }
     }
 
-    /// Drops all records of a mirror that has no subscribers.
+    /// Drops all records of a mirror that has no subscribers. A new feed may then start at another position.
     pub fn clear_mirror(&self) {
         self.update_mirror(|state| {
             self.publisher_presence.set_unknown();
