@@ -158,8 +158,8 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the side has a level at this price. A side with `kept` levels that is at most half full is not searched:
-    /// the result is then `false`, and the caller counts the level as a new one.
+    /// Whether the side, which has `kept` levels, has a level at this price. If the side is at most half full, it is
+    /// not searched. The result is then `false`, and the caller counts the level as a new one.
     fn has_level_near_limit(&self, side: Side, price: i64, kept: usize) -> bool {
         kept > self.limits.levels_max as usize / 2
             && self.half(side).ladder.get(ladder::key(side, price)).is_some()

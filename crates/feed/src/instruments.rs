@@ -85,7 +85,7 @@ impl Instrument {
         topic_name(&self.id)
     }
 
-    /// The options of the `book` reducer for the instrument's topic. Prices and sizes have no decimals.
+    /// The scale of the prices and sizes in the instrument's topic, for its `book` reducer. They have no decimals.
     pub fn scale(&self) -> Scale {
         let on_grid = self.base_price % self.tick_size == 0;
         let tick = if on_grid { self.tick_size } else { 1 };

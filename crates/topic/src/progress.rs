@@ -36,7 +36,7 @@ pub struct SubscriberProgress {
     changed_ns: AtomicU64,
 }
 
-/// The oldest record that subscribers of a log that cannot receive gaps have not read.
+/// The oldest record of a log that is unread by a subscriber that cannot receive gaps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OldestUnread {
     /// Sequence number of the oldest record that one of these subscribers has not read; `None` without such

@@ -275,8 +275,8 @@ impl<F: Reducer> LogReplica<F> {
             return;
         }
         match fault {
-            // The owner has reported the missing records as a gap before. This event is now counted as a hole instead
-            // of a gap, so that one fault is counted once.
+            // The owner has already reported the missing records as a gap. The loss is now counted as a hole instead,
+            // so that it is counted only once.
             ReplicaFault::Hole { .. } if self.is_gap_counted => {
                 self.is_gap_counted = false;
                 sink.counts.gaps -= 1;

@@ -75,7 +75,7 @@ impl Cursor {
         Spans::new(self, self.frames(), span_bytes_max)
     }
 
-    /// Advances past records that were delivered: their number, and their size in bytes.
+    /// Advances past `records` records that were delivered. In the segment, they have `bytes` bytes.
     #[inline(always)]
     pub fn advance(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;
@@ -93,8 +93,8 @@ impl Cursor {
         }
     }
 
-    /// Advances past records that were skipped: their number, and their size in bytes. The next delivered record's
-    /// `prev_seq` reports them as skipped, not as lost.
+    /// Advances past `records` records that were skipped. In the segment, they have `bytes` bytes. The next delivered
+    /// record's `prev_seq` reports them as skipped, not as lost.
     #[inline(always)]
     pub fn skip(&mut self, records: u64, bytes: u32) {
         self.next.seq += records;

@@ -162,8 +162,9 @@ impl ShareGroup {
         Ok(None)
     }
 
-    /// Confirms record `through` and all records that were delivered to the member before it. If record `through` is
-    /// not unconfirmed, confirms the member's records up to this sequence number.
+    /// Confirms record `through` and all records that were delivered to the member before it. If the member has not
+    /// received record `through`, or has confirmed it already, confirms the member's records up to this sequence
+    /// number.
     pub fn confirm(&mut self, member: MemberId, through: u64) -> Result<(), GroupError> {
         self.members.get_mut(member)?.confirm(through);
         Ok(())

@@ -161,8 +161,8 @@ impl Log {
         in_memory.or_else(|| store?.seek_time(ns)).unwrap_or(end).max(oldest)
     }
 
-    /// Loads the segment of record `seq`, which is not in memory, from disk, for [`Log::try_read`]. `None` if the
-    /// record is not retained, or if the log is not durable.
+    /// Loads the segment of record `seq` from disk, because the record is not in memory. [`Log::try_read`] calls this
+    /// function. `None` if the record is not retained, or if the log is not durable.
     #[cold]
     pub(super) fn load_record(
         &self,

@@ -143,8 +143,8 @@ impl Log {
         })
     }
 
-    /// Computes from where this owner feeds a mirror whose subscribers have waited for an owner since the time
-    /// `since_ns`.
+    /// Computes where this owner starts the feed of a mirror. The mirror's subscribers have waited for an owner since
+    /// the time `since_ns`.
     ///
     /// This owner's clock may be up to [`SKEW_NS`] behind the mirror's. The feed therefore also includes records that
     /// this owner appended up to [`SKEW_NS`] before `since_ns`. It does not include records from before this process

@@ -61,8 +61,8 @@ impl SleeperIndex {
         self.len
     }
 
-    /// Removes the patterns without a cursor, if the number of patterns has doubled since the last sweep. The pattern
-    /// of a woken cursor stays until then, because the cursor usually sleeps again.
+    /// Removes the patterns without a cursor, if the number of patterns has doubled since the last sweep. Until a
+    /// sweep, the pattern of a woken cursor stays in the index, because the cursor usually sleeps again.
     fn sweep(&mut self) {
         if self.by_tail.len() >= self.sweep_at {
             self.by_tail.retain(|entries| !entries.get_mut().is_empty());

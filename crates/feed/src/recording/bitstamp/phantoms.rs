@@ -102,7 +102,7 @@ impl Phantoms {
         self.side_orders(side).insert((price, id));
     }
 
-    /// No longer suspects an order, because an event has named it.
+    /// Removes an order from the suspected orders, because an event has named the order.
     pub(super) fn remove(&mut self, id: u64, side: Side, price: i64) {
         self.side_orders(side).remove(&(price, id));
     }

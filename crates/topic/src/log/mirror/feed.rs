@@ -1,4 +1,5 @@
-//! The feed of a mirror: applies the records, states and notices that a mirror receives from the topic's owner.
+//! Implements the feed of a mirror: the functions with which a mirror applies the records, states and notices that it
+//! receives from the topic's owner.
 
 use std::sync::atomic::Ordering;
 
