@@ -57,7 +57,7 @@ pub struct Instrument {
     pub symbol: String,
     /// Number of levels that a view shows by default.
     pub publish_depth: u32,
-    /// Distance between two adjacent prices. Prices are integers; the last decimal of a price is one unit.
+    /// Distance between two adjacent prices, in units of the last decimal of a price.
     pub tick_size: i64,
     /// Price around which a new book is built, in units.
     pub base_price: i64,

@@ -14,9 +14,9 @@ pub struct FeedLimits {
     /// Maximum size of a snapshot of last values, in bytes. The default is lower than the largest snapshot that clients
     /// accept by default.
     pub last_bytes_max: u32,
-    /// Minimum number of recent removals that a state remembers, even if the state has fewer entries. With these
-    /// removals, the owner tells a subscriber only what changed since the subscriber's position. A subscriber that
-    /// needs older removals receives a snapshot instead.
+    /// Minimum number of recent removals that a state remembers, even if the state has fewer entries. The owner needs
+    /// them to send a subscriber only the changes since the subscriber's position. A subscriber that needs older
+    /// removals receives a snapshot instead.
     pub removals_min: u32,
     /// Maximum number of recent removals that a state remembers, even if the state has more entries. This limits the
     /// owner's work for a subscriber that requests changes.

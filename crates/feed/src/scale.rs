@@ -16,7 +16,7 @@ pub const DECIMALS_MAX: u8 = 15;
 /// The rules for an instrument's prices and sizes: numbers of decimals, tick, range of prices, and numbers of levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Number of decimals of a price: so many digits at the end of the integer follow the decimal point.
+    /// Number of decimals of a price: this many digits at the end of the integer follow the decimal point.
     pub price_decimals: u8,
     /// Number of decimals of a size.
     pub size_decimals: u8,

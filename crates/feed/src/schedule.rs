@@ -24,7 +24,7 @@ mod lateness;
 use lane::InstrumentLane;
 pub use lateness::Lateness;
 
-/// Default for [`FeedSchedule::with_spin_ns`]: a source's sleep ends so many ns before the next record. This is the
+/// Default for [`FeedSchedule::with_spin_ns`]: a source's sleep ends this many ns before the next record. This is the
 /// time in which Linux wakes a thread, with a margin.
 pub const SPIN_NS_DEFAULT: u64 = 30_000;
 /// Length of a sleep, in ns, when the mean time between records is shorter than the time for which the source would

@@ -56,8 +56,8 @@ impl StateClaim {
         }
     }
 
-    /// Stores whether a record with this claim was appended: at success, its position; if the state was lost, that the
-    /// claim is lost.
+    /// Stores the outcome of an append with this claim. After a success, the claim names the appended record. If the
+    /// owner lacked the claimed record, the claim is lost.
     pub fn record_outcome(&self, outcome: Result<Position, &PublishError>) {
         match outcome {
             Ok(record) => self.record_ack(record),

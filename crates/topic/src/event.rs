@@ -107,7 +107,7 @@ impl Gap {
     }
 }
 
-/// A notice that the subscriber may soon lose records, because it has not read more than half of the retained records.
+/// A notice that the subscriber may soon lose records, because more than half of the retained records are still unread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lagging {
     /// The log.

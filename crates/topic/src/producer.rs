@@ -3,8 +3,8 @@
 //! For each producer, the log remembers the last number, and the positions of the producer's recent records.
 //!
 //! Invariants:
-//! - Within one `producer_epoch`, each record must have the number after that of the record before, and is appended
-//!   once.
+//! - Within one `producer_epoch`, each new record must have the next number after the record before, and is appended
+//!   only once.
 //! - After the first record with a higher `producer_epoch` is appended, records with a lower one are refused (fenced).
 //!   A refused append changes nothing.
 //! - The receipt of a retry names the position of the first attempt. A retry may use other batch boundaries, but never
@@ -126,7 +126,7 @@ impl Producers {
         self.find(id).map(|slot| self.slots[slot as usize].last)
     }
 
-    /// Finds the slot of a producer. If it was the last one in use, no hash is needed.
+    /// Finds the slot of a producer. If it is the producer that was used last, no hash is needed.
     #[inline]
     fn find(&self, id: u64) -> Option<u32> {
         match self.slots.get(self.newest as usize) {

@@ -114,7 +114,7 @@ fn push_live<T>(list: &mut Vec<Weak<T>>, item: Weak<T>) {
 }
 
 impl Log {
-    /// Adds a subscriber to the list. It has received all records up to `at`.
+    /// Adds a subscriber to the list. The subscriber has received all records up to `at`.
     pub fn list_subscriber(
         &self,
         options: &SubscribeOptions,

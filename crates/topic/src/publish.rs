@@ -341,7 +341,7 @@ impl PublishError {
         )
     }
 
-    /// Whether a retry may soon succeed, because there is only no room at present.
+    /// Whether a retry may soon succeed, because there is no room at present but may be later.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,

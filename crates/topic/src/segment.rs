@@ -11,7 +11,7 @@
 //! Invariants:
 //! - Subscribers access only the bytes of the buffer below a committed length that they have loaded with `Acquire`. The
 //!   store of a durable log accesses only the bytes below a written length that it has read inside the log's lock. The
-//!   one [`SegmentWriter`] accesses only the bytes above all these lengths.
+//!   one [`SegmentWriter`] writes only to the bytes above all these lengths.
 //! - The buffer is freed once, in [`Segment::retire`]. In one atomic step, this function checks that `pins` is 0 and
 //!   sets the bit `RETIRED`. Later attempts to pin the segment see the bit and fail.
 //! - During a read, a cursor holds a [`PinnedSegment`]. Between reads, it holds only an `Arc` of the [`Segment`]. This
@@ -313,7 +313,7 @@ impl SegmentWriter {
         SegmentFrames { rest }
     }
 
-    /// Removes the frames that were written after the length `from`. None of them may be committed.
+    /// Removes the frames that were written after the length `from`.
     ///
     /// # Panics
     /// If some of them were committed.

@@ -22,8 +22,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// does not block.
     fn notify_staged(&self);
 
-    /// Stores the records that can be staged on the caller's thread, which saves two thread switches for a caller that
-    /// waits for its own records. The method may also return before the records are stored, or do nothing.
+    /// On the caller's thread, stages and stores the log's new records. This saves two thread switches for a caller
+    /// that waits for its own records. The method may also return before the records are stored, or do nothing.
     fn store_staged(&self) {}
 
     /// The number of bytes for which the disk has room at present. A log calls this method once after it was opened,

@@ -19,8 +19,8 @@ pub enum Start {
     After(Position),
     /// At the first record that was appended at this time or later, ns since the Unix epoch.
     Time(u64),
-    /// With the current state, followed by later records. Only for state topics. If a topic is created later, the
-    /// subscription starts with its state as of the first read.
+    /// With the current state, followed by later records. Only for state topics. In a topic that is created later, the
+    /// subscription starts with the topic's state at the first read.
     Snapshot,
 }
 
@@ -108,7 +108,7 @@ impl SubscribeOptions {
         (options, start)
     }
 
-    /// Whether the subscriber needs the log's state, for one of its options.
+    /// Whether any of the options requires the log's state.
     pub fn follows_state(&self) -> bool {
         self.conflate || self.start == Start::Snapshot || self.on_gap == OnGap::Snapshot
     }

@@ -36,8 +36,8 @@ fn unit(feeds_node: bool) -> u64 {
 }
 
 impl LogSubscribers {
-    /// Creates the list for a new private mirror of the log with the list `log`. Its cursors also count as cursors of
-    /// that log.
+    /// Creates the list for a new private mirror. `log` is the list of the mirrored log, in which the cursors of the
+    /// private mirror also count.
     pub(crate) fn for_private_mirror(log: &LogSubscribers) -> LogSubscribers {
         let private_mirrors = Arc::clone(log.private_mirrors.get_or_init(Arc::default));
         LogSubscribers {

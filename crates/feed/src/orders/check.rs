@@ -11,12 +11,12 @@ use crate::side::Side;
 /// change the book.
 pub(super) struct AppendCheck<'a> {
     orders: &'a Orders,
-    /// The id of the order that the previous entry added or deleted; `None` if the previous entry did neither. With the
-    /// id is the order's side, or `None` if the order was deleted. The next check moves this value to `before`, so that
-    /// an append of one entry needs no map.
+    /// The id of the order that the previous entry added or deleted; `None` if the previous entry did neither. The id
+    /// comes with the order's side, or with `None` if the order was deleted. The next check moves this value to
+    /// `before`, so that an append of one entry needs no map.
     last: Option<(u64, Option<Side>)>,
-    /// The ids of the orders that earlier entries added or deleted. With each id is the order's side, or `None` if the
-    /// order no longer exists.
+    /// The ids of the orders that earlier entries added or deleted. Each id comes with the order's side, or with `None`
+    /// if the order no longer exists.
     before: HashMap<u64, Option<Side>>,
     cleared: [bool; 2],
     /// Number of orders that were in the book before the append and are not on a side that an earlier entry cleared.

@@ -2,7 +2,7 @@
 
 use crate::side::Side;
 
-/// The value of a link to a neighbour if there is none.
+/// The value of a link if there is no neighbour.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// An order, with the sequence numbers of the records that changed it. It fits into one cache line.

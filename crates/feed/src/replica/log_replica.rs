@@ -20,8 +20,8 @@ pub(super) struct LogReplica<F> {
     need: RecoveryNeed,
     /// Whether a gap or a new epoch was reported and the state is not whole again yet.
     has_gap: bool,
-    /// Whether the gap behind `has_gap` was counted in [`ReplicaCounts::gaps`]. A gap that is reported while an earlier
-    /// fault is being repaired is not counted.
+    /// Whether the gap that `has_gap` states was counted in [`ReplicaCounts::gaps`]. A gap that is reported while an
+    /// earlier fault is being repaired is not counted.
     is_gap_counted: bool,
     /// Whether the log began a new epoch and no record of this epoch has arrived yet. The log's state is then unknown.
     is_new_epoch: bool,

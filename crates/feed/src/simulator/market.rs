@@ -20,15 +20,15 @@ use crate::side::Side;
 
 /// Largest size of a simulated level.
 const SIZE_MAX: u64 = 2500;
-/// Of 100 ordinary updates, so many remove a level on average. The others set a level.
+/// Of 100 ordinary updates, this many remove a level on average. The others set a level.
 const REMOVALS: u64 = 20;
 /// If a side has at most this many levels, ordinary updates remove none of them.
 const LEVELS_KEPT: usize = 2;
 /// If books may be crossed: the maximum distance, in ticks, at which a level is set on the wrong side of the middle.
 const CROSSING_TICKS: u64 = 3;
-/// If books may be crossed: of so many levels that are set, one on average is set on the wrong side of the middle.
+/// If books may be crossed: of this many levels that are set, one on average is set on the wrong side of the middle.
 const CROSSING_ONE_IN: u64 = 64;
-/// If books may be crossed: of so many updates, one on average may remove a level that is on the wrong side of the
+/// If books may be crossed: of this many updates, one on average may remove a level that is on the wrong side of the
 /// middle.
 const UNCROSSING_ONE_IN: u64 = 8;
 
@@ -115,8 +115,8 @@ impl SimulatedMarket {
         }
     }
 
-    /// Fills both sides of a new book with levels at all prices, beginning one tick from the middle. The sizes decrease
-    /// with the distance from the middle.
+    /// Fills both sides of a new book with levels at adjacent prices, beginning one tick from the middle. The sizes
+    /// decrease with the distance from the middle.
     fn seed(&mut self) {
         let (levels, middle) = (self.levels, self.middle);
         for (side_book, touch) in [(&mut self.bids, middle - 1), (&mut self.asks, -middle - 1)] {

@@ -1,5 +1,5 @@
-//! Chooses where a new cursor starts, and from which log it reads: if another node owns the topic, from the node's
-//! shared mirror or from a private mirror.
+//! Chooses where a new cursor starts, and from which log it reads: if another node owns the topic, from the mirror that
+//! all subscribers at this node share, or from a private mirror.
 //!
 //! Invariant: a cursor is counted as a subscriber of a mirror before it waits for the mirror's feed. Otherwise, the
 //! feed could end for lack of subscribers.
@@ -158,7 +158,8 @@ impl Cursor {
 /// Whether the options make the subscriber a follower of the log's state.
 ///
 /// # Errors
-/// [`SubscribeError::NoState`] if they do, but the log keeps no state, or a filter selects only some of its subjects.
+/// [`SubscribeError::NoState`] if the options require a state, but the log keeps none, or a filter selects only some of
+/// the log's subjects.
 fn check_follower(log: &Log, options: &SubscribeOptions, has_filter: bool) -> Result<bool, SubscribeError> {
     let no_state = |why| SubscribeError::NoState { topic: log.name().topic.clone(), why };
     match (options.follows_state(), log.is_stateful(), has_filter) {

@@ -10,7 +10,8 @@ use crate::segment::{SegmentFrame, SegmentFrames};
 pub struct Span<'a> {
     /// Number of records in the span.
     pub count: u32,
-    /// Size of the records in the segment, which the session passes to [`Cursor::advance`] or [`Cursor::skip`].
+    /// Number of bytes that the records take in the segment. The session passes this number to [`Cursor::advance`] or
+    /// [`Cursor::skip`].
     pub advance_bytes: u32,
     /// The content of the span.
     pub content: SpanContent<'a>,

@@ -85,9 +85,9 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Claims a record for this member. Prefers records that the group has already read, and otherwise reads the next
-    /// record of the log that no other record with the same key precedes. Returns `None` if there is no such record, or
-    /// if the member or the group is at a limit.
+    /// Claims a record for this member. Prefers records that the group has already read. If none of them can be
+    /// claimed, reads the log up to a record whose key no unsettled record has. Returns `None` if there is no such
+    /// record, or if the member or the group is at a limit.
     pub fn claim(
         &mut self,
         member: MemberId,

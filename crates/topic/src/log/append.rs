@@ -44,7 +44,7 @@ pub(crate) struct AppendOptions {
     /// For a log with a state: the position of the publisher's last acknowledged record. The append fails if the state
     /// does not include this record.
     pub(crate) after: Option<Position>,
-    /// If registered subscribers leave no room: whether they are unregistered. Otherwise, the append is refused.
+    /// Whether registered subscribers that leave no room are unregistered. If not, the append is refused.
     pub(crate) evict: bool,
     /// Whether this append is done by a new owner, for records that had waited for an owner. Such an append succeeds
     /// even while the log does not accept other records yet.
@@ -199,8 +199,8 @@ impl Log {
         if bytes > bytes_max { Err(PublishError::RecordTooLarge { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Makes the records that were written last visible, and wakes one sleeping cursor. On a durable log, the records
-    /// become visible later, when the store has synced them.
+    /// Makes the newly written records visible, and wakes one sleeping cursor. On a durable log, the records become
+    /// visible later, when the store has synced them.
     #[inline(always)]
     pub(super) fn publish(
         &self,
@@ -271,8 +271,8 @@ impl LogContents {
         // reading of the clock.
         if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
         {
-            // A mirror may be closed before its node has removed the deleted topic. Its records are still forwarded to
-            // the owner. The upstream refuses them when a publisher that repeats them finds no such topic any more.
+            // A mirror may be closed before its node has removed the deleted topic. Records for it are still forwarded
+            // to the owner. The upstream refuses them when a publisher that repeats them finds no such topic any more.
             let is_closed = self.closed && (append.as_owner || !self.is_mirror());
             return Err(if is_closed { PublishError::Closed } else { PublishError::Elsewhere });
         }

@@ -387,8 +387,8 @@ impl LogContents {
         }
     }
 
-    /// The sequence number of the first segment after `seq` that is retained. Without such a segment, the sequence
-    /// number of the next record.
+    /// The first sequence number of the first retained segment that begins after `seq`. Without such a segment, the
+    /// sequence number of the next record.
     fn first_after(&self, seq: u64, config: &TopicConfig) -> u64 {
         let segments = self.retained.iter().map(|retained| &retained.segment);
         let segments = segments.chain(self.writer.as_ref().map(|writer| writer.segment()));

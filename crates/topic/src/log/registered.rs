@@ -207,8 +207,8 @@ impl Log {
         }
     }
 
-    /// Whether the log is known to lack this acknowledged record, because it restarted without the record or lost its
-    /// last records.
+    /// Whether the log is known to lack this acknowledged record, because the log restarted without the record or lost
+    /// its last records.
     pub fn has_lost(&self, record: Position) -> bool {
         self.lacks(&self.lock(), record)
     }
@@ -263,7 +263,8 @@ impl Log {
                 },
             }
         };
-        // The segment's buffer was freed after the lookup. A repeated lookup finds the record elsewhere, or not at all.
+        // If this fails, the segment's buffer was freed after the lookup. A repeated lookup finds the record elsewhere,
+        // or not at all.
         let pinned = PinnedSegment::new(segment).map_err(|_| ReadDeferred)?;
         let before = usize::try_from(seq - pinned.first_seq()).ok();
         let Some(entry) = before.and_then(|before| pinned.frames(0).nth(before)) else { return Ok(None) };

@@ -30,10 +30,10 @@ const BACKLOG_BYTES_MIN: u64 = 64 << 10;
 const BACKLOG_PER_STATE: u64 = 2;
 /// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes that were appended since then are at most the snapshot's size divided by this
+/// A snapshot is fresh while the bytes that were appended since it was made are at most its size divided by this
 /// number, or at most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
-/// A snapshot is fresh, whatever its size, while at most this many bytes were appended since then.
+/// A snapshot is fresh, whatever its size, while at most this many bytes were appended since it was made.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
 
 /// The reducer of a log, and the state that the reducer keeps.

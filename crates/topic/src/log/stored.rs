@@ -59,7 +59,7 @@ pub(crate) struct DiskProgress {
     is_notified: bool,
     /// Sealed segments that are not fully synced, oldest first.
     sealed: VecDeque<SegmentWriter>,
-    /// How much of the first segment that is not completely staged was staged.
+    /// The staged length of the segment that is only partly staged.
     staged_to: Commit,
     marks: Vec<StagedProducer>,
     /// How many times the store has allowed deferred reads of subscribers to be repeated.
@@ -298,8 +298,8 @@ impl LogContents {
         self.stored().map_or(self.next_seq, |stored| stored.synced + 1)
     }
 
-    /// Whether the store has allowed deferred reads to be repeated since it had done so `retries` times. Always `true`
-    /// for a log that is not durable.
+    /// Whether the store has allowed deferred reads to be repeated more than `retries` times. Always `true` for a log
+    /// that is not durable.
     pub(super) fn has_retried(&self, retries: u64) -> bool {
         self.stored().is_none_or(|stored| stored.retries != retries)
     }
@@ -445,7 +445,7 @@ impl Log {
         }
     }
 
-    /// Whether [`retry_reads`](Log::retry_reads) was called again since it had been called `retries` times.
+    /// Whether [`retry_reads`](Log::retry_reads) was called more than `retries` times.
     pub(crate) fn has_retried(&self, retries: u64) -> bool {
         self.lock().has_retried(retries)
     }

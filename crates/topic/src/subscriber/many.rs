@@ -25,7 +25,7 @@ pub struct NewLogs {
     is_for_node: bool,
 }
 
-/// The subscriptions of a session that new logs have joined, by number.
+/// The numbers of those subscriptions of a session that new logs have joined.
 #[derive(Debug, Default)]
 pub struct NewLogArrivals(Mutex<Vec<u32>>);
 

@@ -27,7 +27,7 @@ fn stalled_subscriber_keeps_no_segment_in_memory() {
     let mut stalled: Vec<Subscriber> = Vec::new();
     for _ in 0..200 {
         numbered.publish(50, 100);
-        // Each subscriber reads two records, each time in another segment, and then reads no further.
+        // Each of the 200 subscribers reads two records, in a different part of the log, and then reads no further.
         let mut reader = subscriber(&topic, &from(Start::Latest));
         numbered.publish(3, 100);
         assert_eq!(reader.drain(2, |_| ()).unwrap(), 2);

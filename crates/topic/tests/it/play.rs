@@ -79,7 +79,7 @@ pub enum Operation {
     Expire,
     Close,
     /// Publishes `count` records of a producer. `from_next` is by how much the number of the first record differs from
-    /// the number that the producer should use next; `epoch_step` is by how much its epoch changes.
+    /// the number that the producer should use next; `epoch_step` is by how much the producer's epoch changes.
     Produce {
         producer: u64,
         epoch_step: i32,

@@ -35,7 +35,8 @@ fn fill_with(topic: &Arc<Topic>, payload_bytes: usize) -> (u64, PublishError) {
     }
 }
 
-/// Waits until another thread has filled the topic's history with such payloads, so that its next record has to wait.
+/// Waits until another thread has filled the topic's history with payloads of `payload_bytes` bytes, so that the
+/// thread's next record has to wait.
 fn until_full(topic: &Topic, payload_bytes: usize) {
     let twin = topic_of(reliable(Duration::ZERO, OnFull::Refuse), &budget(), RUNNING);
     let _reader = subscriber(&twin, &registered("never reads"));

@@ -1,5 +1,5 @@
-//! Tests that several threads that publish to a topic, and to a list behind a mutex, give the same records in the same
-//! order.
+//! Several threads publish the same records to a topic and to a list behind a mutex. The tests check that the topic and
+//! the list then have the same records in the same order.
 //!
 //! The order in which the threads run is different each time. The topic and the list can still be compared, because a
 //! record has the same place in the list as in its receipt from the topic.

@@ -8,7 +8,7 @@ use crate::event::{EpochChanged, Gap, Position};
 use crate::log::{Log, LogContents, Lookup};
 use crate::subscribe::{OnGap, Start, SubscribeError, SubscribeOptions};
 
-/// The treatment of records that the mirror never had, in a lookup.
+/// How a lookup treats records that the mirror never had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::log) enum UnfedPolicy {
     /// The subscriber reads the records from the owner.
