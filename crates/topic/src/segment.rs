@@ -401,7 +401,7 @@ impl PinnedSegment {
         self.length
     }
 
-    /// The bytes from `from` up to [`length`](PinnedSegment::length).
+    /// The bytes from `from` up to `length`.
     #[inline(always)]
     pub(crate) fn bytes(&self, from: u32) -> &[u8] {
         assert!(from <= self.length.bytes);
@@ -416,7 +416,7 @@ impl PinnedSegment {
         }
     }
 
-    /// The frames from `from` up to [`length`](PinnedSegment::length).
+    /// The frames from `from` up to `length`.
     #[inline(always)]
     pub(crate) fn frames(&self, from: u32) -> SegmentFrames<'_> {
         SegmentFrames { rest: self.bytes(from) }
