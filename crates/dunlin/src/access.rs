@@ -74,15 +74,16 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// A tenant may have at most this number times as many groups as the node can still create. The same factor limits a
-/// tenant's subscriptions that wait for topics.
+/// A tenant may have up to this many times as many groups as the node can still create. A tenant that is alone can thus
+/// create three quarters of all groups. The same factor limits a tenant's subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
 /// The tenant of a task that names no tenant, on a node without users.
 const TENANT: &str = "default";
 
 impl Node {
-    /// Returns a handle to this node. The permissions and limits of `user` apply to the handle's calls.
+    /// Returns a handle to this node with the user `user`. The user's permissions and limits apply to calls of this
+    /// handle.
     pub fn with_user(&self, user: Arc<dyn User>) -> Node {
         Node(Arc::clone(&self.0), Some(user))
     }
@@ -94,7 +95,7 @@ impl Node {
     }
 
     /// Returns a handle for the user `name` with the user's present permissions; the user need not be connected. On a
-    /// node without users, the handle may do everything. The error says why there is no handle.
+    /// node without users, the handle may do everything. The error says why such a handle cannot be made.
     pub(crate) fn with_current_permissions(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
         let name = name.ok_or_else(|| {
@@ -157,14 +158,14 @@ impl Node {
         allowed.map_err(|subject| TopicError::Forbidden { action: Action::Tasks, subject })
     }
 
-    /// Returns the tenants whose tasks a worker of this user may run, if the worker requests the tasks of `tenants`. An
-    /// empty list means all tenants, in the argument and in the result.
+    /// Returns the tenants whose tasks a worker of this user receives, if the worker requests the tasks of `tenants`.
+    /// An empty list means all tenants, both as the argument and as the result.
     pub fn may_work(&self, tenants: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, TopicError> {
         let forbidden = || TopicError::Forbidden { action: Action::Tasks, subject: "as a worker".to_owned() };
         self.task_rule().serve(tenants).ok_or_else(forbidden)
     }
 
-    /// Checks the user's permission to read metrics and lists of subscriptions. They show only what the user's tenant
+    /// Checks the user's permission to read metrics and lists of subscriptions. These show only what the user's tenant
     /// may see.
     pub fn may_survey(&self) -> Result<(), Refused> {
         match self.user() {
@@ -205,7 +206,8 @@ impl Node {
         }
     }
 
-    /// Checks the user's permission to publish to the subject. System subjects pass: the caller has to refuse them.
+    /// Checks the user's permission to publish to the subject. Accepts every system subject: the caller has to refuse
+    /// those.
     pub fn may_publish(&self, subject: Subject<'_>) -> Result<(), TopicError> {
         match self.user() {
             Some(_) if !subject.is_system() => self.may(Action::Publish, &subject.into()).map(drop),
@@ -240,7 +242,8 @@ impl Node {
         }
     }
 
-    /// Removes the logs that the user may not read, and adds filters that hide denied records to the others.
+    /// Removes the logs that the user may not read. Adds a filter to each remaining log in which some records are
+    /// denied to the user; the filter hides these records.
     pub(crate) fn restrict_to_readable(&self, logs: LogsToRead) -> LogsToRead {
         let Some(user) = self.user() else { return logs };
         let permissions = user.permissions();
@@ -261,8 +264,10 @@ impl Node {
         self.is_pattern_visible(topic.name(), topic.pattern())
     }
 
-    /// The ranges of topic names that the user may see. They apply only to topics that own a single subject, which is
-    /// the topic's name.
+    /// Ranges of names. A topic that owns a single subject, which is then the topic's name, is visible to the user only
+    /// if its name is in one of these ranges.
+    /// Ranges of names. A topic that owns only the subject that equals its name is visible to the user only if the name
+    /// is in one of these ranges.
     pub(crate) fn visible_names(&self) -> NameRanges {
         let Some(user) = self.user() else { return NameRanges::all() };
         let Permissions { tenant, publish, subscribe, create, delete, .. } = &*user.permissions();

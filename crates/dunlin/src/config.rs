@@ -35,8 +35,8 @@ pub struct NodeLimits {
     /// `$kv`, are never refused.
     pub topics_max: usize,
     /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files. If
-    /// the process may open fewer than twice as many files, durable topics may use half of them. A durable topic that
-    /// needs more is refused.
+    /// the process may open fewer than twice this number of files, durable topics may use half of the files that it may
+    /// open. A durable topic that needs more is refused.
     pub reserved_files: u64,
     /// Maximum number of subscriptions that wait for new topics. The node refuses more.
     pub watchers_max: usize,
@@ -50,11 +50,12 @@ pub struct NodeLimits {
     pub group_idle_max: Duration,
     /// Limits of each partition of a topic, and of the groups that read the partition.
     pub topic: dunlin_topic::LogLimits,
-    /// Maximum size of the records that a topic keeps beyond its retention for a slow subscriber, in bytes. Applies to
-    /// topics with the default retention, to subscribers whose protocol cannot report gaps, and to mirrors.
+    /// Maximum size of the records that a topic keeps beyond its retention for a slow subscriber, in bytes. Only
+    /// volatile topics with the default retention keep such records, and only for mirrors and for subscribers whose
+    /// protocol cannot report gaps.
     pub pending_bytes_max: u64,
-    /// If a durable log has this many bytes that are not on disk yet, its publishers wait. A topic whose records may be
-    /// larger has a higher limit.
+    /// If a durable log has this many bytes that are not on disk yet, its publishers wait. A topic that accepts records
+    /// larger than this has a higher limit.
     pub unstored_bytes_max: u64,
     /// Maximum memory for records that were read from disk and are kept for further subscribers, bytes.
     pub loaded_bytes_max: u64,

@@ -91,7 +91,7 @@ pub enum Consistency {
 }
 
 /// The number of low bits of a lease number that count the leases of one epoch, on a node without a data directory. The
-/// other bits are the epoch. Such a node begins each start with a later epoch, and epochs grow by 1 every 100 ms. With
+/// other bits are the epoch. After each start, such a node uses a later epoch, and epochs grow by 1 every 100 ms. With
 /// at most 2^20 leases in 100 ms, lease numbers therefore do not repeat after a restart. The numbers stay below 2^53,
 /// so that a JSON number holds them exactly.
 const LEASES_PER_EPOCH_BITS: u32 = 20;
@@ -103,7 +103,7 @@ pub struct Control {
     transport: Arc<dyn Transport>,
     view: Arc<StateView>,
     lock_waiters: Arc<LockWaiters>,
-    /// If the cluster has no epoch yet, this node proposes this one.
+    /// The epoch that this node proposes if the cluster has none yet.
     epoch: u32,
     /// Whether this node knows that the cluster has an epoch.
     begun: AtomicBool,
@@ -131,9 +131,9 @@ impl Control {
         Control::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Control::start_member`], but also for a log that is lost at a restart: then `durable` is `false`.
-    /// Snapshots then do not contain the history of changes. Lease numbers begin above those that the node granted
-    /// before it was started.
+    /// Like [`Control::start_member`], but also for a log that is lost when the node restarts; `durable` is `false` for
+    /// such a log. In this case, snapshots do not contain the history of changes, and the node grants only lease
+    /// numbers above those that it granted before its start.
     fn open(
         node: &Node,
         id: u64,
@@ -145,8 +145,8 @@ impl Control {
         let history = ChangeHistory::open(node, limits.history_bytes, durable).map_err(io::Error::other)?;
         let epoch = node.next_epoch(KV, now_ns());
         let (view, lock_waiters) = (Arc::<StateView>::default(), Arc::<LockWaiters>::default());
-        // Lease numbers begin above this number. Only this run of this node applies a log that is not durable, so that
-        // no other node has to agree on the number.
+        // Lease numbers begin above this number. Other nodes need not agree on it: a log that is not durable is applied
+        // only by this node, and only until its next restart.
         let state = match durable {
             true => ControlState::default(),
             false => ControlState::with_leases_after(u64::from(epoch) << LEASES_PER_EPOCH_BITS),
@@ -173,7 +173,7 @@ impl Control {
         }))
     }
 
-    /// Begins a cluster whose first members are `members`. Call this once, on one of them.
+    /// Begins a cluster whose first members are `members`. Call this once, on one of these members.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), ControlError> {
         self.group()?.begin(members).await?;
         self.begin_epoch().await
@@ -198,8 +198,8 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// The error with the Raft log, if the disk has too little room, or the process or the machine lacks file
-    /// descriptors or memory. In this case, a leader refuses commands that make the state larger.
+    /// Describes the error of the Raft log, if the disk has too little room, or if the process or the machine lacks
+    /// file descriptors or memory. In this case, a leader refuses commands that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         Some(describe_shortage("keys", self.status().ok()?.lacks_room?))
     }

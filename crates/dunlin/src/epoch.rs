@@ -35,7 +35,8 @@ impl Epochs {
         Epochs { lowest: units_since_begin(now_ns) + 1, deleted: Mutex::default() }
     }
 
-    /// How long to wait, in ns, so that any node that is started after the wait has higher epochs than this node.
+    /// How long to wait, in ns, so that a node that is started after the wait begins only higher epochs than this
+    /// node's first.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
         // If the clock was set back or is before 2025, this time is unknown. The wait is then limited to 100 ms.
@@ -54,9 +55,9 @@ impl Epochs {
         self.clock_epoch(now_ns).max(after_last)
     }
 
-    /// The epoch of a topic without records at this node. `agreed` is the epoch on which the cluster has agreed. If the
-    /// cluster agreed before this node's start, the node may have lost records of this or later epochs. The result is
-    /// then a new epoch.
+    /// Returns the epoch of a topic that has no records at this node. `agreed` is the epoch on which the cluster has
+    /// agreed for the topic. If the cluster agreed on it before this node's start, the node may have lost records of
+    /// that epoch or of later ones. The result is then a new epoch.
     pub(crate) fn epoch_after_start(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }

@@ -8,8 +8,9 @@
 //! - A group exists longer than its members, so that the next member continues where the group stopped. The group ends
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
 //! - If a member of a `share` group was already in the group before the owner's present epoch, or before the owner was
-//!   restarted in this epoch, the group delivers all records since then, regardless of the order in which members join.
-//!   The group does not deliver records that an earlier group of the same name has delivered since then.
+//!   restarted in this epoch, the group delivers all records since the epoch began or the owner was restarted,
+//!   regardless of the order in which members join. The group leaves out those of these records that an earlier group
+//!   of the same name has delivered.
 //! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
 //!   owner, and after it has ended because of `group_idle_max`. If a topic and a group with the same names are created
 //!   meanwhile, the new group does not send these letters.
@@ -19,8 +20,8 @@
 //! - A member receives copies of records, so that the log can free its memory even if a member is slow.
 //!
 //! Limits: `groups_max`, `group_idle_max`, and those of [`dunlin_topic::LogLimits`] for each partition. One user may
-//! create a quarter of `groups_max`. One tenant may have [`TENANT_SHARE`] times as many groups as the node can still
-//! create.
+//! create a quarter of `groups_max`. One tenant may have up to [`TENANT_SHARE`] times as many groups as the node can
+//! still create.
 //!
 //! Locks are taken in this order: the map of groups, the ended groups or the orphaned groups, a group, the dropped
 //! letters.
@@ -126,7 +127,7 @@ pub struct GroupInfo {
     pub kind: GroupKind,
     /// The names of the group's members.
     pub members: Vec<String>,
-    /// An upper bound of the number of records without acknowledgement: all records after the oldest such record count,
+    /// An upper bound on the number of records without acknowledgement: all records after the oldest such record count,
     /// even those that are acknowledged.
     pub waiting: u64,
     /// The number of records that members have claimed.
@@ -149,8 +150,9 @@ impl Node {
         Ok(ShareMember::local(membership, options.ahead, ConsumptionMode::Implicit))
     }
 
-    /// Like [`join_share`](Node::join_share), but for a listener. Events for the member notify the waiter in `wakeup`,
-    /// with the token in `wakeup`. The listener reports consumed records with [`ShareMember::consume`].
+    /// Like [`join_share`](Node::join_share), but for a listener. `wakeup` consists of a waiter and a token: an event
+    /// for the member notifies this waiter with this token. The listener reports consumed records with
+    /// [`ShareMember::consume`].
     pub fn join_share_with_waiter(
         &self,
         topic: &str,
@@ -194,8 +196,8 @@ impl Node {
         self.join_work_with_waiter(topic, group, options, (Waiter::new(), 0))
     }
 
-    /// Like [`join_work`](Node::join_work), but for a listener. Events for the member notify the waiter in `wakeup`,
-    /// with the token in `wakeup`.
+    /// Like [`join_work`](Node::join_work), but for a listener. `wakeup` consists of a waiter and a token: an event for
+    /// the member notifies this waiter with this token.
     pub fn join_work_with_waiter(
         &self,
         topic: &str,
@@ -222,8 +224,8 @@ impl Node {
     }
 
     /// Ends expired claims and delays of all groups, without waiting for the next [`tick`](Node::tick). Returns the
-    /// time of the next call, in ns by the monotonic clock ([`steady_ns`](crate::steady_ns)), or `None` if there is no
-    /// deadline. If an earlier deadline is set meanwhile, `waker` is woken.
+    /// time at which to call this function again, in ns by the monotonic clock ([`steady_ns`](crate::steady_ns)), or
+    /// `None` if there is no deadline. If an earlier deadline is set meanwhile, `waker` is woken.
     ///
     /// A program whose members are async tasks calls this function from one task.
     pub fn handle_deadlines(&self, waker: &Waker) -> Option<u64> {
@@ -299,8 +301,9 @@ impl Node {
     }
 
     /// Ends the topic's groups at this node because another node owns the topic, and refers the groups' members to that
-    /// node. `last_epoch` is this node's last epoch. If the new owner begins a later epoch, members of `share` groups
-    /// first receive the remaining records. `work` groups still send their dead letters.
+    /// node. `last_epoch` is this node's last epoch if the new owner begins a later epoch, and otherwise `None`. If it
+    /// is given, members of `share` groups first receive the remaining records. `work` groups still send their dead
+    /// letters.
     pub(crate) fn end_topic_groups(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();

@@ -90,9 +90,10 @@ impl Inbox {
         self.node.add_reply_subject(&self.name, reply.as_str());
     }
 
-    /// The two patterns of an inbox for a reply subject whose prefix the client has chosen. The first matches all
-    /// subjects that differ from it only in the last token, the second only the subject itself. Returns `None` unless
-    /// the prefix has at least two tokens, because two clients could use a shorter one by accident.
+    /// Returns two patterns for the inbox of the reply subject `reply`, whose prefix a client has chosen. The first
+    /// matches all subjects that differ from `reply` only in the last token, the second only `reply` itself. Returns
+    /// `None` if the prefix has fewer than two tokens, because two clients could use it by accident, or if it is
+    /// reserved.
     pub fn reply_patterns(reply: &str) -> Option<[String; 2]> {
         client_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
@@ -168,7 +169,7 @@ impl Inbox {
     }
 }
 
-/// The part of a reply subject before its last token, if the client can have chosen this prefix.
+/// The part of a reply subject before its last token, if that part can be a prefix that a client has chosen.
 fn client_prefix(reply: &str) -> Option<&str> {
     let (prefix, _) = reply.rsplit_once('.')?;
     let is_client_prefix = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");

@@ -233,7 +233,8 @@ impl Node {
         self.0.epochs.next(name, now_ns)
     }
 
-    /// The first epoch at this node of a topic on which the cluster has agreed with the epoch `agreed`.
+    /// Returns the epoch with which a topic begins at this node; `agreed` is the topic's epoch on which the cluster has
+    /// agreed.
     pub(crate) fn epoch_of_agreed(&self, name: &str, agreed: u32) -> u32 {
         self.0.epochs.epoch_after_start(name, agreed, now_ns())
     }
@@ -312,7 +313,7 @@ impl Node {
         self.create_in(self.charge_budget(), name, config, or_same)
     }
 
-    /// Creates a topic. If the topic is created without the cluster, `budget` is charged for it.
+    /// Creates a topic. `budget` is charged for the topic unless the cluster has to agree on it.
     pub(crate) fn create_in(
         &self,
         budget: &Arc<MemoryBudget>,
@@ -536,7 +537,7 @@ impl Node {
             .page(pattern, after, topics_max, &self.visible_names(), |topic| self.is_visible(topic))
     }
 
-    /// The name of the setting that sets the limit of the memory budget that `spent` is about.
+    /// Returns the name of the setting whose memory limit was reached; `spent` is the error that reported the limit.
     pub fn memory_limit_name(&self, spent: &MemoryBudgetError) -> &'static str {
         if spent.limit == self.0.budget.limit() { "memory_bytes_max" } else { "tenants.limits.memory_bytes" }
     }
@@ -566,8 +567,9 @@ impl Node {
         if let (Start::After(_), 2..) = (options.start, patterns.len()) {
             return Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs: patterns.len() });
         }
-        // With `local_only`, wait only if the subscriber names a position. The nodes of a cluster use such a
-        // subscription, without a position, to read the changes of keys while they apply their logs.
+        // With `local_only`, wait only if the subscription starts after a given position. The nodes of a cluster
+        // subscribe with `local_only` and without a position to the changes of keys, while they apply their logs; they
+        // must not wait here.
         let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
         let may_wait = may_wait && waiting::is_allowed();
         let (mut newcomers, mut awaits_new_logs) = (None, false);

@@ -14,7 +14,7 @@ use crate::node::Node;
 /// The name of the topic in which a node publishes its own status.
 pub const NODE_TOPIC: &str = "$node";
 const PATTERN: &str = "$node.>";
-/// The size of the topic's history, bytes. A subscriber with more unread records than this receives only the last
+/// The size of the topic's history, bytes. If a subscriber has more unread bytes than this, it receives only the last
 /// record of each subject.
 const HISTORY_BYTES: u64 = 4 << 20;
 

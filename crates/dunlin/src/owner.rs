@@ -28,7 +28,7 @@ impl OwningTopic {
         OwningTopic { topic, created_by: Some(node.clone()) }
     }
 
-    /// Keeps the topic, even if it has refused the record.
+    /// Returns the topic, which is then kept even if it has refused the record.
     pub fn into_topic(mut self) -> Arc<Topic> {
         self.created_by = None;
         Arc::clone(&self.topic)

@@ -2,16 +2,16 @@
 //!
 //! Every node has every topic in its registry. The logs of a topic that another node owns are *mirrors*. A mirror
 //! forwards published records to the owner. The owner sends each record to the mirror once, for all of the mirror's
-//! subscribers. A topic that changes its owner stays the same object.
+//! subscribers. When a topic's owner changes, each node keeps using the same `Topic` object.
 //!
 //! The cluster agrees on owners ([`dunlin_control::OwnerRequest`]). A node learns the owners from responses to its own
 //! requests, and from a watch of the keys of topics and nodes ([`Ownership::apply_placement`],
 //! [`Ownership::apply_events`]).
 //!
 //! Invariants:
-//! - A node appends to a volatile topic only while its lease lasts by its own clock, counted from the time before it
-//!   requested the lease. It therefore stops before another node can become the owner. A node uses a new lease only
-//!   when it knows everything on which the cluster agreed before that lease.
+//! - A node appends to a volatile topic only while the node's lease lasts by the node's own clock, counted from the
+//!   moment at which the node requested the lease. The node therefore stops before another node can become the owner. A
+//!   node uses a new lease only when it knows everything on which the cluster agreed before that lease.
 //! - A restarted node has no records of its volatile topics. Before the node appends to such a topic, it begins a new
 //!   epoch of the topic.
 //! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes in
@@ -63,14 +63,14 @@ pub use membership::{RemoteMemberOptions, RemoteMembership};
 pub use presence::PublisherPresence;
 use route::Route;
 
-/// How long the node waits after a request for owners to which the cluster did not respond, before it sends another
-/// one.
+/// The pause after a request for owners to which the cluster did not respond. The node sends no other such request
+/// during this pause.
 const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// If an owner's records did not arrive in time, subscribers do not wait for this owner's records during this period.
 const LATE_PERIOD: Duration = Duration::from_secs(5);
 
-/// A node's limits for topics that other nodes own: waiting times, mirrors, and forwarded bytes.
+/// A node's limits for topics that other nodes own: waiting times, the number and size of mirrors, and forwarded bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnershipLimits {
     /// If a node does not renew its lease for this time, it counts as dead, and its volatile topics get other owners.
@@ -175,7 +175,7 @@ pub struct Ownership {
     has_begun_epochs: AtomicBool,
     /// Whether this node is leaving the cluster, and therefore requests no new lease.
     is_leaving: AtomicBool,
-    /// The members of the cluster. The value is the member's address for clients.
+    /// The members of the cluster. Each value is the member's address for clients.
     members: Mutex<BTreeMap<u64, Arc<str>>>,
     /// The number of the lease under which the agreed state lists this node as a member. This node knows everything on
     /// which the cluster agreed before that lease.
@@ -237,7 +237,7 @@ impl Node {
         Arc::clone(ownership)
     }
 
-    /// This node's knowledge of topics' owners, if the node belongs to a cluster.
+    /// This node's knowledge of which node owns each topic; `None` if the node belongs to no cluster.
     pub fn ownership(&self) -> Option<&Arc<Ownership>> {
         self.0.ownership.get()
     }
@@ -260,7 +260,7 @@ impl Ownership {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }
 
-    /// Adds a member of the cluster with its address for clients.
+    /// Adds a member of the cluster. `address` is the member's address for clients.
     fn add_node(&self, node: u64, address: &[u8]) {
         let address: Arc<str> = String::from_utf8_lossy(address).into();
         if lock(&self.members).insert(node, address).is_none() {
@@ -322,7 +322,7 @@ impl Ownership {
         lock(&self.mirror_waiters)
     }
 
-    /// Whether records from this owner have recently failed to arrive in time.
+    /// Whether this owner's records have recently failed to arrive in time.
     fn is_late(&self, owner: u64) -> bool {
         let since_ns = lock(&self.late).get(&owner).map(|late_ns| steady_ns().saturating_sub(*late_ns));
         since_ns.is_some_and(|since_ns| since_ns < LATE_PERIOD.as_nanos() as u64)

@@ -132,7 +132,8 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
-    /// Calls `read` with one reply inbox after another whose pattern matches the subject, until `read` returns a value.
+    /// Calls `read` with each reply inbox whose pattern matches the subject, one after another, until `read` returns a
+    /// value.
     pub(crate) fn find_reply_inbox<R>(
         &self,
         subject: Subject<'_>,
@@ -256,8 +257,9 @@ impl Registry {
         true
     }
 
-    /// Returns the logs with subjects that the pattern matches, each with a filter. Logs of topics that are created
-    /// later are added to `newcomers` if the user may read them, until the caller drops `newcomers`.
+    /// Returns the logs with subjects that the pattern matches, each with a filter if the pattern matches only some of
+    /// the log's subjects. Logs of topics that are created later are added to `newcomers` if the user may read them,
+    /// until the caller drops `newcomers`.
     pub(crate) fn select(
         &self,
         pattern: &Pattern,

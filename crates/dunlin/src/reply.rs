@@ -170,8 +170,8 @@ impl Node {
         self.registry().with_reply_inbox(name, |topic, _| Arc::clone(topic))
     }
 
-    /// Responds to another node: the name and the pattern of the reply inbox at this node that accepts replies to the
-    /// subject.
+    /// Returns this node's response to another node's query: the name and the pattern of the reply inbox at this node
+    /// that accepts replies to the subject.
     pub(crate) fn offer_reply_inbox(&self, subject: Subject<'_>) -> Option<(String, String)> {
         if self.registry().owner(subject).is_some() {
             return None;

@@ -63,8 +63,8 @@ pub trait ResponderExecutor: Send + Sync {
 }
 
 impl Node {
-    /// Registers `handler` for requests to subjects that match the pattern. It is called until the returned value is
-    /// dropped.
+    /// Registers `handler` for requests to subjects that match the pattern. The handler is called until the returned
+    /// [`Responder`] is dropped.
     pub fn respond(
         &self,
         pattern: &str,
@@ -192,8 +192,8 @@ impl ReplyTopics {
     }
 }
 
-/// The executor that runs the responders of a node. If none is registered, a thread that is started on first use runs
-/// them.
+/// The executor that runs the responders of a node. If no executor is registered, a thread runs the responders; it is
+/// started when it is first needed.
 #[derive(Default)]
 pub(crate) struct ResponderExecutors {
     executor: Mutex<Option<Weak<dyn ResponderExecutor>>>,

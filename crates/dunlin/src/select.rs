@@ -49,9 +49,9 @@ pub struct SelectedLogs {
     pub newcomers: Option<Arc<NewLogs>>,
 }
 
-/// Returns the topic and the partition to which a position applies that a client has given without them. They are those
-/// of the subscription's only log. If there is no log yet, and the only pattern is a single subject, they are partition
-/// 0 of a topic with the subject's name. Otherwise returns an error.
+/// Finds the log to which a position applies, if a client has given neither a topic nor a partition. Returns the log's
+/// topic and partition. The log is the subscription's only one. If there is no log yet, and the only pattern is a
+/// single subject, it is partition 0 of a topic with the subject's name. Otherwise returns an error.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,
@@ -94,7 +94,7 @@ impl Node {
                 Ok(SelectedLogs { logs, newcomers: None })
             }
             SelectedLogs { logs, newcomers } => {
-                // If another log can be created later, one existing log is already one too many.
+                // If another log can be created later, a single existing log counts as two.
                 let logs = logs.len() + usize::from(newcomers.is_some() && logs.len() == 1);
                 Err(SubscribeError::ManyLogs { pattern: pattern.as_str().to_owned(), logs })
             }

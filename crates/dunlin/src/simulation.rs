@@ -55,7 +55,9 @@ impl<P: Publish> Simulation<P> {
     /// Creates a simulation, and publishes the complete book of each instrument. `publishers` has one publisher for
     /// each instrument, in the same order. The first updates are due at `start_ns`.
     ///
-    /// # Panics If there are fewer publishers than instruments.
+    /// # Panics
+    ///
+    /// If there are fewer publishers than instruments.
     pub fn open(
         instruments: &Instruments,
         seed: u64,

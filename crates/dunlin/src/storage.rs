@@ -81,7 +81,7 @@ struct Topics {
     by_name: HashMap<String, StoredTopic>,
     /// The topics on disk that are not open: their files could not be opened, or they were set aside.
     refused: Vec<RefusedTopic>,
-    /// Topics that are closed, but whose files stay on disk because this node must not serve them.
+    /// Closed topics whose files stay on disk, although this node must not serve the topics.
     set_aside_topics: Vec<StoredTopic>,
     id_last: u64,
 }

@@ -60,7 +60,7 @@ pub struct KeyRule {
     pub deny: Vec<KeyPattern>,
 }
 
-/// The action that the user may not do, and the keys for which the permission is missing.
+/// An action for which the user lacks the permission, and the keys of this action.
 type MissingPermission = (Action, String);
 
 impl KeyRule {
@@ -133,8 +133,9 @@ impl KeyRule {
         if self.allow.is_empty() { Err((Action::WriteKeys, what.to_owned())) } else { Ok(()) }
     }
 
-    /// Checks the permission for a command; the error names the keys. A lock is the key that consists of [`LOCKS`] and
-    /// the lock's name. When the command is applied, the cluster also checks that the user owns the lease.
+    /// Checks the permission for a command; the error names the keys. A command for a lock needs the permission to
+    /// write the key that consists of [`LOCKS`] and the lock's name. When the command is applied, the cluster also
+    /// checks that the user owns the lease.
     pub fn command(&self, command: &ControlCommand<'_>) -> Result<(), (Action, String)> {
         match command {
             ControlCommand::Put { key, .. }

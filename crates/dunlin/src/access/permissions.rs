@@ -49,14 +49,14 @@ impl std::fmt::Display for Action {
 /// The permissions of one user: subjects, groups, keys and tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// The subjects that users of the tenant may use. An action on a subject needs the permission of this rule, too,
-    /// except for publishing to an inbox.
+    /// The subjects that users of the tenant may use. This rule, too, must allow an action on a subject, except for
+    /// publishing to an inbox.
     pub tenant: SubjectRule,
     /// The subjects to which the user may publish.
     pub publish: SubjectRule,
     /// The subjects to which the user may subscribe.
     pub subscribe: SubjectRule,
-    /// The subjects that may belong to topics which the user creates.
+    /// The subjects that may belong to a topic that the user creates.
     pub create: SubjectRule,
     /// The names of the topics that the user may delete.
     pub delete: SubjectRule,
@@ -154,7 +154,7 @@ impl Permissions {
     }
 }
 
-/// Extends `filter` so that it accepts only events of this tenant's tasks.
+/// Narrows `filter` so that it accepts only events of this tenant's tasks.
 fn restrict_to_tenant(tenant: String, filter: Option<Filter>) -> Filter {
     match filter {
         None => Filter::new(move |tail| tail == tenant),

@@ -1,7 +1,7 @@
 //! Checks commands from clients, and adds the user's name to them, before they are sent to the cluster.
 //!
-//! When the cluster applies a command, it refuses the command if the command uses another user's lease. A command that
-//! takes effect later carries the name of its user. When a task publishes, the permission is checked again.
+//! When the cluster applies a command, it refuses the command if the command uses another user's lease. A task that
+//! publishes a record carries its user's name, so that the user's permission is checked again when the task publishes.
 //!
 //! Invariants:
 //! - Listeners send the cluster only commands that this module has checked.
@@ -66,9 +66,9 @@ impl Node {
         found.map_err(|error| Refused::from(&error))?
     }
 
-    /// Answers a query from `state` if the user's current permissions allow the query. Hides leases of other users,
-    /// unless the user may read all keys. Shows totals over all tenants only to a user that may read all keys or survey
-    /// the node.
+    /// Answers a query from `state` if the user's current permissions allow the query. Shows other users' leases only
+    /// to a user that may read all keys. Shows totals over all tenants only to a user that may read all keys or the
+    /// metrics of the whole node.
     pub fn query_state(
         &self,
         state: &ControlState,
@@ -104,8 +104,9 @@ impl Node {
         user.permissions().keys.command(command).map_err(forbidden)
     }
 
-    /// Adds the user to a command that uses a lease. Adds the tenant to a command that makes the state larger, requests
-    /// a lock or creates a lease. Returns the new bytes, or `None` if nothing has to be added.
+    /// Adds the user's name to a command that creates or uses a lease. Adds the user's tenant to a command that makes
+    /// the state larger, requests a lock or creates a lease. Returns the new bytes, or `None` if nothing has to be
+    /// added.
     fn bound(&self, command: &ControlCommand<'_>, bytes: &[u8]) -> Option<Vec<u8>> {
         let encoded = |command: ControlCommand<'_>| {
             let mut bytes = Vec::new();
@@ -127,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Returns the command with the user added, or `None` if the command neither creates nor uses a lease.
+    /// Returns the command with the user's name added, or `None` if the command neither creates nor uses a lease.
     fn bound_to_user<'c>(
         &'c self,
         command: &ControlCommand<'_>,
@@ -183,8 +184,9 @@ impl Node {
             .map_err(|error| Refused::from_task_error(command, &error))
     }
 
-    /// Returns the encoded subject and user of a task that publishes; `None` for other tasks, and on a node without
-    /// users. Returns an error if the user may not publish to the subject.
+    /// For a task that publishes on a node with users, returns the task's subject and user, encoded together. Returns
+    /// `None` for other tasks, and on a node without users. Returns an error if the user may not publish to the
+    /// subject.
     fn destination(&self, task: &NewTask<'_>) -> Result<Option<Vec<u8>>, TopicError> {
         // A task without a subject, or of another kind, does not publish. The cluster refuses a task whose kind and
         // subject do not fit together.

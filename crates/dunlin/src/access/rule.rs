@@ -7,8 +7,7 @@ use dunlin_topic::{Pattern, Selection, TailPattern};
 pub enum AccessExtent {
     /// The user may access no subject of the pattern.
     Nothing,
-    /// The user may access every subject of the pattern except the subjects of a denying pattern that covers only some
-    /// of them.
+    /// The user may access the pattern's subjects except for those that a denying pattern matches.
     Part,
     /// The user may access every subject of the pattern.
     All,
@@ -29,8 +28,8 @@ impl SubjectRule {
         self.deny.is_empty() && self.allow.iter().any(|allowed| allowed.as_str() == ">")
     }
 
-    /// Whether all, some or none of the pattern's subjects are allowed. They count as not allowed if no single pattern
-    /// of `allow` covers the whole pattern.
+    /// Whether all, some or none of the pattern's subjects are allowed. If no single pattern of `allow` covers the
+    /// whole pattern, none counts as allowed.
     pub fn extent(&self, pattern: &Pattern) -> AccessExtent {
         if !self.allow.iter().any(|allowed| allowed.covers(pattern)) {
             AccessExtent::Nothing
@@ -39,7 +38,8 @@ impl SubjectRule {
         }
     }
 
-    /// Whether `deny` leaves all, some or none of the pattern's subjects; `allow` is not considered.
+    /// Whether all, some or none of the pattern's subjects remain after those of `deny` are removed; `allow` is not
+    /// considered.
     pub fn not_denied(&self, pattern: &Pattern) -> AccessExtent {
         if self.deny.iter().any(|denied| denied.covers(pattern)) {
             AccessExtent::Nothing

@@ -86,7 +86,8 @@ impl TaskRule {
         }
     }
 
-    /// Whether the user's workers may run tasks of named tenants only. The tenants of each worker must then be checked.
+    /// Whether the user's workers may run tasks of named tenants only. The caller must then check which tenants each
+    /// worker requests.
     pub fn is_bounded(&self) -> bool {
         !self.manage && matches!(self.work, WorkScope::Of(_))
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A lock is granted only to a user that has the permission at that moment.
-//! - If the user of a wait loses the permission, the user's lease leaves the lock's queue, even if the client is gone.
+//! - If the user of a wait loses the permission, the user's lease leaves the lock's queue, even if the client has
+//!   disconnected.
 //!
 //! If a client disconnects while it waits for a lock, its lease keeps its place in the lock's queue. The client may
 //! continue to wait under the same lease, at any node.
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Waits for a lock under one of the user's leases and returns its token. Fails as soon as the user loses the
-    /// permission.
+    /// permission for the lock.
     pub async fn acquire(&self, name: &[u8], lease: u64, value: &[u8]) -> Result<u64, Refused> {
         let command = ControlCommand::Acquire { name, lease, value, wait: true };
         // Subscribe before the first check, so that no change is missed.
@@ -76,8 +77,8 @@ impl Node {
         });
     }
 
-    /// Applies a change of the users. Ends the leases of `removed` users, with their keys and locks. Ends the waits of
-    /// `changed` users for locks for which they now lack the permission. Retries while there is no leader.
+    /// Ends the leases of the `removed` users, with the keys and locks of these leases. Ends those waits for locks of
+    /// the `changed` users for which the permission is now missing. Retries while the cluster has no leader.
     pub fn users_changed(&self, removed: Vec<String>, changed: Vec<String>) {
         let (Some(control), Some(users)) = (self.control_if_any(), self.0.users.get()) else { return };
         if !removed.is_empty() {

@@ -100,7 +100,7 @@ impl Control {
         }
     }
 
-    /// For each wait of a user's leases for a lock: the lease and the lock's name.
+    /// The locks for which a user's leases wait. Each entry has the waiting lease and the lock's name.
     pub(crate) async fn waits_of(&self, user: &str) -> Result<Vec<(u64, Key)>, ControlError> {
         self.read(Consistency::Linearizable, |state| state.waits_of_user(user.as_bytes())).await
     }
@@ -191,7 +191,7 @@ impl Control {
         let mut cancelled = pin!(cancelled);
         loop {
             // First apply all earlier commands. Otherwise this node could apply one of them, such as a release by the
-            // same lease, after this wait has begun, and this wait would end with the outcome of an earlier one.
+            // same lease, after this wait has begun, and this wait would end with the outcome of an earlier wait.
             self.catch_up().await.map_err(queued_error)?;
             let mut lock_wait = LockWait {
                 control: self,
@@ -306,7 +306,8 @@ impl Control {
     }
 }
 
-/// Replaces `NoLeader`, which says that nothing changed, by `Unknown`: the lease may already be in the lock's queue.
+/// Replaces `NoLeader` by `Unknown`. `NoLeader` would say that nothing has changed, but the lease may already be in the
+/// lock's queue.
 fn queued_error(error: ControlError) -> ControlError {
     match error {
         ControlError::NoLeader { .. } => ControlError::Unknown,

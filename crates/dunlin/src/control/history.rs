@@ -40,7 +40,8 @@ impl ChangeHistory {
         let retention = Retention { bytes, records: None, age: None };
         let config = TopicConfig { retention, record_bytes_max: RECORD_BYTES_MAX, ..TopicConfig::default() };
         let topic = node.create_system_topic(KV, config, 0)?;
-        // A watch may have read records that this log does not contain yet: at another node, or here before a restart.
+        // A watch may already have read records that this log does not contain yet: at another node, or at this node
+        // before a restart.
         topic.logs()[0].set_replicated(true);
         Ok(ChangeHistory { topic, epoch: 0, in_snapshots })
     }

@@ -79,8 +79,9 @@ impl StartFailure {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && failed.at.elapsed() >= RETRY_PAUSE)
     }
 
-    /// Starts a single node's keys or tasks, with files in the directory `part` of the data directory. Calls `start`
-    /// with whether the files were, or may have been, restored from a copy. Returns the result, and the same value.
+    /// Starts a single node's keys or tasks, with files in the directory `part` of the data directory. The argument of
+    /// `start` says whether the files were, or may have been, restored from a copy. Returns the result, and whether the
+    /// files were, or may have been, restored.
     pub(crate) fn start_part<T, E: From<ControlError>>(
         &self,
         (disk, dir): (&Arc<dyn Disk>, &Path),
@@ -95,7 +96,8 @@ impl StartFailure {
         let failed = |error| E::from(ControlError::from_start_error(error));
         let started = is_unchanged.map_err(failed).and_then(|is_unchanged| {
             is_restored = !has_own_files && !is_unchanged;
-            // Other logs have to be read only if this part's log is new, or may have been restored from a copy.
+            // The directory's logs of both keys and tasks have to be checked only if this part's log is new, or may
+            // have been restored from a copy.
             if is_restored || !dunlin_raft::is_begun(&**disk, &dir.join(part)) {
                 refuse_cluster_log(disk, dir)?;
             }
@@ -166,8 +168,8 @@ impl Node {
         }
     }
 
-    /// The keys or the tasks, if they failed to start or have stopped because of an error, each with the reason. The
-    /// node refuses all requests for them.
+    /// Says which of keys and tasks failed to start or have stopped because of an error, each with the reason. The node
+    /// refuses all requests for a part that is listed here.
     pub fn failed_parts(&self) -> Vec<String> {
         let not_started = |failure: &StartFailure| self.missing_cluster_reason().or_else(|| failure.reason());
         let ended = |why: String| format!("this part of the node has ended; restart the node: {why}");
@@ -238,9 +240,9 @@ impl Node {
         self.lazy_control().control.set(control).is_ok()
     }
 
-    /// If the disk has no room for keys, tasks or durable topics, or the process or the machine lacks file descriptors or
-    /// memory, returns a text that names one of these and the error. Meanwhile, the node refuses requests that make keys
-    /// or tasks larger.
+    /// If the disk has no room for keys, tasks or durable topics, or the process or the machine lacks file descriptors
+    /// or memory, returns a text that names the data concerned and the error. Meanwhile, the node refuses requests that
+    /// make keys or tasks larger.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());

@@ -46,7 +46,8 @@ impl ControlMachine {
         }
     }
 
-    /// Notifies callers that wait for locks. The topic receives the changes later, at the end of the log entry.
+    /// Notifies callers that wait for locks. The topic of key changes receives the changes later, at the end of the log
+    /// entry.
     fn notify_lock_waiters(&mut self) {
         for LockGrant { name, lease, token } in self.effects.granted.drain(..) {
             self.lock_waiters.notify_granted(&name, lease, token);
@@ -97,8 +98,10 @@ impl StateMachine for ControlMachine {
 
     /// Applies a command.
     ///
-    /// # Panics If this version of Dunlin does not know the command. The node stops then, because nodes that skip the
-    /// command would differ from nodes that apply it. No node proposes a command that it does not know itself.
+    /// # Panics
+    ///
+    /// If this version of Dunlin does not know the command. The node stops then, because nodes that skip the command
+    /// would differ from nodes that apply it. No node proposes a command that it does not know itself.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = ControlCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");

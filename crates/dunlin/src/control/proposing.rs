@@ -17,7 +17,7 @@ use super::forward::{self, ForwardedRequest};
 /// The pause between two attempts to reach the leader.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// The time after which a node without a response from a majority gives up.
+/// How long a node waits for a response from a majority before it gives up.
 const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
 /// The time until which an operation may be tried again.

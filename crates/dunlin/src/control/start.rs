@@ -8,13 +8,14 @@ use futures_util::future::{Either, select};
 
 use super::ControlError;
 
-/// The longest time for which the start of a group waits for room on the disk. The group may make room itself by
-/// removing old log entries.
+/// The longest time for which the start of a group waits for room on the disk. Meanwhile, the group may make room
+/// itself by removing old log entries.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(3);
 /// The interval at which the group's log is checked for lack of room.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `start`, the start of a group. Returns the error of the group's log instead if the log waits for room too long.
+/// Runs `start`, which starts a group. If the group's log lacks room on the disk for too long, returns the log's error
+/// instead.
 pub(crate) async fn with_room<M: StateMachine, E: From<ControlError>>(
     group: &GroupHandle<M>,
     start: impl Future<Output = Result<(), E>>,

@@ -1,4 +1,4 @@
-//! A group of either kind: `share` or `work`. Code that handles both kinds uses it.
+//! Defines [`AnyGroup`], a group of either kind: `share` or `work`. It serves code that handles both kinds.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl AnyGroup {
     }
 
     /// Ends the group because another node now owns the topic. `last_epoch` is the last epoch before the new owner's
-    /// epoch, if it is known. A `share` group then first delivers its remaining records of the epochs through
+    /// epoch, if that epoch is known. A `share` group then first delivers its remaining records of the epochs through
     /// `last_epoch`.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {

@@ -26,7 +26,7 @@ pub(super) use dropped::DroppedLetters;
 pub(super) use queue::LetterQueue;
 use queue::{LetterNumber, LetterNumbers, SentLetter};
 
-/// The destination of a group's dead letters, with the state for sending that all partitions of the group share.
+/// The destination of a group's dead letters, with the state that all partitions of the group share for sending them.
 #[derive(Debug)]
 pub(super) struct LetterTarget {
     subject: String,
@@ -41,8 +41,8 @@ pub(super) struct LetterTarget {
     waker: Waker,
 }
 
-/// When the outcome of a sent letter is known, wakes the thread or task that handles deadlines. The alarm takes none of
-/// the group's locks, because it may run while one is held.
+/// Wakes the thread or task that handles deadlines when the outcome of a sent letter is known. The alarm takes none of
+/// the group's locks, because it may run while one of them is held.
 #[derive(Debug)]
 struct OutcomeAlarm {
     is_due: AtomicBool,
@@ -72,7 +72,7 @@ impl LetterTarget {
         }
     }
 
-    /// Whether the outcome of a sent letter may be known.
+    /// Whether the alarm has run since it was last reset. If so, the outcome of a sent letter may be known.
     pub(super) fn is_due(&self) -> bool {
         self.alarm.is_due.load(Ordering::SeqCst)
     }
@@ -222,7 +222,7 @@ impl LetterSender<'_> {
         };
         let receipt = topic.append_batch(now_ns(), append).inspect_err(|error| {
             if matches!(error, PublishError::DiskBehind { .. }) {
-                // Without a waiting publisher, the disk would not reserve room.
+                // The disk reserves room only if somebody waits for it, as a publisher does.
                 topic.await_room(partition, &self.target.outcomes);
             }
         })?;

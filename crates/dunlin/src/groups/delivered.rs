@@ -4,7 +4,7 @@
 //! owner's epoch has begun. By then, another group with this name may have been created there, have delivered records
 //! and have ended. The group that the member joins must not deliver these records again.
 //!
-//! Limits: at most [`GROUPS_MAX`] groups are remembered, the oldest are forgotten first. At most [`RANGES_MAX`] ranges
+//! Limits: at most [`GROUPS_MAX`] groups are remembered; the oldest are forgotten first. At most [`RANGES_MAX`] ranges
 //! of records are remembered for each log.
 
 use std::collections::VecDeque;

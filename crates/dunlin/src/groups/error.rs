@@ -39,7 +39,8 @@ pub enum JoinError {
         /// The group's topic.
         topic: String,
     },
-    /// The subject for dead letters is invalid. The default `dead.TOPIC` can be too long if the topic's name is.
+    /// The subject for dead letters is invalid. The default subject, which is `dead.` and the topic's name, may be too
+    /// long.
     #[error(
         "the subject {subject:?} of the group's dead letters is invalid: {error}; choose another subject, or let the \
          group drop them"

@@ -1,4 +1,5 @@
-//! A group consists of a state machine for each partition of the topic, and of the list of members that sleep.
+//! Groups: a group consists of a state machine for each partition of its topic, and of a list of the members that
+//! sleep.
 //!
 //! Invariants:
 //! - Every operation goes through [`Group::with`]. `with` first handles claims and delays that have expired, then runs
@@ -11,7 +12,7 @@
 //!   thread that calls the waker may hold another group's `state`.
 //! - Between two operations, the group uses no segment of a log, so that logs can drop all segments.
 //! - One operation skips a limited number of expired records ([`SkipBudget`]). At this limit, the operation ends, and
-//!   the member continues with another operation instead of sleeping.
+//!   the member starts another operation instead of sleeping.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -158,9 +159,9 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Called when a member joins that was in the group earlier, at this owner or another one. From then on, the group
-    /// delivers all records since [`Log::process_start`](dunlin_topic::Log::process_start) if the member was in it
-    /// before, even if a newer member joined first.
+    /// Called when a member joins that was in the group earlier, at this owner or another one. If the member's earlier
+    /// membership ended before [`Log::process_start`](dunlin_topic::Log::process_start), the group from then on
+    /// delivers all records since that start, even if a newer member joined first.
     pub(super) fn include_records_after(&self, node: &Node, earlier: EarlierMembership) {
         self.with(node, |state, _| {
             state.parts.iter_mut().for_each(|part| part.include_records_after(earlier))
@@ -193,7 +194,7 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// Counts the records as lost that the log dropped before a member claimed them.
+    /// Counts as lost the records that the log dropped before a member claimed them.
     pub(super) fn tick(&self, node: &Node) {
         self.with(node, |state, _| {
             for part in &mut state.parts {
@@ -210,7 +211,7 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Removes the group from those for which publishers of a reliable topic wait.
+    /// Removes the group from the subscribers for which publishers of a reliable topic wait.
     pub(super) fn unregister(&self) {
         self.lock().parts.iter_mut().for_each(|part| part.cursor.unregister());
     }
@@ -320,8 +321,8 @@ impl<M: GroupMachine> Group<M> {
         let before = sleepers.len();
         sleepers.retain(|sleeper| sleeper.member != member);
         if !sleepers.iter().any(|sleeper| sleeper.accepts_records) {
-            // No member waits for records now. Without a waker, a log that is about to wake this group wakes its next
-            // subscriber.
+            // No member waits for records now. Without a waker, a log that is about to wake this group wakes the log's
+            // next subscriber instead.
             self.logs.clear_waker();
         }
         sleepers.len() < before
@@ -336,8 +337,8 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Takes the members to wake out of the list: all members if there is a new notice, otherwise one that can take a
-    /// record. If there is nothing to deliver, makes the logs wake a member later.
+    /// Removes the members that are to be woken from the list, and returns them: all members if there is a new notice,
+    /// otherwise one that can take a record. If there is nothing to deliver, makes the logs wake a member later.
     fn take_sleepers_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
         let notice_count = state.notice_count();

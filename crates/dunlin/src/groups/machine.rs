@@ -34,8 +34,8 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
     /// them.
     fn add_earlier(&mut self, _first: u64, _last: u64) {}
 
-    /// The ranges of records that members have received, in ascending order. The record `first` is the first that
-    /// counts. Called only for a group without members.
+    /// The ranges of records that members have received, in ascending order, without the records before `first`. Called
+    /// only for a group without members.
     fn delivered_ranges(&self, _first: u64) -> Vec<(u64, u64)> {
         Vec::new()
     }
@@ -50,7 +50,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
         true
     }
 
-    /// Whether no record that was taken from the log will be delivered again.
+    /// Whether no record that was taken from the log remains to be delivered, for the first time or again.
     fn is_settled(&self) -> bool {
         true
     }
@@ -188,8 +188,8 @@ impl GroupMachine for WorkGroup {
         self.reached_limit().is_none()
     }
 
-    /// Whether no record is ready, claimed or delayed. A record that waits behind another record with its key need not
-    /// be checked, because the other record is ready, claimed or delayed.
+    /// Whether no record is ready, claimed or delayed. A record that waits behind another record with the same key need
+    /// not be checked, because the other record is ready, claimed or delayed.
     fn is_settled(&self) -> bool {
         WorkGroup::claims(self) == 0 && !WorkGroup::has_ready(self) && WorkGroup::next_tick_ns(self).is_none()
     }

@@ -30,7 +30,7 @@ pub(super) struct GroupMember<M: GroupMachine> {
     /// For each partition, whether the member has received the notice that the partition's log has ended.
     reported_ends: Box<[bool]>,
     lost: u64,
-    /// How many of the lost records were dropped by the log before any member received them.
+    /// The number of lost records that the log dropped before any member received them.
     dropped_records: u64,
     has_left: bool,
 }
@@ -73,7 +73,7 @@ impl<M: GroupMachine> GroupMember<M> {
         self.lost
     }
 
-    /// How many of the lost records were dropped by the log before any member received them.
+    /// The number of lost records that the log dropped before any member received them.
     pub(super) fn dropped_records(&self) -> u64 {
         self.dropped_records
     }

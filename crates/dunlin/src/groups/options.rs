@@ -24,7 +24,7 @@ impl std::fmt::Display for GroupKind {
     }
 }
 
-/// The last time at which a member was in its group.
+/// Describes when a member was last in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EarlierMembership {
     /// The last epoch in which the member was in the group.
@@ -34,10 +34,11 @@ pub struct EarlierMembership {
 }
 
 impl EarlierMembership {
-    /// Creates the description from a position that a node requests for its member: the epoch, and the number of the
-    /// [run](Node::id) of the owner that accepted the member. `owner` is the present owner.
+    /// Creates the description from `at`, the position with which another node asks to join for its member. `at.epoch`
+    /// is the last epoch of the earlier membership. `at.seq` is the number of the [run](Node::id) of the owner that had
+    /// accepted the member. `owner` is the present owner.
     pub fn from_position(at: Position, owner: &Node) -> EarlierMembership {
-        // Earlier releases send 0.
+        // Earlier releases of Dunlin send 0 instead of the number of a run.
         EarlierMembership { epoch: at.epoch, is_before_restart: at.seq != 0 && at.seq != owner.id() }
     }
 
@@ -57,20 +58,21 @@ pub struct ShareOptions {
     /// The position at which the group starts, if this member creates it.
     pub start: Start,
     /// For a member that was in the group before, at this owner or an earlier one: when it was a member. Takes
-    /// precedence over `start`. If that was before this run of the owner, or before the topic's present epoch, the
-    /// group delivers all records since then; otherwise it begins with the next record.
+    /// precedence over `start`. If the member left before the owner's last start or before the topic's present epoch,
+    /// the group delivers all records since that start or since the beginning of the epoch. Otherwise the group begins
+    /// with the next record.
     pub earlier: Option<EarlierMembership>,
     /// Whether publishers to a `reliable` topic wait for the group, if this member creates it.
     pub registered: bool,
-    /// Whether the group continues to exist after its last member has left, if this member creates the group. A group
-    /// that does not is ended by [`Node::end_group`](crate::Node::end_group).
+    /// Whether the group continues to exist after its last member has left, if this member creates the group. If it
+    /// does not, [`Node::end_group`](crate::Node::end_group) ends it.
     pub lasting: bool,
     /// Whether the member may join the group at another node if that node owns the topic. The membership then follows
     /// the topic to each new owner, and records count as consumed when they arrive at this node. If this option is not
     /// set and another node owns the topic, joining fails.
     pub anywhere: bool,
-    /// If this member creates the group, the user to whose groups it counts. Set if a client of another node joins.
-    /// Ignored if the node handle has a user.
+    /// The user whose limit on groups counts the group, if this member creates it. Set if a client of another node
+    /// joins. Ignored if the node handle has a user.
     pub for_user: Option<String>,
     /// The number of records that the member takes at once. A higher number makes taking records cheaper. But records
     /// that the member has taken are not delivered to other, idle members, and are lost if this member dies.

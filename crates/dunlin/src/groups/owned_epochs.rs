@@ -10,8 +10,7 @@ use dunlin_topic::Log;
 
 #[derive(Debug)]
 pub(super) struct OwnedEpochs {
-    /// The topic's log. It may differ from the log that the group's cursor reads: that can be a mirror for the cursor
-    /// alone.
+    /// The topic's log. The group's cursor may read another log: a mirror that serves only this cursor.
     log: Arc<Log>,
     /// The newest epoch in which, as far as the group knows, this node owns the topic.
     through: u32,

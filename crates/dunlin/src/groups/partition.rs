@@ -41,11 +41,12 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
 }
 
 /// Creates a cursor for a group that is created by a member which was in the group earlier, at this owner or another
-/// one. If that was before [`Log::process_start`], the cursor starts there, otherwise with the next record.
+/// one. If the member left before [`Log::process_start`], the cursor starts at that position, otherwise at the next
+/// record.
 ///
-/// Records of the epochs after the earlier membership that precede this start belong to other owners, or to this node
-/// before its restart. Other groups with this name may have delivered them, so this group does not. A notice reports
-/// that the group may have missed them.
+/// Some records may come after the epoch in which the member left, and before this start. They were published at other
+/// owners, or at this node before its restart. Other groups with this name may have delivered them, so this group does
+/// not. A notice reports that the group may have missed them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -133,9 +134,9 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.machine.next_tick_ns().into_iter().chain(self.paused_until_ns).min()
     }
 
-    /// Called when a member joins that was in the group earlier. If that was before [`Log::process_start`], the group
-    /// then delivers all records since that start, even those before the group's first record. Earlier records are not
-    /// added, because another group may have delivered them.
+    /// Called when a member joins that was in the group earlier. If the member left before [`Log::process_start`], the
+    /// group then delivers all records since that start, even those before the group's first record. Records from
+    /// before that start are not added, because another group may have delivered them.
     pub(super) fn include_records_after(&mut self, earlier: EarlierMembership) {
         let log = self.cursor.log();
         let (start, is_before) = (log.process_start(), earlier.is_before_start_of(log));

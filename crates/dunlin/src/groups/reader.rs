@@ -35,7 +35,9 @@ impl<'a> GroupReader<'a> {
     /// Appends the frame of the record `seq` to `out`, and returns the record's position. Returns `None` if the log has
     /// dropped the record. The record may belong to an earlier epoch than the cursor's.
     ///
-    /// # Errors [`ReadDeferred`] if the record cannot be read at present.
+    /// # Errors
+    ///
+    /// [`ReadDeferred`] if the record cannot be read at present.
     pub(super) fn copy(&self, seq: u64, out: &mut Vec<u8>) -> Result<Option<Position>, ReadDeferred> {
         let mut append = |record: Record<'_>| {
             record.frame.append_to(out);
@@ -87,7 +89,8 @@ impl RecordSource for GroupReader<'_> {
                     *self.ended = true;
                     return None;
                 }
-                // Drop the notice: the group's members join the group at the next owner, and it delivers this epoch.
+                // Drop the notice: the group's members join the group at the next owner, and that group delivers this
+                // epoch's records.
                 ReadOutcome::Notice(Notice::EpochChanged(changed))
                     if self.epochs.is_ending() || !self.epochs.includes(changed.new_first.epoch) => {}
                 ReadOutcome::Notice(notice) => self.notices.push(notice),

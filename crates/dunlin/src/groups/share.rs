@@ -102,8 +102,8 @@ impl ShareMember {
         }
     }
 
-    /// How many of the lost records were dropped by the log before any member received them. Always 0 if another node
-    /// owns the topic, because this node does not know the number.
+    /// The number of lost records that the log dropped before any member received them. Always 0 if another node owns
+    /// the topic, because this node does not know the number.
     pub fn dropped_records(&self) -> u64 {
         match &self.location {
             MemberLocation::Local(member) => member.dropped_records(),
@@ -120,8 +120,8 @@ impl ShareMember {
         }
     }
 
-    /// Leaves the group, and consumes the last record. Records that the member has taken ahead are lost for the group;
-    /// but if another node owns the topic, they go to other members.
+    /// Leaves the group, and consumes the last record. Records that the member has taken ahead are lost for the group,
+    /// unless another node owns the topic: then they go to other members.
     pub fn leave(self) {
         if let MemberLocation::Local(member) = self.location {
             member.leave();
@@ -158,7 +158,7 @@ impl ShareMember {
         }
     }
 
-    /// For a listener: an upper bound of the number of records that wait for the group. Always 0 if another node owns
+    /// For a listener: an upper bound on the number of records that wait for the group. Always 0 if another node owns
     /// the topic, because this node does not know the number.
     pub fn waiting(&mut self) -> u64 {
         match &mut self.location {

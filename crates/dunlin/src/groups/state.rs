@@ -128,7 +128,8 @@ impl<M: GroupMachine> MembershipState<M> {
         self.parts.iter_mut().filter(missing).try_for_each(|part| part.cursor.register(&name))
     }
 
-    /// A number that grows with each notice for all members: a gap, the end of a log, or the last record before a move.
+    /// A number that grows with each notice for all members. Such notices report a gap, the end of a log, or the last
+    /// record before the topic's move to another owner.
     pub(super) fn notice_count(&self) -> u64 {
         let ends =
             |part: &GroupPartition<M>| u64::from(part.is_over()) + u64::from(part.is_past_last_epoch());

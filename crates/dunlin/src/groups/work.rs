@@ -143,9 +143,9 @@ impl WorkMember {
         !self.events.is_empty() || self.membership.wait(timeout)
     }
 
-    /// The wait for async code: ready when [`claim`](WorkMember::claim) may return something. The caller also has to
-    /// run [`Node::handle_deadlines`](crate::Node::handle_deadlines), which ends claims and delays in time even if no
-    /// member does an operation.
+    /// Polls for an event, for async code: ready when [`claim`](WorkMember::claim) may return something. The caller
+    /// also has to run [`Node::handle_deadlines`](crate::Node::handle_deadlines), which ends claims and delays in time
+    /// even if no member calls an operation.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.events.is_empty() { self.membership.poll(cx) } else { Poll::Ready(()) }
     }
@@ -191,7 +191,8 @@ impl WorkMember {
         Ok(deadline_ns)
     }
 
-    /// Leaves the group. Other members can claim this member's records at once. The ended attempts do not count.
+    /// Leaves the group. Other members can claim at once the records that this member had claimed. The attempts that
+    /// end in this way do not count.
     pub fn leave(mut self) {
         self.membership.leave(MemberDeparture::Left);
     }
@@ -238,8 +239,8 @@ fn saturating_ns(duration: Duration) -> u64 {
 }
 
 impl MembershipState<WorkGroup> {
-    /// Returns the token that the member receives. It combines the token of the partition's state machine with the
-    /// partition's number.
+    /// Returns the token that the member receives. It combines `token`, the token of the partition's state machine,
+    /// with the partition's number.
     fn to_member_token(&self, token: u64, part: usize) -> u64 {
         self.created_ns.wrapping_add(token * self.parts.len() as u64 + part as u64)
     }

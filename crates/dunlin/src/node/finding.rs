@@ -131,8 +131,8 @@ impl Node {
         if let Some(topic) = self.0.registry.owner(subject) {
             return Ok(OwningTopic::of(topic));
         }
-        // No topic is created for the subject of an inbox. A reply may arrive after the session of its requester has
-        // ended, and with it the inbox.
+        // No topic is created for the subject of an inbox. A reply may arrive after the requester's session, and with
+        // it the inbox, has ended.
         if subject.is_system() {
             return Err(TopicError::Reserved(subject.as_str().to_owned()));
         }

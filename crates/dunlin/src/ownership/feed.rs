@@ -1,5 +1,5 @@
-//! A mirror is this node's copy of a topic's log that another node owns. A feed receives a topic's records from the
-//! owner and stores them in this node's mirrors of the topic.
+//! A feed receives a topic's records from the node that owns the topic, and stores them in this node's mirrors of the
+//! topic. A mirror is this node's copy of one of the topic's logs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ pub const NODE_PROTOCOL: &str = "node";
 /// The name of a subscription that feeds a mirror for a single subscriber.
 const PRIVATE_MIRROR: &str = "mirror of one subscriber";
 
-/// Whether the subscriber is a mirror at another node. That node lists the mirror's subscribers.
+/// Whether the subscriber is a mirror at another node. The other node lists the subscribers that read this mirror.
 pub fn is_mirror(subscriber: &SubscriberInfo) -> bool {
     is_shared_mirror(subscriber) || subscriber.protocol == NODE_PROTOCOL && subscriber.name == PRIVATE_MIRROR
 }
@@ -75,13 +75,14 @@ impl Drop for PrivateMirrorPermit {
 /// The position from which a mirror needs the owner's records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MirrorFeedStart {
-    /// The mirror needs all logs of the topic from this start.
+    /// The mirror needs the records of all logs of the topic, from this start.
     At(Start),
-    /// The mirror needs each log from the record after this position, the last one that the mirror has.
+    /// For each log, the position of the last record that the mirror has. The mirror needs the records after it.
     After(Vec<(Arc<LogName>, Position)>),
 }
 
-/// The result of passing an event of the owner to a mirror: the event was applied, must be repeated, or ends the feed.
+/// The result of passing an event from the owner to a mirror: the event was applied, must be passed again, or ends the
+/// feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MirrorFeedOutcome {
     /// The mirror has applied the event.

@@ -62,7 +62,7 @@ const TIMES_FREE_MAX: u64 = 3;
 /// The batches of a topic whose publishers may have to wait for room take at most all bytes divided by this number.
 const TOPIC_PART: u64 = 16;
 
-/// The sender of batches, which is told what happened to each batch.
+/// The sender of batches. Its methods are called with what happened to a batch.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     /// Called if the batch was certainly not appended: the node could not be reached, or is not the owner.
     fn retry(&self, batch: InFlightBatch, why: &str);
@@ -103,7 +103,7 @@ pub struct InFlightBatch {
     pub mark: Option<ProducerMark>,
     /// If set, the batch is appended only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
-    /// If set, the publisher claims to know the topic's state. The claim is evaluated when the batch is sent.
+    /// If set, the publisher claims to know the topic's state. Whether it does is checked when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
     /// The number of the flight in which the batch was sent; later flights have higher numbers. All batches of one
     /// flight go over the same relay (the link that forwards one topic's batches), so that the owner accepts no batch
@@ -154,12 +154,13 @@ impl InFlightBatch {
         }
     }
 
-    /// The last record of the partition that was acknowledged to the publisher, if the publisher claims to know the
-    /// topic's state.
+    /// If the publisher claims to know the topic's state, returns the last record of the partition that was
+    /// acknowledged to the publisher.
     ///
     /// # Errors
     ///
-    /// The publisher no longer knows the state: this batch was sent before the publisher learned of the loss.
+    /// An owner has already refused a record of this publisher because acknowledged records were lost. The publisher
+    /// sent this batch before it learned of the refusal.
     pub fn last_acknowledged(&self) -> Result<Option<Position>, PublishError> {
         self.claim.as_ref().map_or(Ok(None), |claim| claim.last(&self.topic))
     }
@@ -200,7 +201,7 @@ impl InFlightBatch {
         self.complete(Err(PublishError::Unknown(why.to_owned())));
     }
 
-    /// Appends the batch here, because this node now owns the topic.
+    /// Appends the batch to this node's log, because this node now owns the topic.
     pub(super) fn append_to(&self, topic: &Topic) -> Result<Receipt, PublishError> {
         let batch = CheckedBatch::check(&self.frames, self.count, topic.config().record_bytes_max as usize)?;
         let InFlightBatch { partition, mark, expect_last, .. } = *self;
@@ -228,8 +229,8 @@ impl Drop for InFlightBatch {
     }
 }
 
-/// The batches that have no outcome yet, and the outcomes that no publisher has read. Each batch has a ticket, a
-/// number.
+/// The batches that have no outcome yet, and the outcomes that no publisher has read. A ticket is the number of a
+/// batch.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     bytes_max: u64,
@@ -252,7 +253,8 @@ struct State {
     room_waiters: BTreeMap<ForwardTarget, Vec<Arc<Waiter>>>,
 }
 
-/// The owner and topic to which a batch goes. They determine the limits on unanswered bytes that apply to the batch.
+/// The owner and the topic to which a batch goes. They decide which limits on bytes without a response apply to the
+/// batch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ForwardTarget {
     /// The topic's owner; `None` if it is not known.
@@ -286,7 +288,8 @@ impl State {
         self.bytes_by_owner.get(&owner).copied().unwrap_or(0)
     }
 
-    /// The number of bytes that count against the part of the target's topic.
+    /// The number of bytes in batches for the target's topic that have no response; 0 if the topic's publishers never
+    /// wait for room.
     fn bytes_of_topic(&self, to: &ForwardTarget) -> u64 {
         to.topic.as_ref().and_then(|topic| self.bytes_by_topic.get(topic)).copied().unwrap_or(0)
     }
@@ -331,8 +334,8 @@ impl Tickets {
         self.bytes_max.saturating_sub(state.bytes)
     }
 
-    /// Whether the batches for the target take so few bytes that a batch of any size is accepted. Only then are
-    /// publishers notified that wait for room for this target.
+    /// Whether the batches for the target take so few bytes that a batch of any size is accepted. Publishers that wait
+    /// for room for this target are notified only then.
     fn has_room(&self, state: &State, to: &ForwardTarget) -> bool {
         self.has_owner_room(state, to) && self.has_topic_room(state, to)
     }
@@ -397,8 +400,8 @@ impl Tickets {
         room.into_iter().for_each(|waiter| waiter.notify(Waiter::ROOM));
     }
 
-    /// Takes the publishers for whose batches there is room now. The outcome of a batch for one owner can also make
-    /// room for batches to other owners.
+    /// Removes from `state` the waiters of the publishers for whose batches there is room now, and returns these
+    /// waiters. The outcome of a batch for one owner can also make room for batches to other owners.
     fn take_room_waiters(&self, state: &mut State) -> Vec<Arc<Waiter>> {
         let awaited = state.room_waiters.keys();
         let targets: Vec<_> = awaited.filter(|to| self.has_room(state, to)).cloned().collect();
@@ -429,8 +432,8 @@ impl Tickets {
         });
     }
 
-    /// Notifies the publishers that wait for room for the owner `owner`, because one of its topics or inboxes has
-    /// another owner now. Publishers to its other topics then wait again.
+    /// Notifies the publishers that wait for room for the owner `owner`, because one of this owner's topics or inboxes
+    /// has another owner now. Publishers to its other topics then wait again.
     pub(crate) fn owner_changed(&self, owner: Option<u64>) {
         let waiters: Vec<_> = {
             let mut state = self.state();

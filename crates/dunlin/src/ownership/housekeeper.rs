@@ -1,5 +1,5 @@
 //! The housekeeping thread for topics that other nodes own or have owned. If an owner is unreachable, the thread
-//! requests another owner. It also sends batches that wait, and restarts the feeds of mirrors.
+//! requests another owner. The thread also sends batches that wait, and restarts the feeds of mirrors.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;

@@ -1,13 +1,13 @@
 //! Publishes records to inboxes of other nodes. This is necessary if a requester and the service that replies are
 //! connected to different nodes.
 //!
-//! An inbox is a topic of the node to which its session is connected. The subject of an inbox does not name this node.
-//! This node therefore sends a record for another node's inbox to the node that accepted the last record for this
-//! inbox. If that node does not have the inbox, the record is sent to the other nodes, one after another, until one of
-//! them accepts it. For a [reply inbox](crate::reply), this node first [asks](super::interest) the other nodes about
-//! the reply's subject. The response contains the name of the reply inbox, and records are then sent to that name. The
-//! cluster does not agree on inboxes, because each connection that sends requests opens an inbox for only a few
-//! seconds.
+//! An inbox is a topic of the node to which its session is connected. The subjects of an inbox do not tell which node
+//! has it. The publisher's node, here called this node, therefore sends a record to the node that accepted the last
+//! record for this inbox. If that node does not have the inbox, the record is sent to the other nodes, one after
+//! another, until one of them accepts it. For a [reply inbox](crate::reply), this node first [asks](super::interest)
+//! the other nodes about the reply's subject. The response contains the name of the reply inbox, and records are then
+//! sent to that name. The cluster does not agree on inboxes, because each connection that sends requests opens an inbox
+//! for only a few seconds.
 //!
 //! Invariants:
 //! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.
@@ -48,7 +48,7 @@ pub(super) struct RemoteInboxes(Mutex<KnownInboxes>);
 struct KnownInboxes {
     /// The inboxes by the common prefix of their subjects, or for reply inboxes, by name.
     by_key: HashMap<Box<str>, KnownInbox>,
-    /// Reply subjects for which this node knows, after asking all other nodes, which node has the inbox.
+    /// Reply subjects about which this node has asked all other nodes, so that it knows which node has the inbox.
     replies: HashMap<Box<str>, KnownReply>,
 }
 
@@ -322,8 +322,8 @@ impl InboxRoute {
         Some(Next::Send(to, batch))
     }
 
-    /// Takes back a batch that no node has accepted, and changes the state with `change`. After the pause, the batch is
-    /// sent again, before all newer batches.
+    /// Takes back a batch that the asked node has not accepted, and changes the state with `change`. After the pause,
+    /// the batch is sent again, before all newer batches.
     fn requeue(
         &self,
         ownership: &Ownership,

@@ -3,8 +3,8 @@
 //!
 //! No node keeps a list of the other nodes' subscriptions. Before a node publishes a request, or a record for which it
 //! would have to create a topic, it asks all other nodes at once. Once one node responds that it has a subscriber, the
-//! asking node does not wait for the others. Before it publishes a reply, it waits for all responses: a reply goes to a
-//! reply inbox only if no node has another subscriber for the reply's subject.
+//! asking node does not wait for the others. Before the asking node publishes a reply, it waits for all responses: a
+//! reply goes to a reply inbox only if no node has another subscriber for the reply's subject.
 //!
 //! Invariant: a node assumes that a subject has no subscriber only if every other member has responded that it has
 //! none. A member that does not respond may have a subscriber. For replies, a member that does not respond is assumed
@@ -185,8 +185,8 @@ impl InterestRound {
 }
 
 impl Ownership {
-    /// Whether another node has a subscriber for the pattern. If that is a reply inbox for the subject, this node
-    /// remembers the inbox.
+    /// Whether another node has a subscriber for the pattern. If that subscriber is a reply inbox for the subject, this
+    /// node remembers the inbox.
     pub(crate) fn has_remote_subscriber(self: &Arc<Ownership>, pattern: &str) -> TopicFuture<bool> {
         self.query_others(pattern, QueryPurpose::Record)
     }

@@ -17,7 +17,7 @@ const RENEWALS_PER_TTL: u32 = 4;
 /// The clocks of two nodes may drift apart by the fraction 1 ÷ `DRIFT_PART` of a duration. An owner therefore stops
 /// appending when this fraction of its lease's time to live is still left.
 const DRIFT_PART: u32 = 20;
-/// The maximum number of topics for which one proposal begins new epochs.
+/// The maximum number of topics that get new epochs by one proposal.
 const BATCH_MAX: usize = 1_024;
 /// The interval at which a thread checks whether this node knows of its new lease.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);

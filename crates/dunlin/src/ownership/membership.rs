@@ -57,11 +57,11 @@ pub struct RemoteMembership {
 
 #[derive(Debug)]
 struct State {
-    /// The start of the group if this member creates it. For a member that an owner has accepted before, it has the
-    /// epoch of the membership, and the number of the owner's run instead of a sequence number.
+    /// The start of the group if this member creates it. For a member that an owner has accepted before, this is a
+    /// position with the epoch of that membership and, in place of a sequence number, the number of the owner's run.
     start: Start,
-    /// The topic's epoch when the membership began; 0 for a durable topic. If the member creates the group and starts
-    /// at new records, the group delivers all records of later epochs.
+    /// The topic's epoch when the membership began; 0 for a durable topic. If the member creates the group and wants
+    /// only new records, the group delivers all records of epochs later than this one.
     joined_epoch: u32,
     /// Whether an owner was asked for the membership, and has not refused or ended it since.
     is_requested: bool,
@@ -75,7 +75,7 @@ struct State {
     is_ending: bool,
     has_left: bool,
     /// How often an owner has ended the membership. Records that arrived under a lower number came from an earlier
-    /// owner, and are not reported to the present one.
+    /// owner; their consumption is not reported to the present owner.
     term: u32,
     /// For each partition, the last consumed record, unless it was already reported to the owner.
     consumed: Vec<(u16, Position)>,
@@ -495,7 +495,7 @@ mod tests {
         assert!(member.has_events() && !member.begin_request(9));
     }
 
-    /// All records of the next owner's epoch are published after the membership began.
+    /// The retry must include the whole next epoch: all its records are published after the membership began.
     #[test]
     fn retried_group_join_starts_after_the_epoch_of_the_first_try() {
         let member = membership();

@@ -78,7 +78,7 @@ impl Ownership {
         }
     }
 
-    /// The names of the topics that one revision has deleted.
+    /// The names of the topics that were deleted by one revision; `events` are the revision's changes.
     pub fn deleted_topics(events: KeyEvents<'_>) -> impl Iterator<Item = String> {
         let name = |event: Result<KeyEvent<'_>, _>| match event {
             Ok(KeyEvent::Deleted { key }) => String::from_utf8(key.strip_prefix(TOPICS)?.to_vec()).ok(),
@@ -334,7 +334,7 @@ impl Ownership {
         )
     }
 
-    /// A command that asks for the topic's owner. Without a configuration, it creates no topic.
+    /// A command that asks for the topic's owner. Because the command has no configuration, it creates no topic.
     fn lookup_command<'a>(&self, name: &'a str) -> ControlCommand<'a> {
         let topic = name.as_bytes();
         let (kind, config) = (TopicKind::Volatile, &b""[..]);
@@ -434,7 +434,8 @@ impl Ownership {
         }
     }
 
-    /// Proposes a command. Tries again while the cluster has no member that could own the topic, for a limited time.
+    /// Proposes a command that gives a topic an owner. If the cluster has no member that could own the topic, tries
+    /// again for a limited time.
     fn propose_until_placed(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
         waiting::check();
         let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);

@@ -7,7 +7,8 @@ use dunlin_topic::Topic;
 
 use super::route::Route;
 
-/// Tells a state topic's owner, as long as it lasts, that publishers of the topic are connected to this node.
+/// A report to a state topic's owner that publishers of the topic are connected to this node. The report counts until
+/// [`PublisherPresence::ended`] is called.
 #[derive(Debug)]
 pub struct PublisherPresence {
     /// The pattern of the topic's subjects.

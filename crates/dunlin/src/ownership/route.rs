@@ -61,8 +61,8 @@ struct State {
     /// to this node's log.
     in_flight: usize,
     sent_to: u64,
-    /// The number of the flight to which these batches belong. A flight is a series of batches that are on their way to
-    /// a node at the same time.
+    /// The number of the flight to which the batches on their way belong. A flight is a series of batches that are on
+    /// their way to a node at the same time.
     flight: u64,
     /// The number of the placement (owner and epoch) that was applied to the topic last.
     placement: u64,
@@ -78,7 +78,8 @@ struct State {
     feed: Option<Arc<MirrorFeed>>,
     /// The report to the owner that publishers are connected to this node; set only if another node is the owner.
     presence: Option<Arc<PublisherPresence>>,
-    /// If this node has become the owner, the time until which the previous owner's publishers may connect.
+    /// If this node has become the owner, the time until which the previous owner's publishers may connect to this
+    /// node.
     publishers_until_ns: Option<u64>,
     /// The time since which the topic's owner has been unreachable.
     unreachable_since_ns: Option<u64>,
@@ -107,8 +108,10 @@ struct Draining {
     until_ns: u64,
 }
 
-/// How long a node without the topic's records waits before it asks to become the owner. A node with the records does
-/// not wait, so that it becomes the owner.
+/// How long a node without the topic's records waits before it asks to become the owner. A node with the records asks
+/// at once, so that it becomes the owner if there is one.
+/// How long a node without the topic's records waits before it asks to become the owner. A node that has the records
+/// asks at once, and therefore becomes the owner.
 const HOLDER_HEAD_START: Duration = Duration::from_millis(100);
 
 impl Route {
@@ -440,8 +443,8 @@ impl Upstream for Route {
     fn owned_until_ns(&self) -> u64 {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
-        // This node accepts a new batch only if no older batch waits, and if the previous owner can return none for
-        // another attempt.
+        // This node accepts a new batch only if no older batch waits, and if no batch is on its way to the previous
+        // owner, which could return it for another attempt.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.in_flight == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)

@@ -1,9 +1,9 @@
-//! Ranges of topic names. A list of topics looks only at names in certain ranges: those with a prefix of the requested
-//! pattern and a prefix of names that the user may see.
+//! Ranges of topic names. A list of topics looks only at names in certain ranges: names that begin both with the part
+//! of the requested pattern before its first wildcard, and with a prefix of names that the user may see.
 //!
 //! The cost of a list thus does not depend on the number of other users' topics. This holds for topics that own only
-//! the subject equal to their name, as nearly all topics do. Other topics are in a separate table, of which a list
-//! looks at all topics within the pattern.
+//! the subject equal to their name, as nearly all topics do. Other topics are in a separate table. A list looks at all
+//! topics in this table that match the pattern.
 
 use std::ops::Bound;
 
@@ -106,7 +106,8 @@ mod tests {
         NameRanges::of(&patterns)
     }
 
-    /// Of a fixed set of names, those that a list of topics with these ranges looks at, separated by spaces.
+    /// From a fixed set of names, returns those that a list of topics with these ranges looks at, separated by spaces.
+    /// The list begins after the name `after`.
     fn visited(name_ranges: &NameRanges, after: &str) -> String {
         let names: std::collections::BTreeSet<&str> =
             ["a", "a-b", "a.b", "a.b.c", "a.c", "ab", "b.a", "b.b"].into();

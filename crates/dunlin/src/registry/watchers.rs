@@ -1,11 +1,11 @@
-//! Subscriptions that wait for new topics. Each of them has an entry, the watcher.
+//! Keeps the subscriptions that wait for new topics. The entry of such a subscription is called a watcher.
 //!
 //! A watcher ends when its [`NewLogs`] is dropped everywhere. A sweep removes ended watchers. A sweep is made when the
 //! number of watchers has doubled since the last sweep, or after several refusals. The cost of sweeping is therefore
 //! constant for each added watcher.
 //!
 //! Limits: the node has at most `watchers_max` watchers and refuses further ones. The users of one tenant together may
-//! have at most [`TENANT_SHARE`] times as many watchers as the node can still accept.
+//! have up to [`TENANT_SHARE`] times as many watchers as the node can still accept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

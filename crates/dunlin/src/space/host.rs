@@ -112,8 +112,8 @@ struct HostedRegion<const D: usize, B> {
     has_standby: bool,
     /// Whether the region needs no standby, so that its changes count as confirmed at once.
     runs_alone: bool,
-    /// Set when the topic has refused a record, because the topic's state then differs from the region's. It is the
-    /// first tick at which the region's whole state is published instead of its changes. `None` if the topic has
+    /// Set when the topic has refused a record, because the topic's state then differs from the region's. The value is
+    /// the first tick at which the region's whole state is published instead of its changes. `None` if the topic has
     /// received all changes.
     whole_from: Option<u64>,
     /// The number of ticks that were run. `ticks_ns` is their total duration, and `ticks_missed` the number of missed
@@ -400,7 +400,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         std::mem::take(&mut self.output)
     }
 
-    /// Takes an output back after it was sent, to use its memory for the next one.
+    /// Takes an output back after it was sent, to reuse its memory for the next output.
     pub fn reuse_output(&mut self, mut output: HostOutput) {
         if self.output.messages.is_empty() && self.output.records.is_empty() {
             output.messages.clear();
@@ -501,9 +501,9 @@ impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
         }
     }
 
-    /// Publishes a record with changes. If the topic lacks an earlier record, publishes the whole state instead, once
-    /// it is time for that. Returns `false` if the topic still lacks changes. A region without a topic publishes
-    /// nothing and returns `true`.
+    /// Publishes a record with changes. If the topic lacks an earlier record, publishes the whole state instead, but
+    /// not before the tick `whole_from`. Returns `false` if the topic still lacks changes. A region without a topic
+    /// publishes nothing and returns `true`.
     fn publish(&mut self, record: &Bytes) -> bool {
         let Some(publisher) = &mut self.publisher else { return true };
         let tick = self.region.tick_number();

@@ -269,8 +269,8 @@ impl LetterQueue {
         if !is_out_of_order(&error) {
             self.pause();
         } else if is_first && !self.must_renumber {
-            // The number was refused although no earlier letter was: the owner expects other numbers than those of this
-            // queue.
+            // The number was refused although no letter before it was refused: the owner expects other numbers than
+            // those of this queue.
             self.must_renumber = true;
             self.pause();
         }
@@ -295,7 +295,7 @@ impl LetterQueue {
         count
     }
 
-    /// Counts a letter that can never be stored as dropped, and its record as lost.
+    /// Counts as dropped a letter that can never be stored, and counts the letter's record as lost.
     fn lose(
         &mut self,
         lost: PendingLetter,
@@ -339,7 +339,7 @@ fn line_of(error: &PublishError) -> String {
     Refused { text: error.to_string(), ..Refused::from(error) }.to_line()
 }
 
-/// Whether the error says that the owner expected another number of the letter.
+/// Whether the error says that the owner expected another number for the letter.
 fn is_out_of_order(error: &PublishError) -> bool {
     matches!(
         error,

@@ -15,7 +15,7 @@ use crate::ownership::{Ownership, housekeeper, lock};
 const PUBLISHER_GRACE: Duration = Duration::from_secs(2);
 
 impl Route {
-    /// Whether the topic keeps a state and has publishers at this node that its present owner has not been told about.
+    /// Whether the topic keeps a state and has publishers at this node about which its present owner was not informed.
     pub(super) fn has_unannounced_publishers(&self, topic: &Topic) -> bool {
         let state = lock(&self.state);
         let is_announced = state.presence.as_ref().is_some_and(|presence| presence.owner == state.owner);

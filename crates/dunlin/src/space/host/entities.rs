@@ -110,8 +110,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Whether the entity was spawned here, has not been handed over, and its id is not known to be unique yet. A
-    /// handed-over entity does not count: if another process said that it has an entity with this id, it could mean the
-    /// same entity.
+    /// handed-over entity does not count: an entity with this id at another process may be the same entity.
     pub fn is_unconfirmed(&self, id: EntityId) -> bool {
         self.unconfirmed.contains(&id)
     }

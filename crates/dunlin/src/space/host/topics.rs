@@ -11,8 +11,8 @@ use crate::error::TopicError;
 use crate::node::Node;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Creates the topic of a region. Called before other processes learn that the region has begun: otherwise, a
-    /// subscriber that comes early could create the topic without a reducer.
+    /// Creates the topic of a region. Called before other processes learn that the region has begun. Otherwise, a
+    /// subscriber could come first and create the topic without a reducer.
     pub fn prepare(&self, region: RegionId) -> Result<(), HostError> {
         let Some(topics) = &self.topics else { return Ok(()) };
         let name = topic_of(&topics.world, region);
@@ -80,8 +80,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok(())
     }
 
-    /// Deletes the topic of a region that has moved to another node, so that the topic's subscribers are notified.
-    /// Keeps the topic in a cluster, whose nodes share it.
+    /// Deletes the topic of a region that has moved to another node, so that the topic's subscribers are notified. In a
+    /// cluster, keeps the topic, because all nodes share it.
     pub fn delete_topic(&self, region: RegionId) {
         let Some(topics) = &self.topics else { return };
         let name = topic_of(&topics.world, region);

@@ -35,8 +35,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.viewers.len()
     }
 
-    /// Includes the changes since the last tick, such as spawns and commands, in the next updates for viewers. With
-    /// `ghosts`, also sends them to the neighbouring regions. Call this while no ticks are made.
+    /// Includes the changes since the last tick, such as spawns and commands, in the next updates for viewers. If
+    /// `ghosts` is set, also sends the changed entities near borders to the neighbouring regions, as ghosts. Call this
+    /// while no ticks are run.
     pub fn show_changes(&mut self, ghosts: bool, now_ns: u64) {
         let is_changed = std::mem::take(&mut self.is_changed);
         if is_changed && ghosts {
