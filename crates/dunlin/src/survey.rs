@@ -160,14 +160,14 @@ impl TopicSurvey {
 }
 
 impl Node {
-    /// Surveys all topics and subscriptions. The result contains at most `topics_max` topics and `subscriptions_max`
-    /// subscriptions, the busiest and the slowest.
+    /// Surveys all topics and subscriptions. The result contains the busiest topics, at most `topics_max`, and the
+    /// slowest subscriptions, at most `subscriptions_max`.
     pub fn survey(&self, topics_max: usize, subscriptions_max: usize) -> Survey {
         let survey = Survey { totals: *self.deleted_totals().lock(), ..Survey::default() };
         self.collect_survey(survey, topics_max, subscriptions_max, &NameRanges::all(), |_| true)
     }
 
-    /// Like [`Node::survey`], but surveys only topics all of whose subjects `bounds` allows. Deleted topics do not
+    /// Like [`Node::survey`], but surveys only topics of which `bounds` allows all subjects. Deleted topics do not
     /// count.
     pub fn survey_within(&self, bounds: &SubjectRule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let is_within = |topic: &Topic| {
@@ -221,7 +221,7 @@ impl Survey {
     }
 }
 
-/// A list that is cut to the first items of a fixed order.
+/// A list that can be cut to its first items in the order of their ranks.
 trait RankedList {
     fn truncate_to(&mut self, max: usize);
 

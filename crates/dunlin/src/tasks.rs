@@ -88,7 +88,7 @@ impl Default for TasksLimits {
     }
 }
 
-/// A node's membership in the Raft groups of all shards. It ends when the value is stopped or dropped.
+/// A node's membership in the Raft groups of all shards. The membership ends when the value is stopped or dropped.
 pub struct Tasks {
     shards: Vec<Arc<TaskShard>>,
     dispatcher: Arc<Dispatcher>,
@@ -112,8 +112,8 @@ impl Tasks {
         Tasks::open(node, id, (disk, dir), transport, limits, true)
     }
 
-    /// Like [`Tasks::start_member`], but also for a log that is lost at a restart: then `durable` is `false`. Fencing
-    /// tokens and ids then begin at numbers that follow the clock.
+    /// Like [`Tasks::start_member`], but also for a log that is lost when the node restarts; `durable` is `false` for
+    /// such a log. In this case, fencing tokens and ids begin at numbers that are computed from the clock.
     fn open<T: Transport>(
         node: &Node,
         id: u64,
@@ -131,8 +131,8 @@ impl Tasks {
         for number in (0..limits.shards).rev() {
             let (housekeeper, receiver) = TasksHousekeeper::new();
             let history = TaskHistory::of(topic.clone(), number);
-            // Fencing tokens and ids begin at numbers after `start`. Only this run of this node applies a log that is
-            // not durable, so that no other node has to agree on the numbers.
+            // Fencing tokens and ids begin at numbers after `start`. Other nodes need not agree on these numbers: a log
+            // that is not durable is applied only by this node, and only until its next restart.
             let state = SchedulerState::of_shard(SchedulerLimits::default(), number);
             let state = if durable { state } else { state.started_at(start) };
             let machine = TasksMachine::new(
@@ -188,8 +188,8 @@ impl Tasks {
         self.first_shard().status()
     }
 
-    /// The error with a shard's log, if the disk has too little room, or the process or the machine lacks file
-    /// descriptors or memory. In this case, the shard's leader refuses commands that make the state larger.
+    /// Describes the error of a shard's log, if the disk has too little room, or if the process or the machine lacks
+    /// file descriptors or memory. In this case, the shard's leader refuses commands that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         let error = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
         Some(describe_shortage("tasks", error))
@@ -252,8 +252,8 @@ impl Tasks {
     }
 }
 
-/// Returns an error if the data directory was created with another number of shards. The node would search for tenants
-/// in the wrong shards.
+/// Returns an error if the data directory was created with another number of shards. With a different number, the node
+/// would search for tenants in the wrong shards.
 fn check_shards(disk: &dyn Disk, dir: &Path, shards: u8) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     if !(1..=SHARDS_MAX).contains(&shards) {

@@ -66,8 +66,8 @@ pub(crate) fn check() {
     );
 }
 
-/// Repeats `check_once` until it returns a value, because this node has learned of a change in the cluster. Gives up
-/// after [`ARRIVAL_MAX`] and returns `None`.
+/// Repeats `check_once` until it returns a value, which it does once this node has learned of a change in the cluster.
+/// Gives up after [`ARRIVAL_MAX`] and returns `None`.
 #[track_caller]
 pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<T> {
     check();
@@ -495,7 +495,8 @@ impl Node {
             // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
             return TopicFuture::ready(Ok(()));
         }
-        // With other policies, subscriptions start in the same way in existing and in new topics.
+        // Only for the policy `Create`, it matters which topics are new. With other policies, a subscription starts in
+        // the same way in existing and in new topics.
         let has_wildcards = !pattern.is_literal() && !is_reserved(pattern.as_str());
         if has_wildcards && missing == MissingTopicPolicy::Create {
             return self.prepare_watch(pattern);
@@ -532,8 +533,8 @@ impl Node {
         }
     }
 
-    /// Like [`Cursor::with_start`], but does not block. If another node owns the log, and the start needs it, the
-    /// future is ready only once the mirror at this node has the owner's records.
+    /// Like [`Cursor::with_start`], but does not block. If another node owns the log, and the start depends on the
+    /// owner's records, the future is ready only once the mirror at this node has these records.
     pub fn open_cursor(
         &self,
         log: Arc<Log>,

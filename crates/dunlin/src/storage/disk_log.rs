@@ -22,7 +22,7 @@ use super::worker::StoreQueue;
 use super::{StorageContext, TopicOrigin, catalogue, lock};
 use crate::clock::now_ns;
 
-/// How many bytes are read from disk at once. A larger block is also read at once.
+/// How many bytes are read from disk at once. A block that is larger than this is read as a whole.
 const LOAD_BYTES: usize = 256 << 10;
 /// The approximate number of files into which a log's history is divided. Retention removes one file at a time.
 const FILES_PER_HISTORY: u64 = 8;
@@ -86,7 +86,8 @@ pub(super) struct DiskLog {
     writing: Mutex<Writing>,
 }
 
-/// The state of storing records. The lock's holder, the storing thread or a publisher, stores them.
+/// The state of storing records, behind a lock. The lock's holder, which is the storing thread or a publisher, stores
+/// the records.
 #[derive(Debug)]
 struct Writing {
     journal: Option<Journal>,
@@ -575,8 +576,8 @@ impl DiskLog {
         }
     }
 
-    /// Lets subscribers read from disk again. A subscriber that was told to wait is woken, or finds out before it
-    /// sleeps.
+    /// Lets subscribers read from disk again. Wakes the subscribers that wait; a subscriber that is about to wait
+    /// notices the change before it sleeps.
     pub(super) fn retry_reads(&self) {
         self.defers_reads.store(false, Ordering::Release);
         if let Some(log) = self.log() {
@@ -588,8 +589,8 @@ impl DiskLog {
 impl Store for DiskLog {
     fn store_staged(&self) {
         let Some(log) = self.log() else { return };
-        // The holder of the lock, a thread or a publisher, stores all records that are staged by now. Records that are
-        // staged afterwards are stored by the next holder.
+        // The holder of the lock, which is the storing thread or a publisher, stores all records that are staged by
+        // now. Records that are staged afterwards are stored by the next holder.
         let mut writing = lock(&self.writing);
         self.helped.fetch_add(1, Ordering::Relaxed);
         self.consecutive_helps.fetch_add(1, Ordering::Relaxed);
@@ -632,22 +633,23 @@ impl Store for DiskLog {
     }
 
     fn seek_time(&self, ns: u64) -> Option<Position> {
-        // If the search fails, start at the oldest record. The subscriber then reads and skips all records before the
-        // time.
+        // If the search fails, start at the oldest record. The subscriber then reads all records before the time `ns`,
+        // and skips them.
         let at = self.reader.position_at(ns).unwrap_or_else(|_| self.reader.oldest())?;
         Some(Position { epoch: at.epoch, seq: at.seq })
     }
 }
 
-/// Makes a log's publishers wait, or refuses them if the disk is full. `full` says whether they are refused. They may
-/// still append `bytes`.
+/// Makes a log's publishers wait, or refuses them if the disk is full; `full` is set to whether they are refused. In
+/// both cases, publishers may still append `bytes`.
 fn report_shortage(log: &Log, full: &mut bool, why: &AppendError, bytes: u64) -> Shortage {
     let was_full = std::mem::replace(full, matches!(why, AppendError::Full { .. }));
     if *full {
         log.grant(bytes, Some(&why.to_string()));
         return Shortage::Room;
     }
-    // Publishers that wait for room keep their request, for which the storing thread tries again.
+    // If publishers were not refused before, do not call `grant`: it would discard the requests of publishers that wait
+    // for room. The storing thread tries again to fulfil these requests.
     if was_full {
         log.grant(bytes, None);
     }

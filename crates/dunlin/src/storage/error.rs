@@ -33,7 +33,7 @@ pub enum StorageError {
     Catalogue {
         /// The topic's file.
         path: PathBuf,
-        /// The defect.
+        /// The defect of the file.
         why: String,
     },
     /// A topic's log cannot be opened.
@@ -47,7 +47,7 @@ pub enum StorageError {
     /// The configuration of a topic, or the default configuration, is invalid.
     #[error("topic {topic:?}: {error}")]
     Config {
-        /// The topic's name, or `by default`.
+        /// The topic's name, or `by default` for the default configuration.
         topic: String,
         /// The reason why the configuration is invalid.
         error: ConfigError,
@@ -57,7 +57,7 @@ pub enum StorageError {
     Refused {
         /// The name of the topic.
         topic: String,
-        /// The reason.
+        /// The reason why the topic cannot be restored.
         why: String,
     },
     /// A thread could not be started.

@@ -1,5 +1,6 @@
-//! The position file of a log says up to which position the log was stored. It is outside of the log's directory. At a
-//! start, it shows that records are missing because the last file, or the whole directory, was lost.
+//! The position file of a log says up to which position the log was stored. The position file is outside of the log's
+//! directory. If the log's last file or its whole directory is lost, the next start thus finds out that records are
+//! missing.
 //!
 //! Each log has one small text file. The node writes the file when the log first stores records after a start, whenever
 //! the log begins a new file, and when the log is closed. While a log is open, or if writing the position fails, more

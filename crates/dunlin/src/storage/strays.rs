@@ -36,9 +36,9 @@ impl Logs {
         })
     }
 
-    /// Of the topics that are not in `ids`, removes the logs of those in `deleted`, and the logs of those without
-    /// records, whose creation was not completed. Returns the numbers of the others: their logs have records although
-    /// their files are missing.
+    /// Looks for logs of topics that are not in `ids`. Removes the logs of topics in `deleted`, and the logs of topics
+    /// without records, because their creation was not completed. Returns the numbers of the remaining topics: their
+    /// logs have records, but the topics' files are missing.
     pub(super) fn remove_strays(
         &self,
         disk: &Arc<dyn Disk>,

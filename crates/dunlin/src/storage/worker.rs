@@ -5,7 +5,7 @@
 //! a batch alone, and the publisher would wait for two syncs.
 //!
 //! Invariant: a log is in each list at most once. It is removed from a list before its records are staged, so that
-//! records which are staged afterwards put it into the list again.
+//! records which are staged afterwards put the log into the list again.
 
 use std::io;
 use std::path::PathBuf;

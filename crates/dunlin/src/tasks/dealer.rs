@@ -84,7 +84,7 @@ impl Dealer {
         DealerSignal { sender: self.sender.clone(), is_signalled: Arc::clone(&self.is_signalled) }
     }
 
-    /// Starts the thread. It ends when `tasks` is dropped, or with [`stop`](Dealer::stop).
+    /// Starts the thread. The thread ends when `tasks` is dropped, or with [`stop`](Dealer::stop).
     pub(super) fn start(&self, tasks: Weak<Tasks>) -> io::Result<()> {
         let Some(receiver) = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(());

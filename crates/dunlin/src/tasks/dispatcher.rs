@@ -1,5 +1,6 @@
 //! Passes orders to the connections of this node's workers. An order tells a worker, for example, to start or stop a
-//! task. The state machine of every node finds out the orders of all workers.
+//! task. The state machine of every node computes the orders of all workers; this module passes on those of its own
+//! node's workers.
 //!
 //! Invariants:
 //! - A worker has one connection: the latest one. The orders of all shards go to this connection.
@@ -123,7 +124,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Knows, for each worker that is attached to this node, the order queue of the worker's connection.
+/// Holds, for each worker that is attached to this node, the order queue of the worker's connection.
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     attached: Mutex<AttachedWorkers>,
@@ -256,7 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// If a follower is far behind, it receives a snapshot instead of the commands, and so does not see their orders.
+    /// If a follower is far behind, it receives a snapshot instead of the commands, and so does not see the orders that
+    /// result from these commands.
     #[test]
     fn dispatcher_sends_worker_orders_that_a_snapshot_has_skipped() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());

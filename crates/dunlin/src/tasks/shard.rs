@@ -24,7 +24,7 @@ const FIRST: u8 = 0xc7;
 /// The first byte of requests for another shard. The shard's number follows.
 const ANOTHER: u8 = 0xc8;
 
-/// A node's membership in one shard of the task scheduler. It ends when the value is stopped or dropped.
+/// A node's membership in one shard of the task scheduler. The membership ends when the value is stopped or dropped.
 pub struct TaskShard {
     pub(super) number: u8,
     group: Mutex<Option<Arc<GroupHandle<TasksMachine>>>>,
@@ -56,8 +56,8 @@ impl<T: Transport> Transport for ShardTransport<T> {
     }
 }
 
-/// Returns the number of the shard that a request is for, and the request without this mark. `None` if the request is
-/// not for the task scheduler.
+/// Reads and removes the mark at the beginning of a request. Returns the number of the shard that the request is for,
+/// and the rest of the request. `None` if the request is not for the task scheduler.
 pub(super) fn unmark(request: &Bytes) -> Option<(u8, Bytes)> {
     match **request {
         [FIRST, ..] => Some((0, request.slice(1..))),
@@ -117,7 +117,7 @@ impl TaskShard {
         }
     }
 
-    /// Begins the shard's Raft group with `members` as its first members. Call this once, on one of them.
+    /// Begins the shard's Raft group with `members` as its first members. Call this once, on one of these members.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), TasksError> {
         Ok(self.group()?.begin(members).await?)
     }

@@ -206,8 +206,8 @@ fn with_all_machines<R>(
 }
 
 impl WorkerAttachment {
-    /// The refusal of this request to attach, which has failed with `error`. If a value exceeds a limit, the text names
-    /// the value if it is known.
+    /// Converts `error`, with which this request to attach has failed, into a refusal. If a value of the request
+    /// exceeds a limit, the text names this value.
     pub fn refusal(&self, error: &TasksError) -> Refused {
         Refused::from_task_error(&TaskCommand::Join { worker: self.new_worker() }, error)
     }
@@ -239,9 +239,9 @@ impl Tasks {
     }
 
     /// Called when a connection has ended. Ends the leases of those of its workers that do not reconnect to some node
-    /// within `RECONNECT_TIME`. When a process is killed, its connection ends at once, so that its tasks need not wait
-    /// for the end of the lease. If a worker is alive but reconnects too late, its results are refused because of their
-    /// old tokens.
+    /// within `RECONNECT_TIME`. When a worker's process is killed, its connection ends at once, so that the worker's
+    /// tasks need not wait for the end of the lease. If a worker is alive but reconnects too late, its results are
+    /// refused because of their old tokens.
     pub async fn connection_ended(&self, order_queue: &WorkerOrderQueue) -> Result<(), TasksError> {
         self.first_shard().group()?.pause(RECONNECT_TIME).await;
         self.first_shard().catch_up().await?;

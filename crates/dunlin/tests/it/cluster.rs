@@ -372,7 +372,7 @@ impl TestCluster {
         self.hub.apply(Some(&ControlCommand::Revoke { lease })).unwrap();
     }
 
-    /// Waits until, from now on, `times` batches were forwarded in vain.
+    /// Waits until `times` more batches have been forwarded in vain.
     fn until_failed_forwards(&self, times: u64) {
         let before = self.hub.failed_forwards.load(Ordering::Relaxed);
         until("forwarded batches get no response", || {

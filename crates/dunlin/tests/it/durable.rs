@@ -164,7 +164,7 @@ fn retry_after_a_crash_returns_the_original_position() {
     assert!(read(&node, "a", Start::Earliest).0.into_iter().eq(1..=51));
 }
 
-/// The producer's records are not in the log's last epoch, but in an earlier one.
+/// In this test, the producer's records are not in the log's last epoch, but in an earlier one.
 #[test]
 fn retry_after_two_restarts_returns_the_original_position() {
     let disk = FakeDisk::new(10);

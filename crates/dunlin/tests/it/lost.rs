@@ -1,5 +1,5 @@
-//! Tests of files that were lost from the data directory: the operator and the subscribers are told, and other topics
-//! are not affected.
+//! Tests of files that were lost from the data directory: the node reports the loss to the operator and to subscribers,
+//! and other topics are not affected.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};

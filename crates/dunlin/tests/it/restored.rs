@@ -243,7 +243,8 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
     assert_unknown_ends(&dir, &[second, last, Position { seq: 3, ..last }]);
 }
 
-/// After the copy was made, another epoch began, which the copy does not know. Then the copy is restored.
+/// In this test, another epoch began after the copy was made, so that the copy does not know this epoch. Then the copy
+/// is restored.
 #[test]
 fn restored_copy_does_not_know_the_ends_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
@@ -299,8 +300,8 @@ fn damaged_copy_reports_an_unknown_last_record() {
     }
 }
 
-/// Files are replaced as `rsync -a` does: only those whose size or time differs, here the log file and the position
-/// file.
+/// In this test, files are replaced as `rsync -a` does: only those whose size or time differs, here the log file and
+/// the position file.
 #[test]
 fn log_replaced_from_a_backup_has_an_unknown_last_record() {
     let folder = tempfile::tempdir().unwrap();

@@ -53,7 +53,7 @@ fn tasks_survive_a_restart_only_with_the_same_shard_count() {
     }
 }
 
-/// A draining worker's connection ends before the worker has received the message that it is drained.
+/// In this test, a draining worker's connection ends before the worker has received the message that it is drained.
 #[test]
 fn worker_that_attaches_again_learns_that_it_is_drained() {
     for shards in [1, 3] {

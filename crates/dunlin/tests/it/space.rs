@@ -52,7 +52,8 @@ fn metrics_of_a_region_are_updated_without_ticks() {
     assert_eq!((figures.len(), figures[0].entities, figures[0].ticks), (1, 1, 0));
 }
 
-/// Here, the other entity is in a neighbouring region, which knows only a ghost of the watched entity.
+/// In this test, a viewer watches one entity, and the other entity is in a neighbouring region. That region knows only
+/// a ghost of the watched entity.
 #[test]
 fn viewer_sees_spawns_in_two_regions_without_ticks() {
     let regions = [REGION, RegionId(2)];
@@ -121,7 +122,7 @@ fn region_keeps_the_topic_that_was_prepared_for_it() {
     );
 }
 
-/// For some time, the node has no memory for records.
+/// In this test, the node has no memory for records for some time.
 #[test]
 fn topic_of_a_region_recovers_after_refused_records() {
     let node = node();
@@ -155,7 +156,7 @@ fn topic_of_a_region_recovers_after_refused_records() {
     assert!(is_equal(&host), "later records follow the state");
 }
 
-/// A client deletes the topic of a region, while the region runs ticks and while it does not.
+/// In this test, a client deletes the topic of a region twice: while the region runs ticks, and while it does not.
 #[test]
 fn deleted_topic_of_a_region_returns_with_its_state() {
     let node = node();

@@ -1,4 +1,4 @@
-//! Tests of logs to which both the storing thread and publishers, which may store their own records, write.
+//! Tests of logs to which several threads write: the storing thread, and publishers that store their own records.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -127,7 +127,8 @@ fn record_between_deletion_notice_and_removal_has_an_outcome() {
     assert!(node.topic("t").is_none(), "a publisher that repeats its record finds no topic");
 }
 
-/// The topic was deleted, and created again with more partitions. The owner knows that, but the member's node does not.
+/// In this test, the topic was deleted, and created again with more partitions. The owner knows that, but the member's
+/// node does not.
 #[test]
 fn record_of_an_unknown_partition_ends_a_group_membership() {
     let cluster = TestCluster::of(2);

@@ -97,7 +97,7 @@ fn records_around_a_move(to: u64, has_producer: bool) -> Vec<String> {
 #[test]
 fn moved_topic_keeps_the_order_of_records_in_flight() {
     let in_order: Vec<String> = (1..=6).map(|number| number.to_string()).collect();
-    // The topic moves to a third node, and to the publisher's own node.
+    // Move the topic to a third node (3), or to the publisher's own node (1).
     for (to, has_producer) in [(3, false), (3, true), (1, false), (1, true)] {
         let all = records_around_a_move(to, has_producer);
         assert_eq!(all, in_order, "moved to node {to}, with a producer: {has_producer}");
@@ -123,7 +123,8 @@ fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
     let number = first.flight;
     assert_eq!(second.flight, number);
     first.complete(Err(PublishError::Closed));
-    // The second record has no response yet, so the flight is not over. The new record must not be sent before it is.
+    // The second record has no response yet, so the flight has not ended. Until it has, the new record must not be
+    // sent.
     send(&node, "3", None);
     assert!(captured().is_empty(), "the relay would refuse the record");
     second.complete(Err(PublishError::Closed));

@@ -34,7 +34,8 @@ fn durable_topic_without_its_records_begins_a_new_epoch() {
     }
 }
 
-/// The topic moved after the backup, so that the restored cluster does not know the topic's last epoch.
+/// In this test, the topic moves after the backup was made, so that the restored cluster does not know the topic's last
+/// epoch.
 #[test]
 fn volatile_topic_of_a_restored_cluster_begins_a_new_epoch() {
     let cluster = TestCluster::of(2);

@@ -87,7 +87,7 @@ fn subscribers_at_all_nodes_have_the_state_of_the_owner() {
                 cluster.cut(cut_node.unwrap());
             }
             2 => drop(readers.remove(&(1 + random_below(3)))),
-            // Sleep: in up to 300 ms, mirrors without subscribers may be dropped.
+            // Sleep for up to 300 ms, a time in which mirrors without subscribers may be dropped.
             _ => thread::sleep(Duration::from_millis(random_below(300))),
         }
         for _ in 0..random_below(30) {

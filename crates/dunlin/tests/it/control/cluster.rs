@@ -89,12 +89,12 @@ fn lease_does_not_end_early_under_a_new_leader() {
     assert!([2_000, 10_000, 40_000].into_iter().any(check_lease_under_new_leader));
 }
 
-/// Checks that a lease does not end early under a new leader. Returns `false`, without a check, if the lease was over
-/// before another node led.
+/// Checks that a lease does not end early under a new leader. Returns `false`, without a check, if the lease ended
+/// before another node became the leader.
 fn check_lease_under_new_leader(ttl_ms: u64) -> bool {
     let mut cluster = TestCluster::of(3, limits());
     let old = cluster.leader();
-    // Wait, so that the leader's term is older than the lease's time to live.
+    // Wait until the leader's term has lasted longer than the lease's time to live.
     std::thread::sleep(Duration::from_millis(ttl_ms * 5 / 4));
     let lease = grant(cluster.control(old), ttl_ms);
     let put = ControlCommand::Put { key: b"mine", value: b"1", lease };

@@ -200,8 +200,8 @@ impl TestCluster {
         }
     }
 
-    /// If `withholds` is set, no log entries are delivered to the node, but still heartbeats. Otherwise log entries are
-    /// delivered again.
+    /// If `withholds` is set, the node receives heartbeats, but no log entries. Otherwise it receives log entries
+    /// again.
     pub fn withhold_log(&self, id: u64, withholds: bool) {
         let mut network = self.network.write().unwrap();
         if withholds {

@@ -39,8 +39,8 @@ fn publish_to_a_full_disk_is_refused_and_loses_no_record() {
     assert_eq!(position.seq, last_seq + 1);
 }
 
-/// The disk becomes full after the topics were created and opened. A topic has no file for its present epoch before the
-/// epoch's first record.
+/// In this test, the disk becomes full after the topics were created and opened. A topic has no file for its present
+/// epoch before the epoch's first record.
 #[test]
 fn first_record_on_a_full_disk_is_refused() {
     let disk = FakeDisk::new(13);
@@ -99,7 +99,8 @@ fn dead_letter_is_stored_when_the_disk_is_no_longer_full() {
     assert_eq!(node.topic("dead.jobs").unwrap().logs()[0].info().stored.unwrap().synced_seq, 1);
 }
 
-/// The topic may append more than the disk has room for now. It accepts a record, which waits until there is room.
+/// In this test, the topic may append more than the disk has room for now. It accepts a record, which waits until there
+/// is room.
 #[test]
 fn topic_is_no_longer_full_after_its_waiting_record_is_stored() {
     let disk = FakeDisk::new(11);
@@ -188,7 +189,7 @@ fn topic_refused_for_lack_of_file_descriptors_is_created_later() {
     assert_eq!(publish(&node, "a", 1..=1).position.seq, 1);
 }
 
-/// A log has no file before its first record.
+/// In this test, the log has no file yet, because it has no record. Its first record needs a new file.
 #[test]
 fn lack_of_file_descriptors_is_not_reported_as_a_full_disk() {
     let disk = FakeDisk::new(32);

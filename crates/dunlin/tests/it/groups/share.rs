@@ -165,7 +165,7 @@ fn feed(log: &Log, epoch: u32, seq: u64, frame: &[u8]) {
     log.feed(Position { epoch, seq }, seq - 1, batch).unwrap();
 }
 
-/// The topic has moved, but this node has not ended the topic's groups yet.
+/// In this test, the topic has moved to another owner, but this node has not ended the topic's groups yet.
 #[test]
 fn group_delivers_no_record_of_the_next_owners_epoch() {
     let node = node();
@@ -183,7 +183,8 @@ fn group_delivers_no_record_of_the_next_owners_epoch() {
     assert_eq!(Vec::from_iter(claims.map(|claimed| claimed.record().seq())), [1, 2]);
 }
 
-/// The topic has moved to another owner and back. The other owner's records may have been delivered by a group there.
+/// In this test, the topic has moved to another owner and back. A group at the other owner may have delivered that
+/// owner's records.
 #[test]
 fn new_group_skips_records_of_the_former_owner_with_a_notice() {
     let node = node();
@@ -205,7 +206,7 @@ fn new_group_skips_records_of_the_former_owner_with_a_notice() {
     assert_eq!(available_events(&mut member, 9), [(4, 4)]);
 }
 
-/// The node was stopped properly, so its topic continues in the same epoch.
+/// In this test, the node is stopped properly and started again, so that its topic continues in the same epoch.
 #[test]
 fn group_after_a_restart_begins_with_the_records_since_then() {
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));

@@ -11,7 +11,7 @@ use super::{claim, keyed, number, publish, share_from_start, work_from_start};
 use crate::node;
 
 const EXPIRED: u64 = 20_000;
-/// The minimum number of calls in which a listener's member has to skip the expired records.
+/// The minimum number of calls that a listener's member needs to skip all expired records.
 const TURNS_MIN: usize = 2;
 
 fn publish_expired(node: &Node) {
