@@ -10,7 +10,8 @@
 //! - A subscription is accepted only if one allowing pattern covers the subscription's whole pattern. The subscriber
 //!   does not receive denied records, not even those of topics that are created later, and does not count them as lost.
 //! - Records are checked one by one only if some subjects of the log are denied to the subscriber or the publisher.
-//! - Any user may publish to an inbox unless a pattern denies it: inbox names cannot be guessed.
+//! - Any user may publish to an inbox unless a pattern denies it, because only clients that were told an inbox's name
+//!   can know it.
 //!
 //! Quotas of users are also in `server::access`.
 
@@ -58,7 +59,8 @@ pub trait User: std::fmt::Debug + Send + Sync {
     /// The budget that is charged for the memory that connections of the user's tenant take.
     fn connection_budget(&self) -> &Arc<MemoryBudget>;
 
-    /// Called before a topic is created. `is_automatic` is set if a publish or subscribe call creates the topic.
+    /// Called before a topic is created; an error prevents the creation. `is_automatic` is set if a publish or
+    /// subscribe call creates the topic.
     fn reserve_topic(&self, name: &str, is_automatic: bool) -> Result<(), TopicError>;
 
     /// Called after the topic was created.
@@ -264,8 +266,6 @@ impl Node {
         self.is_pattern_visible(topic.name(), topic.pattern())
     }
 
-    /// Ranges of names. A topic that owns a single subject, which is then the topic's name, is visible to the user only
-    /// if its name is in one of these ranges.
     /// Ranges of names. A topic that owns only the subject that equals its name is visible to the user only if the name
     /// is in one of these ranges.
     pub(crate) fn visible_names(&self) -> NameRanges {

@@ -26,8 +26,8 @@ pub struct Config {
 /// Limits of a node: its memory, and the number of its topics, groups and subscriptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLimits {
-    /// Maximum memory of topics and sessions, bytes. At the limit, growing topics lose their oldest records, and
-    /// other requests are refused.
+    /// Maximum memory of topics and sessions, bytes. At the limit, topics that grow lose their oldest records, and
+    /// other requests that need memory are refused.
     pub memory_bytes_max: u64,
     /// Maximum size of the memory that topics have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,

@@ -1,8 +1,9 @@
 //! Keys, leases and locks on which the nodes of a cluster agree, and the topic with the changes of keys.
 //!
 //! A raft group replicates the state machine of [`dunlin_control`]. On a single node, the raft group has one member
-//! ([`Control::start_single_node`]). The topic of changes is [`KV`]. It has one record for each revision, whose
-//! sequence number is the revision. The topic is the same on every node, and only the state machine publishes to it.
+//! ([`Control::start_single_node`]). The topic of changes is [`KV`]. It has one record for each revision, and the
+//! record's sequence number is the revision. The topic is the same on every node, and only the state machine publishes
+//! to it.
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`Unknown`](ControlError::Unknown) and is not retried automatically.

@@ -1,5 +1,5 @@
 //! An inbox is a set of subjects to which the replies for one client are published. An inbox is removed when the last
-//! session that uses it ends. The configuration limits it with `inbox_bytes_max` and `inbox_age_max`.
+//! session that uses it ends. The settings `inbox_bytes_max` and `inbox_age_max` limit what an inbox keeps.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -73,8 +73,9 @@ impl Inbox {
         Inbox::unopened(node, name, pattern, bytes_max)
     }
 
-    /// Creates the inbox for replies to subscriptions with this pattern. It owns no subjects; [`Inbox::accept_reply`]
-    /// adds the subjects to which it accepts replies. Subscriptions with the same pattern share the inbox.
+    /// Creates the reply inbox that subscriptions with this pattern read. The inbox owns no subjects;
+    /// [`Inbox::accept_reply`] adds the subjects to which it accepts replies. Subscriptions with the same pattern share
+    /// the inbox.
     pub fn of_pattern(node: Node, pattern: &str) -> Inbox {
         let bytes_max = node.config().topic.retention.bytes;
         let name = format!("{FIRST_TOKEN}.of-{:016x}", node.0.inboxes.keys.hash_one(pattern));

@@ -67,8 +67,8 @@ fn completed_reducer(config: &ReducerConfig) -> ReducerConfig {
     ReducerConfig { kind: config.kind.clone(), options: options.unwrap_or_else(|| config.options.clone()) }
 }
 
-/// Limits times to 584 years. The description of a topic stores them as 64-bit numbers of nanoseconds, which hold no
-/// longer times.
+/// Limits the times in a topic's configuration to 584 years. On disk and between nodes, they are 64-bit numbers of
+/// nanoseconds, which cannot express longer times.
 fn with_storable_times(mut config: TopicConfig) -> TopicConfig {
     let time_max = Duration::from_nanos(u64::MAX);
     config.retention.age = config.retention.age.map(|age| age.min(time_max));
@@ -117,8 +117,8 @@ impl Node {
     }
 
     /// Starts a node that stores its durable topics in `dir`, and opens the topics that are there. Returns a report for
-    /// each topic in `dir`. Before it returns, [waits](Node::wait_for_epoch) until any node that is started afterwards
-    /// begins later epochs.
+    /// each topic in `dir`. Before this call returns, it [waits](Node::wait_for_epoch) until any node that is started
+    /// afterwards would begin later epochs.
     pub fn open(
         config: Config,
         disk: Arc<dyn Disk>,
@@ -392,8 +392,9 @@ impl Node {
         self.0.registry.check(name, &pattern)?;
         let charge = charge()?;
         let epoch = epoch();
-        // If a topic was deleted and is created again within 100 ms, its epoch is ahead of the clock. Its first record
-        // must not reach the disk as long as a restarted node could begin an earlier epoch.
+        // If a topic is created again within 100 ms after its deletion, the new topic's epoch is ahead of the clock.
+        // The new topic's first record must not reach the disk as long as a restarted node could begin an earlier
+        // epoch.
         thread::sleep(Duration::from_nanos(Epochs::ahead_ns(epoch, now_ns())));
         let mut created = Some((storage.create(name, &config, budget, epoch)?, charge));
         let unused = || TopicError::Exists(name.to_owned());

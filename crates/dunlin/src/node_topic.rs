@@ -1,7 +1,7 @@
 //! The topic `$node`, in which each node publishes its own status. Each node has its own topic `$node`, which other
 //! nodes do not see. The topic keeps the last record of each subject (reducer `last`), so that a new subscriber
-//! receives the complete status. Users with the permission for metrics of the whole node may read it. Listeners publish
-//! the records, under `$node.ID.WHAT`.
+//! receives the complete status. Users with the permission for metrics of the whole node may read it. The crate
+//! `server` publishes the records, under `$node.ID.KIND`: the node's number and the kind of report.
 
 use std::sync::Arc;
 

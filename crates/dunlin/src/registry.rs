@@ -99,7 +99,8 @@ impl Registry {
         Registry { topics_max: limits.topics_max, names: TopicNameIndex::new(), state: RwLock::new(state) }
     }
 
-    /// Calls `read` with the topic that has this name, and returns the result. Does not count a reference to the topic.
+    /// Calls `read` with the topic that has this name, and returns the result. Does not increase the topic's reference
+    /// count.
     #[inline]
     pub(crate) fn with<R>(&self, name: &str, read: impl FnOnce(&Arc<Topic>) -> R) -> Option<R> {
         self.names.with(name, |topic, _| read(topic))

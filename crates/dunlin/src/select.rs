@@ -68,7 +68,8 @@ pub fn log_of_position(
 }
 
 impl Node {
-    /// Returns the logs that a subscription to `pattern` reads, from the position `start`.
+    /// Returns the logs that a subscription to `pattern` reads if it begins at `start`. If `start` is a position,
+    /// returns an error unless the subscription has exactly one log.
     ///
     /// Logs of new topics are added to [`SelectedLogs::newcomers`] until the last reference to this list is dropped.
     pub fn select(

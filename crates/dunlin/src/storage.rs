@@ -136,7 +136,8 @@ impl Storage {
         Ok(Storage { context, topics: Mutex::default(), worker, _lock: lock })
     }
 
-    /// The reason why the thread could not store all records when it last wrote to logs; `None` if it stored them.
+    /// The reason why the storing thread could not store all records when it last wrote to logs; `None` if it stored
+    /// them.
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         self.worker.shortage()
     }

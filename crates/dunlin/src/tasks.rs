@@ -5,9 +5,9 @@
 //! joins the first shard, and the node adds it to the others. The node to which a worker is attached divides the
 //! worker's slots among the shards (`dealer`).
 //!
-//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so finds out the orders for the
-//! workers that are attached to it ([`WorkerOrderQueue`]). The leader does not send orders to workers of other nodes.
-//! Events of tasks are published to the topic [`TASKS`].
+//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so computes the orders for the
+//! workers that are attached to this node ([`WorkerOrderQueue`]). The leader does not send orders to workers of other
+//! nodes. Events of tasks are published to the topic [`TASKS`].
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.

@@ -146,7 +146,8 @@ impl KeyRule {
             ControlCommand::Transaction { compare, then, otherwise } => {
                 compare.iter().try_for_each(|compare| self.check_key(Action::ReadKeys, compare.key))?;
                 then.iter().chain(otherwise).try_for_each(|operation| self.check_operation(operation))?;
-                // A transaction without keys still adds a log entry and reveals the revision.
+                // Even a transaction without keys needs a permission, because it adds a log entry and reveals the
+                // revision.
                 self.require_key_permission("transactions")
             }
             ControlCommand::Acquire { name, .. }

@@ -109,7 +109,7 @@ async fn end_denied_waits(
     if waits.is_empty() {
         return Ok(());
     }
-    // If the user no longer exists, the call of `users_changed` for the removal ends the user's leases.
+    // If the user no longer exists, another call of `users_changed`, which reports the removal, ends the user's leases.
     let Some(user) = user() else { return Ok(()) };
     let releases = waits.iter().map(|(lease, name)| ControlCommand::Release { name, lease: *lease });
     let denied: Vec<_> = releases.filter(|release| !may(&*user, release)).collect();

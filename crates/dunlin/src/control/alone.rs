@@ -27,8 +27,8 @@ impl Transport for NoPeers {
 }
 
 impl Control {
-    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its log.
-    /// `is_restored` says that the files may be older than what clients have read. Revisions then continue in a later
+    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its log. If
+    /// `is_restored` is set, the files may be older than what clients have read, and revisions continue in a later
     /// epoch.
     pub fn start_single_node(
         node: &Node,

@@ -19,8 +19,8 @@ const LOGS: [&str; 2] = ["control", "tasks"];
 
 /// Looks in a data directory for the log of a member of a cluster. Returns the log's subdirectory and the numbers of
 /// the cluster's nodes in ascending order; `None` if each log is that of a single node. One log with members is enough
-/// to show that the whole directory belongs to a cluster. The other log has no members if the node stopped before it
-/// received an entry.
+/// to show that the whole directory belongs to a cluster: the node may have stopped before the other log received its
+/// first entry.
 pub fn find_cluster_log(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
@@ -56,8 +56,8 @@ pub(super) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Resul
     Ok(())
 }
 
-/// Returns an error if the Raft group with this status has other members than a single node: they may have a newer
-/// state.
+/// Returns an error if the Raft group with this status is not that of a single node, because the other members may have
+/// a newer state.
 pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
     let members = status.voters.iter().chain(&status.learners);
     nodes_of_cluster(members).map_or(Ok(()), |nodes| Err(refusal(&nodes)))

@@ -254,9 +254,9 @@ impl Control {
         }
     }
 
-    /// Begins a new epoch after a restore from a backup. The epoch is later than the present one and follows the clock,
-    /// so that it is also later than all epochs that this node has begun. Skips the revisions, fencing tokens and lease
-    /// numbers that clients may have received after the backup was made.
+    /// Begins a new epoch after a restore from a backup. The epoch is later than the present one. It is not below the
+    /// clock's epoch, so that it is also later than all epochs that this node has begun. Skips the revisions, fencing
+    /// tokens and lease numbers that clients may have received after the backup was made.
     pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
         self.execute(&ControlCommand::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)

@@ -56,7 +56,8 @@ pub(super) fn next_placement() -> u64 {
 /// Maximum number of outcomes that are kept until their publishers read them.
 const OUTCOMES_MAX: usize = 1 << 17;
 
-/// The batches for one owner may take at most this many times the bytes that are still free.
+/// The batches for one owner may take up to this many times the bytes that are still free, and therefore at most three
+/// quarters of all bytes.
 const TIMES_FREE_MAX: u64 = 3;
 
 /// The batches of a topic whose publishers may have to wait for room take at most all bytes divided by this number.
@@ -80,7 +81,7 @@ pub(super) trait Sender: Send + Sync + std::fmt::Debug {
 }
 
 /// A batch of records that this node forwards to a topic's owner. If the value is dropped before an outcome is
-/// reported, the publisher receives an unknown outcome.
+/// reported, the publisher learns that the outcome is unknown.
 #[derive(Debug)]
 pub struct InFlightBatch {
     pub(super) ticket: u64,
@@ -348,8 +349,9 @@ impl Tickets {
         state.bytes_of_topic(to) <= self.bytes_max / TOPIC_PART / 2
     }
 
-    // Each of the two functions below accepts every batch while there is room. Otherwise `await_room` would notify the
-    // batch's publisher at once, and the publisher would try again and again without a pause.
+    // While there is room, each of the two functions below accepts a batch of any size. If a large batch were refused
+    // in spite of this room, `await_room` would notify the batch's publisher at once, and the publisher would try again
+    // and again without a pause.
 
     fn owner_accepts(&self, state: &State, to: &ForwardTarget, bytes: u64) -> bool {
         self.has_owner_room(state, to) || {

@@ -424,7 +424,7 @@ impl Upstream for InboxRoute {
     fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if batch.relayed || ownership.others().is_empty() {
-            // The batch comes from another node. On this error, that node tries the next node.
+            // The batch comes from another node, which sends it to the next node after this error.
             return Err(self.no_inbox());
         }
         let _in_order = lock(&self.sending);

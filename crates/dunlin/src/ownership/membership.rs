@@ -142,7 +142,7 @@ impl RemoteMembership {
         lock(&self.state).start
     }
 
-    /// Whether the membership is still needed. It is not once the member has left.
+    /// Whether the membership is still needed: the member has not left yet.
     pub fn is_needed(&self) -> bool {
         !lock(&self.state).has_left
     }
@@ -419,8 +419,9 @@ mod tests {
         Start::After(Position { epoch, seq: 0 })
     }
 
-    /// In epoch 9, the topic has moved back to a node that owned it before. This node knows that, but the owner does
-    /// not yet. The owner therefore accepts the member in its group of epoch 5, which has no record of epoch 9.
+    /// In this test, the topic moves in epoch 9 back to the node that owned it in epoch 5. The member's node knows of
+    /// the move, but that owner does not yet. The owner therefore accepts the member in its group of epoch 5, which has
+    /// no record of epoch 9.
     #[test]
     fn member_resumes_after_the_accepted_not_the_requested_epoch() {
         let member = membership();

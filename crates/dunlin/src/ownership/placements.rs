@@ -22,7 +22,7 @@ use crate::storage::{decode_config, encode_config};
 use crate::waiting::{self, poll_until_found};
 
 impl Ownership {
-    /// Adapts this node's members and topics to the complete state on which the cluster has agreed.
+    /// Adapts this node's list of members, and its topics, to the complete state on which the cluster has agreed.
     pub fn apply_state(self: &Arc<Ownership>, state: &ControlState) {
         let page = |prefix: &[u8]| {
             let (mut start, end) = (prefix.to_vec(), prefix_end(prefix));
@@ -60,7 +60,7 @@ impl Ownership {
         self.early_subscriptions.admit();
     }
 
-    /// Adapts this node's members and topics to the changes of one revision.
+    /// Adapts this node's list of members, and its topics, to the changes of one revision.
     pub fn apply_events(self: &Arc<Ownership>, events: KeyEvents<'_>) {
         for event in events.filter_map(Result::ok) {
             match event {

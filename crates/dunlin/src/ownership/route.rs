@@ -108,8 +108,6 @@ struct Draining {
     until_ns: u64,
 }
 
-/// How long a node without the topic's records waits before it asks to become the owner. A node with the records asks
-/// at once, so that it becomes the owner if there is one.
 /// How long a node without the topic's records waits before it asks to become the owner. A node that has the records
 /// asks at once, and therefore becomes the owner.
 const HOLDER_HEAD_START: Duration = Duration::from_millis(100);
@@ -233,8 +231,8 @@ impl Route {
             (state.topic.upgrade(), before, epoch_before, state.feed.take(), refused)
         };
         feed.into_iter().for_each(|feed| feed.stop());
-        // A refused batch may have been meant for a topic that was deleted and created again meanwhile, unnoticed by
-        // this node.
+        // Do not send refused batches to the new owner. They may have been meant for a topic that was deleted and
+        // created again meanwhile, unnoticed by this node.
         refused.into_iter().for_each(|refused| refused.batch.end(Err(refused.error)));
         if before != next.owner {
             ownership.tickets.owner_changed(Some(before));

@@ -182,7 +182,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.insert(region, region_state, RegionOutputs::default())
     }
 
-    /// Begins a region that another process owned before, from `state`, the copy of the region's standby.
+    /// Begins a region that another process owned before, from `state`, the copy that the region's standby has kept.
     pub fn take_over(
         &mut self,
         region: RegionId,
@@ -299,7 +299,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.deliver_local_messages(now_ns);
     }
 
-    /// Tells this host's regions that the present owner of the region `peer` has this epoch.
+    /// Tells this host's regions that the region `peer` has an owner in the epoch `epoch`.
     pub fn record_peer_epoch(&mut self, peer: RegionId, epoch: u64, now_ns: u64) -> Result<(), StepError> {
         let mut result = Ok(());
         self.is_changed = true;

@@ -1,4 +1,5 @@
 //! One log of a durable topic on disk. Connects the [`Log`] in memory to the [`Journal`], which writes the files.
+//! Staged records are appended records that are to be written next.
 
 mod restore;
 
@@ -76,8 +77,8 @@ pub(super) struct DiskLog {
     consecutive_helps: AtomicU32,
     /// The value that `helped` had at the storing thread's last visit.
     helped_before: AtomicU64,
-    /// Whether the log is in the list of logs that the storing thread visits later, unless publishers store their
-    /// records.
+    /// Whether the log is in the list of logs that the storing thread visits later, in case publishers do not store the
+    /// log's records themselves.
     later: AtomicBool,
     /// Whether subscribers have to wait before they read from disk again. Set if the process lacked a resource for a
     /// read, until the storing thread allows reads again.
@@ -96,7 +97,7 @@ struct Writing {
     /// Records that were written but not synced.
     written: Option<StagedRecords>,
     note: Vec<u8>,
-    /// A snapshot of the topic's state. It is saved once its last record is synced.
+    /// A snapshot of the topic's state. It is saved once the last record that it contains is synced.
     snapshot: Option<Snapshot>,
     /// Whether publishers are refused, because the disk was full.
     full: bool,
@@ -421,8 +422,8 @@ impl DiskLog {
         self.unstored_bytes_max.min(guaranteed_bytes(journal).max(free / FREE_SHARE))
     }
 
-    /// Writes the position up to which the log is stored to the position file, if the log has begun a new file since
-    /// the last call.
+    /// If the log has begun a new file since the last call, writes to the position file up to which position the log is
+    /// stored.
     fn write_position_per_file(
         &self,
         journal: &Journal,
@@ -439,7 +440,7 @@ impl DiskLog {
         }
     }
 
-    /// Writes the position up to which the log is stored to the position file. If the log is closed, `closed_ns` is the
+    /// Writes to the position file up to which position the log is stored. If the log is closed, `closed_ns` is the
     /// modification time of the log's last file.
     fn write_position(
         &self,

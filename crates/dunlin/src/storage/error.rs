@@ -25,7 +25,7 @@ pub enum StorageError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The tasks in the directory have a different number of shards than the configuration.
+    /// The tasks in the directory have another number of shards than the configuration says.
     #[error("{0}")]
     Shards(String),
     /// A topic's file is invalid.

@@ -28,9 +28,8 @@ impl Transport for NoPeers {
 }
 
 impl Tasks {
-    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its log.
-    /// `is_restored` says that the files may be older than what clients have read. Events then continue in a later
-    /// epoch.
+    /// Starts a cluster of one, in a directory or in memory. On return, the node leads and has applied its log. If
+    /// `is_restored` is set, the files may be older than what clients have read, and events continue in a later epoch.
     pub fn start_single_node(
         node: &Node,
         disk_and_dir: Option<(Arc<dyn Disk>, &Path)>,

@@ -185,8 +185,8 @@ fn compare_with_the_truth(seed: u64) {
         readers[0].read(&node, &truth);
         let mut joined = Reader::new();
         joined.read(&node, &truth);
-        // This is the position before the first record of the new epoch, which continues after the previous epoch's
-        // last record.
+        // `joined` is at the position before the first record of the new epoch, which continues after the previous
+        // epoch's last record.
         assert_eq!(joined.at, Some(Position { epoch: info.epoch, seq: kept }));
         if crash % 2 == 1 {
             readers[1].read(&node, &truth);

@@ -1,4 +1,4 @@
-//! Tests of durable topics: they survive every kind of end of a node, and report every loss to their subscribers.
+//! Tests of durable topics: the topics survive however a node ends, and notify their subscribers of every loss.
 
 mod faults;
 

@@ -1,5 +1,5 @@
-//! Writes the recent changes of keys into a snapshot, in addition to the state. If a node was restored from the
-//! snapshot, watches can continue at the node.
+//! Writes the recent changes of keys into a snapshot, in addition to the state. Watches can therefore continue at a
+//! node that was restored from the snapshot.
 //!
 //! ```text
 //!  block = VERSION u8, KIND u8, epoch u32, first revision u64, changes

@@ -15,8 +15,8 @@
 //! - A number is never used for two letters. If a letter that had a number is lost, the owner refuses all later
 //!   numbers. The remaining letters then get new numbers, as from a later instance of the producer.
 //!
-//! Limit: the queue sends at most [`LETTERS_MAX`] letters at a time. Further letters stay in the state machine. If it
-//! has reached its own limit, it reads no more records.
+//! Limit: the queue sends at most [`LETTERS_MAX`] letters at a time. Further letters stay in the state machine. A state
+//! machine that has reached its own limit reads no more records.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;

@@ -65,8 +65,8 @@ impl Route {
 
     /// Wakes the threads that wait for a mirror. Call this after the mirror has changed.
     pub(super) fn notify_mirror_waiters(&self) {
-        // Take the lock once: a thread that has seen the old state holds it until it waits, and so does not miss the
-        // notification.
+        // Take the lock once. A thread that has seen the old state holds the lock until the thread waits, and so does
+        // not miss the notification.
         drop(lock(&self.state));
         self.mirror_changed.notify_all();
     }

@@ -1,4 +1,4 @@
-//! Asks the topic's owner for the memberships in `share` groups that members at this node need.
+//! Asks a topic's owner for the memberships in `share` groups that members at this node need.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -86,8 +86,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let searched = self.regions.iter().filter(|(region, _)| filter(**region));
         let mut all = searched.filter_map(|(region, hosted)| Some((*region, status_in(hosted)?)));
         let first = all.next()?;
-        // During a handover between two regions of this host, both regions know the entity. Prefer the one that still
-        // has it.
+        // During a handover between two regions of this host, both regions know the entity. Prefer the region that
+        // still has the entity over the one that is to receive it.
         Some(all.fold(first, |first, other| if first.1 == EntityStatus::Coming { other } else { first }))
     }
 

@@ -54,7 +54,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub fn restore_topics(&mut self) -> Vec<(RegionId, Result<(), HostError>)> {
         let regions = self.regions_without_topic();
         if !regions.is_empty() {
-            // Publish the earlier changes first: the whole states contain them, so they must not come later.
+            // Publish the earlier changes first: the whole states contain these changes, so the changes must not follow
+            // the states.
             self.publish();
         }
         regions.into_iter().map(|region| (region, self.restore_topic(region))).collect()

@@ -9,7 +9,7 @@ use dunlin_space::{
 use super::Host;
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Adds a viewer to all regions of this host. Regions that begin later get it, too.
+    /// Adds a viewer to all regions of this host, and to regions that begin later.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let max = self.setup.limits.viewers_max;
         if !self.viewers.contains_key(&viewer) && self.viewers.len() >= max as usize {

@@ -1,4 +1,5 @@
-//! Tests of subscribers and publishers that wait while a topic moves to another owner, or until it is known.
+//! Tests of subscribers and publishers that wait while a topic moves to another owner, or until their node knows the
+//! topic.
 
 use dunlin::topic::{ConfigError, ReducerConfig, ReliableOptions, Retention};
 use dunlin::{JoinError, TopicError, WorkEvent, WorkOptions, block_on};
