@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin_topic::Clock;
 
-/// The clock of topics. Its times of day come from [`now_ns`], and its lengths of waits from [`steady_ns`].
+/// The clock of topics: the wall clock [`now_ns`] for the times of records, and [`steady_ns`] for the lengths of waits.
 pub const CLOCK: Clock = Clock::new(now_ns).with_steady(steady_ns);
 
 /// [`steady_ns`] as a [`Clock`], for leases and waits.

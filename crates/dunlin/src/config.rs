@@ -12,7 +12,7 @@ use crate::tasks::TasksLimits;
 pub struct Config {
     /// The node's name, which clients and operators see.
     pub name: String,
-    /// The configuration of topics that are created without one.
+    /// The configuration that a topic gets if it is created without one.
     pub topic: TopicConfig,
     /// Whether the node creates a topic when a client publishes or subscribes to a subject that no topic owns.
     pub auto_create: bool,

@@ -7,10 +7,10 @@
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
 //! - A group exists longer than its members, so that the next member continues where the group stopped. The group ends
 //!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
-//! - If a member of a `share` group was already in the group before the owner's present epoch, or before the owner was
-//!   restarted in this epoch, the group delivers all records since the epoch began or the owner was restarted,
-//!   regardless of the order in which members join. The group leaves out those of these records that an earlier group
-//!   of the same name has delivered.
+//! - A member of a `share` group may have been in the group already before the owner's present epoch, or before the
+//!   owner was restarted in this epoch. The group then delivers all records since the epoch began or the owner was
+//!   restarted, regardless of the order in which members join. The group leaves out those of these records that an
+//!   earlier group of the same name has delivered.
 //! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
 //!   owner, and after it has ended because of `group_idle_max`. If a topic and a group with the same names are created
 //!   meanwhile, the new group does not send these letters.
@@ -104,8 +104,8 @@ struct GroupEntry {
     creator: Option<GroupCreator>,
 }
 
-/// The user that created a group, and the user's tenant. The limits on a user's and on a tenant's groups count this
-/// group.
+/// The user that created a group, and the user's tenant. The group counts towards the limits on the groups of this user
+/// and of this tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct GroupCreator {
     user: String,

@@ -86,7 +86,8 @@ impl Inbox {
         Inbox { node, name, pattern, bytes_max, accepts_replies: false, is_of_session: false, opened: None }
     }
 
-    /// Makes an open inbox of a pattern accept replies to this subject.
+    /// Makes this inbox accept replies to the subject. The inbox must have been created by [`Inbox::of_pattern`], and
+    /// be open.
     pub fn accept_reply(&self, reply: Subject<'_>) {
         self.node.add_reply_subject(&self.name, reply.as_str());
     }
@@ -99,7 +100,7 @@ impl Inbox {
         client_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
 
-    /// Whether [`reply_patterns`](Inbox::reply_patterns) returns patterns.
+    /// Whether [`reply_patterns`](Inbox::reply_patterns) returns patterns for this reply subject.
     pub fn has_client_prefix(reply: &str) -> bool {
         client_prefix(reply).is_some()
     }

@@ -426,8 +426,9 @@ impl Node {
         })
     }
 
-    /// Returns a shared copy of the configuration: that of the topic created last, if the two are equal. Most topics
-    /// have equal configurations, and a configuration is a fifth of a topic's memory.
+    /// Returns a shared copy of the configuration. If the topic that was created last has an equal configuration,
+    /// returns that topic's copy. Most topics have equal configurations, and a configuration is a fifth of a topic's
+    /// memory.
     fn share_config(&self, config: TopicConfig) -> Arc<TopicConfig> {
         let mut last = self.0.last_config.lock().unwrap_or_else(PoisonError::into_inner);
         if **last != config {

@@ -249,7 +249,7 @@ impl Ownership {
         self.id
     }
 
-    /// Extends this node's lease. It lasts for `ttl` from `requested_ns`, by the monotonic clock.
+    /// Extends this node's lease until `ttl` after `requested_ns`, by the monotonic clock.
     fn extend_lease(&self, requested_ns: u64, ttl: Duration) {
         let until_ns = requested_ns.saturating_add(ttl.as_nanos().try_into().unwrap_or(u64::MAX));
         self.lease_until_ns.store(until_ns, Ordering::Release);

@@ -191,8 +191,9 @@ impl Node {
         }
     }
 
-    /// For callers that must not block when they subscribe: first waits until a subscriber can start in this topic, or
-    /// returns the error with which the subscription would fail. Waits only for a topic with a single log.
+    /// Waits, without blocking, until a subscriber can start in this topic, or returns the error with which the
+    /// subscription would fail. For callers that must not block when they subscribe. Waits only for a topic with a
+    /// single log.
     pub async fn check_start(&self, topic: &str, start: Start) -> Result<(), SubscribeError> {
         let Some(topic) = self.registry().get(topic) else { return Ok(()) };
         match topic.logs() {

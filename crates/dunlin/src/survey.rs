@@ -229,7 +229,7 @@ trait RankedList {
     fn truncate_if_long(&mut self, max: usize);
 }
 
-/// An item of a [`RankedList`]; lists are sorted by its rank.
+/// An item of a [`RankedList`]. The list is sorted by the ranks of its items.
 trait Rank {
     fn rank(&self) -> impl Ord;
 }

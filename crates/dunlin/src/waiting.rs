@@ -495,8 +495,8 @@ impl Node {
             // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
             return TopicFuture::ready(Ok(()));
         }
-        // Only for the policy `Create`, it matters which topics are new. With other policies, a subscription starts in
-        // the same way in existing and in new topics.
+        // With other policies than `Create`, a subscription starts in the same way in existing and in new topics, so
+        // that it need not know which topics are new.
         let has_wildcards = !pattern.is_literal() && !is_reserved(pattern.as_str());
         if has_wildcards && missing == MissingTopicPolicy::Create {
             return self.prepare_watch(pattern);

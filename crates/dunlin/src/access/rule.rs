@@ -16,9 +16,9 @@ pub enum AccessExtent {
 /// The subjects for which a user has a permission: all that match an allowed pattern and no denied pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubjectRule {
-    /// The permission exists only for a subject or pattern that at least one of these patterns covers.
+    /// A subject or pattern is allowed only if at least one of these patterns covers it.
     pub allow: Vec<Pattern>,
-    /// The permission does not exist for the subjects of these patterns.
+    /// The subjects of these patterns are not allowed.
     pub deny: Vec<Pattern>,
 }
 

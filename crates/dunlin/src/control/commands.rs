@@ -315,7 +315,7 @@ fn queued_error(error: ControlError) -> ControlError {
     }
 }
 
-/// The wait of a caller at this node for a lock. Dropping the value ends the wait.
+/// A caller at this node that waits for a lock. Dropping the value ends the wait.
 struct LockWait<'a> {
     control: &'a Control,
     name: &'a [u8],

@@ -20,8 +20,8 @@ pub const KV: &str = "$kv";
 const RECORD_BYTES_MAX: u32 = 64 << 20;
 /// When the changes of a restored snapshot are appended, a batch ends once it has at least this size, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// Changes of at least this size, in bytes, are appended one by one and without a copy. Changes in a batch are copied,
-/// and meanwhile subscribers wait for the log.
+/// Changes of at least this size, in bytes, are appended one by one and without a copy. Changes in a batch are copied
+/// while the log is locked, and subscribers have to wait for the lock.
 const UNBATCHED_BYTES: usize = 256 << 10;
 
 /// Writes the changes of keys to the topic [`KV`].

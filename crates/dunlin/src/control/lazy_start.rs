@@ -22,7 +22,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct LazyControl {
     control: OnceLock<Arc<Control>>,
-    /// Held while a thread starts the membership.
+    /// A lock that is held while a thread starts the membership.
     starting: Mutex<()>,
     failure: StartFailure,
 }

@@ -94,7 +94,7 @@ impl ShareMember {
         }
     }
 
-    /// The number of records that the group has lost, as far as gaps for this member have reported them.
+    /// The number of lost records of the group that gaps have reported to this member.
     pub fn lost(&self) -> u64 {
         match &self.location {
             MemberLocation::Local(member) => member.lost(),

@@ -169,7 +169,7 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 }
 
-/// The group's name as a subscriber. Operators and publishers that wait for the group see it.
+/// The name that the group has as a subscriber. Operators see it, and so do publishers that wait for the group.
 pub(super) fn subscriber_name(group: &str) -> String {
     format!("group {group}")
 }

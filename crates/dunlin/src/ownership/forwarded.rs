@@ -63,7 +63,7 @@ const TIMES_FREE_MAX: u64 = 3;
 /// The batches of a topic whose publishers may have to wait for room take at most all bytes divided by this number.
 const TOPIC_PART: u64 = 16;
 
-/// The sender of batches. Its methods are called with what happened to a batch.
+/// The sender of batches, which is notified of the outcome of each batch.
 pub(super) trait Sender: Send + Sync + std::fmt::Debug {
     /// Called if the batch was certainly not appended: the node could not be reached, or is not the owner.
     fn retry(&self, batch: InFlightBatch, why: &str);

@@ -1,4 +1,4 @@
-//! Ranges of topic names. A list of topics looks only at names in certain ranges: names that begin both with the part
+//! Ranges of topic names. A list of topics looks only at names in certain ranges. These names begin both with the part
 //! of the requested pattern before its first wildcard, and with a prefix of names that the user may see.
 //!
 //! The cost of a list thus does not depend on the number of other users' topics. This holds for topics that own only

@@ -60,7 +60,7 @@ pub(super) struct Catalogue {
     /// The topics whose files are intact, sorted by number.
     pub(super) listed: Vec<TopicFileContent>,
     pub(super) unreadable: Vec<UnreadableTopicFile>,
-    /// The numbers of topics that were being deleted.
+    /// The numbers of topics whose deletion was not completed.
     pub(super) deleted: Vec<u64>,
 }
 

@@ -39,8 +39,8 @@ const APPEND_BYTES_EXTRA: u64 = 4 * BLOCK_HEADER_BYTES as u64;
 /// A waiting publisher may store a log's records itself. If publishers have done so at least this often in a row, the
 /// storing thread leaves the log's records to them.
 const CONSECUTIVE_HELPS_MIN: u32 = 8;
-/// The records of a log that are accepted and not stored yet may take the free disk space divided by this number. If
-/// the room that is reserved for the log is larger, they may take this room.
+/// A log's records that are accepted and not stored yet may take the free disk space divided by this number, or the
+/// room that is reserved for the log, whichever is larger.
 const FREE_SHARE: u64 = 4;
 /// The maximum size of a record in a file, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;

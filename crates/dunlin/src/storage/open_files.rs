@@ -10,8 +10,8 @@ use crate::error::TopicError;
 
 /// The number of files that each log of a durable topic keeps open.
 const FILES_PER_LOG: u64 = 2;
-/// Durable topics may always use the process's limit of open files divided by this number, even if fewer files are left
-/// by the reserve for other uses.
+/// Durable topics may always open as many files as the process's limit divided by this number, even if the reserve for
+/// other uses leaves fewer files.
 const TOPICS_SHARE: u64 = 2;
 
 /// Returns an error if a topic with `partitions` logs would need files that are `reserved` for other uses. `logs_open`

@@ -190,8 +190,8 @@ impl TaskShard {
         decode_reply(&self.propose_decoded(commands).await?).map(drop)
     }
 
-    /// Proposes the present time as the cluster's clock. Also proposes this node's `state_bytes_max` if the cluster has
-    /// another one. Returns `false` if this node does not lead.
+    /// Proposes the present time as the cluster's clock. Also proposes this node's `state_bytes_max` if the cluster
+    /// uses another limit. Returns `false` if this node does not lead.
     async fn propose_clock(&self, group: &GroupHandle<TasksMachine>) -> Result<bool, TasksError> {
         let mut commands = CommandBatch::default();
         let unix_ms = now_ns() / 1_000_000;

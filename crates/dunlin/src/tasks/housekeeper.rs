@@ -211,7 +211,8 @@ impl From<PublishError> for NotPublished {
 }
 
 /// Sends the record of a task, if the user that submitted the task still has the permission. Returns the publisher,
-/// which will know the record's outcome. Returns `None` if an earlier attempt has already appended the record.
+/// from which the caller learns the record's outcome. Returns `None` if an earlier attempt has already appended the
+/// record.
 fn send(
     shard: &TaskShard,
     node: &Node,

@@ -52,8 +52,8 @@ fn metrics_of_a_region_are_updated_without_ticks() {
     assert_eq!((figures.len(), figures[0].entities, figures[0].ticks), (1, 1, 0));
 }
 
-/// In this test, a viewer watches one entity, and the other entity is in a neighbouring region. That region knows only
-/// a ghost of the watched entity.
+/// In this test, a viewer watches one entity. Another entity is spawned in a neighbouring region, which knows only a
+/// ghost of the watched entity.
 #[test]
 fn viewer_sees_spawns_in_two_regions_without_ticks() {
     let regions = [REGION, RegionId(2)];

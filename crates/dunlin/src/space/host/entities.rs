@@ -109,8 +109,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         Ok((hosted.region.handover().region(), tick))
     }
 
-    /// Whether the entity was spawned here, has not been handed over, and its id is not known to be unique yet. A
-    /// handed-over entity does not count: an entity with this id at another process may be the same entity.
+    /// Whether the entity was spawned here, has not been handed over, and has an id that is not known to be unique yet.
+    /// A handed-over entity does not count: an entity with this id at another process may be the same entity.
     pub fn is_unconfirmed(&self, id: EntityId) -> bool {
         self.unconfirmed.contains(&id)
     }

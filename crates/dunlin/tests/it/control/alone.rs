@@ -159,8 +159,8 @@ fn node_without_a_data_directory_restarts_with_a_later_epoch() {
     assert!(epoch() > first);
 }
 
-/// After the restart, another client holds the lock. The previous holder, which has not noticed the restart, must not
-/// renew, use or release that client's lease and lock.
+/// In this test, another client holds the lock after the restart. The previous holder, which has not noticed the
+/// restart, must not renew, use or release that client's lease and lock.
 #[test]
 fn restart_without_a_data_directory_reuses_no_lease_number() {
     let old = {
