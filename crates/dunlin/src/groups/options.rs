@@ -71,8 +71,8 @@ pub struct ShareOptions {
     /// the topic to each new owner, and records count as consumed when they arrive at this node. If this option is not
     /// set and another node owns the topic, joining fails.
     pub anywhere: bool,
-    /// The user whose limit on groups counts the group, if this member creates it. Set if a client of another node
-    /// joins. Ignored if the node handle has a user.
+    /// If this member creates the group, the group counts towards this user's limit on groups. Set if a client of
+    /// another node joins. Ignored if the node handle has a user.
     pub for_user: Option<String>,
     /// The number of records that the member takes at once. A higher number makes taking records cheaper. But records
     /// that the member has taken are not delivered to other, idle members, and are lost if this member dies.
