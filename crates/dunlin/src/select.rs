@@ -51,7 +51,8 @@ pub struct SelectedLogs {
 
 /// Finds the log to which a position applies, if a client has given neither a topic nor a partition. Returns the log's
 /// topic and partition. The log is the subscription's only one. If there is no log yet, and the only pattern is a
-/// single subject, it is partition 0 of a topic with the subject's name. Otherwise returns an error.
+/// single subject, the position applies to partition 0 of the topic with the subject's name. Otherwise returns an
+/// error.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,

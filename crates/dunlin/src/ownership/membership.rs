@@ -142,7 +142,7 @@ impl RemoteMembership {
         lock(&self.state).start
     }
 
-    /// Whether the membership is still needed: the member has not left yet.
+    /// Whether the membership is still needed, because the member has not left yet.
     pub fn is_needed(&self) -> bool {
         !lock(&self.state).has_left
     }
