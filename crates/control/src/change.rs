@@ -1,4 +1,4 @@
-//! Defines the changes of keys that watches receive.
+//! Defines [`Change`], the record of changed keys that a watch receives for each revision.
 
 use std::borrow::Cow;
 
@@ -10,9 +10,9 @@ use crate::layout::{Fields, Layout, choice};
 /// change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The revision.
+    /// The number of the revision that changed the keys.
     pub revision: u64,
-    /// The encoded [`KeyEvents`].
+    /// The changed keys in encoded form, which [`KeyEvents`] decodes.
     pub bytes: Vec<u8>,
 }
 
@@ -30,14 +30,15 @@ choice! {
     }
 }
 
-/// An iterator over the changed keys of one [`Change`], in order.
+/// An iterator that decodes the changed keys of one [`Change`], in the order of the changes.
 #[derive(Debug, Clone)]
 pub struct KeyEvents<'a> {
     fields: Fields<'a>,
 }
 
 impl<'a> KeyEvents<'a> {
-    /// Decodes the events of a change.
+    /// Begins to decode `bytes`, which are the `bytes` of a [`Change`]. Fails if the version of the encoding is
+    /// unknown.
     pub fn new(bytes: &'a [u8]) -> Result<KeyEvents<'a>, ControlDecodeError> {
         let mut fields = Fields::new(bytes);
         match u8::read(&mut fields)? {
@@ -47,7 +48,8 @@ impl<'a> KeyEvents<'a> {
     }
 }
 
-/// Returns the bytes of a [`Change`] without the keys for which `is_visible` returns false; `None` if no key remains.
+/// Removes from the encoded `bytes` of a [`Change`] the keys for which `is_visible` returns false. Returns the
+/// remaining bytes, or `None` if every key was removed.
 pub fn visible_events<'a>(
     bytes: &'a [u8],
     is_visible: impl Fn(&[u8]) -> bool,

@@ -10,7 +10,7 @@ const DELETE_RANGE: u8 = 5;
 const TRANSACTION: u8 = 6;
 const REVOKE: u8 = 9;
 const SYSTEM: u8 = 15;
-// Encoded numbers of the commands that wrap another command.
+// Encoded numbers of the commands that contain another command.
 const BY_USER: u8 = 24;
 const OF_TENANT: u8 = 25;
 
@@ -24,7 +24,7 @@ choice! {
             key: &'a [u8], /// The key's value.
             value: &'a [u8], /// The lease with which the key ends.
             lease: u64 } = 1,
-        /// Writes a key if revision `expect` last wrote the key. If `expect` is 0, the key must not exist.
+        /// Writes a key if the key was last written by revision `expect`. If `expect` is 0, the key must not exist.
         PutIf { /// The key.
             key: &'a [u8], /// The key's value.
             value: &'a [u8], /// The lease with which the key ends.
@@ -33,15 +33,15 @@ choice! {
         /// Deletes a key, if it exists.
         Delete { /// The key.
             key: &'a [u8] } = 3,
-        /// Deletes a key if revision `expect` last wrote the key.
+        /// Deletes a key if the key was last written by revision `expect`.
         DeleteIf { /// The key.
             key: &'a [u8], /// The revision.
             expect: u64 } = 4,
-        /// Deletes the first keys of a range, up to `range_keys_max`.
+        /// Deletes the keys of a range from its start, at most `range_keys_max` keys.
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 5,
-        /// Runs `then` if all comparisons hold, else `otherwise`, in one revision.
+        /// Runs `then` if all comparisons hold, otherwise `otherwise`. All operations take one revision.
         Transaction { /// The comparisons.
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
             then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
@@ -49,21 +49,21 @@ choice! {
         /// Grants a lease that ends `ttl_ms` after its last renewal.
         Grant { /// The lease's time to live, ms.
             ttl_ms: u64 } = 7,
-        /// Renews leases.
+        /// Renews leases, so that each lasts for its time to live from now on.
         KeepAlive { /// The leases.
             leases: Vec<u64> } = 8,
         /// Ends a lease.
         Revoke { /// The lease.
             lease: u64 } = 9,
-        /// Takes a lock for a lease, or adds the lease to the lock's queue. The lease may repeat the command while it
-        /// holds the lock or waits for it.
+        /// Takes a lock for a lease. If another lease holds the lock, adds the lease to the lock's queue, or refuses
+        /// the command. Repeating the command is safe while the lease holds the lock or waits for it.
         Acquire { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The holder's value, such as the address of an elected leader.
             value: &'a [u8], /// Whether to wait if another lease holds the lock; otherwise the command is refused.
             wait: bool } = 10,
-        /// Releases a lock, which passes to the lease that has waited longest. If the given lease only waits for the
-        /// lock, the lease leaves the lock's queue instead.
+        /// Releases a lock, which passes to the lease that has waited longest. If `lease` does not hold the lock but
+        /// waits for it, `lease` leaves the queue instead.
         Release { /// The lock's name.
             name: &'a [u8], /// The lease that holds the lock or waits.
             lease: u64 } = 11,
@@ -72,10 +72,11 @@ choice! {
             name: &'a [u8], /// The holder.
             lease: u64, /// The new value.
             value: &'a [u8] } = 12,
-        /// Sets the state's limits. Existing keys stay, even beyond the new limits.
+        /// Replaces the state's limits. Existing keys stay, even if they exceed the new limits.
         Limit { /// The limits.
             limits: ControlStateLimits } = 13,
-        /// Begins a later epoch of revisions, because revisions of the previous epoch may have been lost.
+        /// Begins a later epoch of revisions. Nodes propose this command when revisions of the previous epoch may have
+        /// been lost.
         Begin { /// The epoch.
             epoch: u32 } = 14,
         /// Runs a transaction that may also write system keys, except those of locks. Only nodes may propose this
@@ -84,9 +85,9 @@ choice! {
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
             then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
             otherwise: Vec<KeyOperation<'a>> } = 15,
-        /// Begins a later epoch after a restore. Adds `skipped` to the last revision and to the last lease number,
-        /// because clients may know numbers that the restored state lacks. Fencing tokens are revisions, and thus grow
-        /// too.
+        /// Begins a later epoch after a restore from a backup. Adds `skipped` to the last revision and to the last
+        /// lease number, because clients may know numbers that the restored state lacks. Fencing tokens are revisions,
+        /// so they also grow.
         BeginRestored { /// The epoch.
             epoch: u32, /// How many numbers are skipped.
             skipped: u64 } = 16,
@@ -96,11 +97,11 @@ choice! {
             lease: u64, /// The node's value, which other nodes read.
             value: &'a [u8] } = 20,
         /// Finds the owner of a topic. Creates the topic if it does not exist. If the topic is volatile and its owner
-        /// is down, a member becomes the new owner.
+        /// is down, chooses a member as the new owner.
         Place { /// The request.
             request: OwnerRequest<'a> } = 21,
-        /// Moves a volatile topic to a member, in a later epoch. If the member already owns the topic, `epoch` begins
-        /// if it is later than the topic's epoch.
+        /// Moves a volatile topic to a member and begins a later epoch of the topic. If the member already owns the
+        /// topic, only begins `epoch`, and only if `epoch` is later than the topic's epoch.
         Move { /// The topic's name.
             topic: &'a [u8], /// The node.
             node: u64, /// The lowest epoch that the node may begin.
@@ -108,14 +109,14 @@ choice! {
         /// Deletes a topic.
         Remove { /// The topic's name.
             topic: &'a [u8] } = 23,
-        /// A client's command with the name of its user. The user owns the leases that the command grants. The command
-        /// may not use leases of other users unless `all_leases` is set.
+        /// A client's command together with the name of its user. A lease that the command grants belongs to this user.
+        /// The command may not use leases of other users unless `all_leases` is set.
         ByUser { /// The user's name; empty where nodes have no users.
             user: &'a [u8], /// Whether the command may use the leases of all users. It may never use leases of nodes.
             all_leases: bool, /// The encoded command, which is neither `ByUser` nor `OfTenant`.
             command: &'a [u8] } = 24,
-        /// A client's command with the name of its user's tenant. The bytes that the command writes and the leases that
-        /// it grants count for this tenant.
+        /// A client's command together with the name of its user's tenant. Keys that the command writes and leases that
+        /// it grants count towards this tenant's limits.
         OfTenant { /// The tenant's name.
             tenant: &'a [u8], /// The encoded command, which may be `ByUser`.
             command: &'a [u8] } = 25,
@@ -123,14 +124,14 @@ choice! {
 }
 
 layout! {
-    /// One condition of a transaction: a key's property is compared with an expected value.
+    /// One condition of a transaction: compares a property of a key with an expected value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Compare<'a> {
         /// The key.
         pub key: &'a [u8],
-        /// The operator of the comparison.
+        /// The operator, such as "equal".
         pub is: Comparison,
-        /// The property of the key, with the expected value.
+        /// The compared property of the key, and the expected value.
         pub target: ComparedProperty<'a>,
     }
 }
@@ -143,7 +144,7 @@ choice! {
         Equal = 1,
         /// The property differs from the expected value.
         NotEqual = 2,
-        /// The property is less than the expected value. Values are compared by their bytes.
+        /// The property is less than the expected value. A key's value is compared byte by byte.
         Less = 3,
         /// The property is greater than the expected value.
         Greater = 4,
@@ -151,8 +152,8 @@ choice! {
 }
 
 choice! {
-    /// The property of a key that a transaction compares. For a missing key, each number counts as 0, and a value
-    /// differs from every expected value.
+    /// A property of a key that a transaction compares with an expected value. For a missing key, each number counts as
+    /// 0, and its value differs from every expected value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since the key was created.
@@ -185,14 +186,14 @@ choice! {
         /// Deletes a key, if it exists.
         Delete { /// The key.
             key: &'a [u8] } = 2,
-        /// Deletes up to `range_keys_max` keys.
+        /// Deletes the keys of a range from its start, at most `range_keys_max` keys.
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 3,
         /// Reads a key.
         Get { /// The key.
             key: &'a [u8] } = 4,
-        /// Reads up to `limit` keys; 0 for the maximum.
+        /// Reads the keys of a range, at most `limit`; 0 means the state's limit.
         Range { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8], /// The maximum number of keys.
@@ -201,12 +202,13 @@ choice! {
 }
 
 impl<'a> ControlCommand<'a> {
-    /// Maximum number of items in each list of a client's command. This bound protects the decoder, and is well above
-    /// the limit [`operations_max`](ControlStateLimits::operations_max), which the state checks.
+    /// Maximum number of items in each list of a client's command. This bound keeps decoding from taking too much
+    /// memory. The state itself allows far fewer items: [`operations_max`](ControlStateLimits::operations_max).
     pub const CLIENT_ITEMS_MAX: usize = 64 << 10;
 
-    /// Whether the command can make the stored data of clients larger. A nearly full disk refuses such commands first.
-    /// It still allows commands on leases and locks, which are small and temporary, and all commands of nodes.
+    /// Whether the command can enlarge the clients' stored data. A node whose disk is nearly full refuses such
+    /// commands, but still allows commands on leases and locks, which are small and temporary, and all commands of
+    /// nodes.
     pub fn grows(&self) -> bool {
         match self {
             ControlCommand::Put { .. } | ControlCommand::PutIf { .. } | ControlCommand::Proclaim { .. } => {
@@ -222,7 +224,7 @@ impl<'a> ControlCommand<'a> {
         }
     }
 
-    /// The leases that the command uses. A put without a lease is listed as lease 0.
+    /// The numbers of the leases that the command uses; 0 for a put without a lease.
     pub fn leases(&self) -> Vec<u64> {
         match self {
             ControlCommand::Put { lease, .. }
@@ -244,7 +246,7 @@ impl<'a> ControlCommand<'a> {
         }
     }
 
-    /// Whether clients may propose the command. Other commands are for the cluster's nodes.
+    /// Whether clients may propose the command. Other commands are reserved for the cluster's nodes.
     pub fn is_for_clients(&self) -> bool {
         matches!(
             self,
@@ -263,10 +265,10 @@ impl<'a> ControlCommand<'a> {
         )
     }
 
-    /// The client's command inside `OfTenant` and `ByUser`; other commands are returned unchanged.
+    /// The client's command without the `OfTenant` and `ByUser` around it; other commands are returned unchanged.
     pub fn unbound(&self) -> ControlCommand<'a> {
         match self.without_tenant() {
-            // `ControlCommand::decode` has decoded the inner command before.
+            // The inner command is valid, because `ControlCommand::decode` checks it.
             ref bound @ ControlCommand::ByUser { command, .. } => {
                 decode(command).unwrap_or_else(|_| bound.clone())
             }
@@ -274,7 +276,7 @@ impl<'a> ControlCommand<'a> {
         }
     }
 
-    /// The command inside `OfTenant`; other commands are returned unchanged.
+    /// The command without the `OfTenant` around it; other commands are returned unchanged.
     pub(crate) fn without_tenant(&self) -> ControlCommand<'a> {
         match self {
             ControlCommand::OfTenant { command, .. } => decode(command).unwrap_or_else(|_| self.clone()),
@@ -287,8 +289,8 @@ impl<'a> ControlCommand<'a> {
         encode(self, out);
     }
 
-    /// Decodes a command that may delete several keys, and removes its user and tenant. Returns `None` for all other
-    /// commands. These are recognized by their numbers without decoding, because this function runs for every command.
+    /// Decodes a command that may delete several keys, without its user and tenant. Returns `None` for other commands,
+    /// which this function recognizes by their number alone: it runs for every command and must be fast.
     pub(crate) fn decode_deletion(mut bytes: &'a [u8]) -> Option<ControlCommand<'a>> {
         loop {
             match *bytes.get(1)? {
@@ -304,9 +306,9 @@ impl<'a> ControlCommand<'a> {
         }
     }
 
-    /// Decodes a command that a client sent. If it contains another command, the inner command stays encoded. Refuses
-    /// lists with more than [`CLIENT_ITEMS_MAX`](ControlCommand::CLIENT_ITEMS_MAX) items, because a decoded operation
-    /// takes up to ten times its encoded size.
+    /// Decodes a command that a client sent. If the command contains another command, the inner one stays encoded.
+    /// Refuses lists with more than [`CLIENT_ITEMS_MAX`](ControlCommand::CLIENT_ITEMS_MAX) items, because a decoded
+    /// operation takes up to ten times the memory of its encoding.
     pub fn decode_from_client(bytes: &'a [u8]) -> Result<ControlCommand<'a>, ControlDecodeError> {
         decode_with_lists_up_to(ControlCommand::CLIENT_ITEMS_MAX, bytes)
     }
@@ -319,8 +321,8 @@ impl<'a> ControlCommand<'a> {
                 (command, decode::<ControlCommand<'_>>(command)?.is_for_clients())
             }
             ControlCommand::OfTenant { command, .. } => {
-                // Decodes one level before any recursion: a client's bytes may be nested so deeply that recursion would
-                // overflow the stack.
+                // Decodes one level and checks it before going deeper: a client may nest so many levels that recursion
+                // would overflow the stack.
                 match decode::<ControlCommand<'_>>(command)? {
                     ControlCommand::ByUser { .. } => {
                         ControlCommand::decode(command).map(|_by_user| (command, true))?

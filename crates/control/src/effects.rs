@@ -1,19 +1,19 @@
-//! The effects that a command has besides its reply, such as changes for watches.
+//! Defines the effects that a command has besides its reply, such as changes for watches.
 
 use crate::change::Change;
 use crate::item::Key;
 
-/// The effects of commands besides their replies, such as changes for watches. The caller of `apply` clears this
-/// struct.
+/// Collects the effects of commands besides their replies, such as changes for watches. `apply` only adds to this
+/// struct: the caller clears it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControlEffects {
-    /// Changes for watches.
+    /// The changes that watches must receive, one for each revision.
     pub changes: Vec<Change>,
     /// Locks that were granted to waiting leases.
     pub granted: Vec<LockGrant>,
-    /// Leases that ended.
+    /// The leases that ended.
     pub ended: Vec<u64>,
-    /// Bytes that transactions have read since the caller last set this to 0, at most
+    /// The number of bytes that transactions have read since the caller last set this field to 0. It never exceeds
     /// [`ENTRY_READ_BYTES_MAX`](crate::ControlStateLimits::ENTRY_READ_BYTES_MAX).
     pub read_bytes: u64,
 }
@@ -23,7 +23,7 @@ pub struct ControlEffects {
 pub struct LockGrant {
     /// The lock's name.
     pub name: Key,
-    /// The new holder.
+    /// The lease that now holds the lock.
     pub lease: u64,
     /// The new holder's fencing token.
     pub token: u64,

@@ -1,4 +1,4 @@
-//! Errors of decoding, and the reasons for which commands are refused.
+//! Errors of decoding, and the reasons why commands are refused.
 
 use crate::layout::{choice, decode, encode};
 
@@ -12,26 +12,26 @@ pub enum ControlDecodeError {
     /// Bytes follow after the end of the encoding.
     #[error("{0} unexpected bytes follow after the end")]
     Trailing(usize),
-    /// The encoding has another version.
+    /// The version of the encoding is unknown.
     #[error("version {0} of the encoding is unknown; this version of Dunlin writes version {version}", version = crate::VERSION)]
     Version(u8),
-    /// A byte does not name a variant of an enum.
+    /// A number does not name a variant of the enum.
     #[error("{number} is not a known {what}")]
     Unknown {
         /// Name of the enum.
         what: &'static str,
-        /// The byte.
+        /// The number that was read.
         number: u8,
     },
     /// A list in a client's command has too many items.
     #[error("a list of {count} items is longer than the limit of {count_max}")]
     TooMany {
-        /// Number of items.
+        /// Number of items in the list.
         count: usize,
-        /// The limit.
+        /// Maximum number of items.
         count_max: usize,
     },
-    /// The entries of a snapshot are out of order.
+    /// The entries in a block of a snapshot are out of order.
     #[error("{0} are out of order")]
     Order(&'static str),
 }
@@ -62,7 +62,7 @@ choice! {
         TooManyOperations { /// The number of operations.
             count: u64, /// The limit.
             count_max: u64 } = 5,
-        /// Another revision last wrote the key.
+        /// The key was last written by another revision than the command expects.
         #[error("the key has revision {modified}, not the expected revision (0 means that the key does not exist)")]
         Mismatch { /// The revision that last wrote it; 0 if it does not exist.
             modified: u64 } = 6,
@@ -78,7 +78,7 @@ choice! {
         #[error("the time to live of a lease must be 1 to lease_ttl_ms_max = {ttl_ms_max} ms")]
         LeaseTtl { /// The limit.
             ttl_ms_max: u64 } = 9,
-        /// Another lease holds the lock, and the command does not wait.
+        /// Another lease holds the lock, and the command asked not to wait.
         #[error("the lock is held under lease {holder}, with token {token}")]
         Held { /// The holder's lease.
             holder: u64, /// The holder's token.
@@ -87,11 +87,12 @@ choice! {
         #[error("the lock is not held under lease {lease}")]
         NotHeld { /// The lease.
             lease: u64 } = 11,
-        /// Too many leases wait for the lock.
+        /// As many leases wait for the lock as `waiters_max` allows.
         #[error("too many leases wait for the lock: the limit waiters_max = {count_max} is reached")]
         TooManyWaiters { /// The limit.
             count_max: u64 } = 12,
-        /// Keys have reached `state_bytes_max`, which nodes set as `kv.bytes_max`.
+        /// The command would enlarge the keys beyond `state_bytes_max`, which a node's configuration calls
+        /// `kv.bytes_max`.
         #[error("keys and values would take {bytes} bytes, more than kv.bytes_max = {bytes_max}: delete keys, or raise kv.bytes_max")]
         NoRoom { /// The bytes with the command.
             bytes: u64, /// The limit.
@@ -99,25 +100,25 @@ choice! {
         /// The end of a range is not after its start.
         #[error("the range ends before it begins")]
         EmptyRange = 14,
-        /// The epoch is not later than the present one.
+        /// The command begins an epoch that is not later than the present one.
         #[error("epoch {epoch} is not later than the present epoch {current}")]
         OldEpoch { /// The epoch of the command.
             epoch: u32, /// The present epoch.
             current: u32 } = 15,
-        /// The user has as many leases as one user may have.
+        /// The user already has as many leases as one user may have at present.
         #[error("the user has {count_max} leases, the present limit for each user (a third of the leases that are free): end some leases")]
         TooManyLeasesOfUser { /// The limit.
             count_max: u64 } = 16,
-        /// The tenant's keys have reached the tenant's share of `state_bytes_max`.
+        /// The command would enlarge the tenant's keys beyond the tenant's share of `state_bytes_max`.
         #[error("the tenant's keys and values would take {bytes} bytes; at present one tenant may use {bytes_max} bytes, three times the part of kv.bytes_max that would stay free: delete keys, or raise kv.bytes_max")]
         NoShare { /// The tenant's bytes with the command.
             bytes: u64, /// The tenant's limit.
             bytes_max: u64 } = 17,
-        /// The users of the tenant have as many leases as one tenant may have.
+        /// The tenant's users already have as many leases as one tenant may have at present.
         #[error("the tenant's users have {count_max} leases, the present limit for each tenant (three times the number of free leases): end some leases")]
         TooManyLeasesOfTenant { /// The limit.
             count_max: u64 } = 18,
-        /// The transactions of one log entry would together read more bytes than
+        /// Together, the transactions of one entry of the cluster's log would read more bytes than
         /// [`ENTRY_READ_BYTES_MAX`](crate::ControlStateLimits::ENTRY_READ_BYTES_MAX).
         #[error("concurrent transactions together read more than entry_read_bytes_max = {bytes_max} bytes: retry")]
         TooManyReads { /// The limit.
@@ -125,7 +126,7 @@ choice! {
         /// There is no such topic.
         #[error("the topic does not exist")]
         NoTopic = 20,
-        /// Another topic owns some of the subjects.
+        /// Another topic already owns some of the subjects that match the new topic's pattern.
         #[error("another topic owns some of these subjects")]
         PatternOverlaps = 21,
         /// The topic cannot be moved, because its records are on the owner's disk.

@@ -1,4 +1,4 @@
-//! Keys, their values and their other properties.
+//! Defines keys and their items: the value of a key, its lease and its revisions.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::error::ControlDecodeError;
 use crate::layout::{Fields, Layout};
 
 /// The bytes of a key, at least one. Keys that begin with `$` are reserved for the system. Keys of up to 40 bytes are
-/// stored inline, which shortens a get from 1,280 to 850 ns in a state of a million keys.
+/// stored without an allocation of their own, which shortens a read in a state of a million keys from 1,280 to 850 ns.
 pub type Key = smallvec::SmallVec<[u8; 40]>;
 
 /// The bytes of a key's value.
@@ -55,7 +55,7 @@ impl<'a> Layout<'a> for KeyItem {
 }
 
 impl KeyItem {
-    /// The bytes that a key and its item add to the state's total.
+    /// The bytes that a key and its item add to the size of the state.
     pub(crate) fn bytes(&self, key: &[u8]) -> u64 {
         item_bytes(key, &self.value)
     }
@@ -65,7 +65,7 @@ pub(crate) fn item_bytes(key: &[u8], value: &[u8]) -> u64 {
     (key.len() + value.len()) as u64 + ITEM_BYTES
 }
 
-/// The end of the range of all keys with this prefix; empty for no end.
+/// The end of the range of all keys that begin with `prefix`; empty if the range has no end.
 pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

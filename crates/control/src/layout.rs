@@ -1,4 +1,4 @@
-//! Binary encoding of commands, replies, changes and snapshots.
+//! Encodes commands, replies, changes and snapshots in binary form, and decodes them.
 //!
 //! Integers are little-endian and unaligned. A byte string is encoded as a `u32` length and the bytes, a list as a
 //! `u32` count and the items. An optional item begins with a `bool` byte, an enum with the byte of its variant. Fields
@@ -12,7 +12,7 @@ use crate::item::Key;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
-    /// Maximum number of items in one list.
+    /// Maximum number of items in each list.
     items_max: usize,
 }
 
@@ -27,8 +27,8 @@ impl<'a> Fields<'a> {
         Ok(here)
     }
 
-    /// Reads the number of items in a list. Refuses a number above the number of remaining bytes, because each item
-    /// takes at least one byte.
+    /// Reads the number of items in a list. Refuses a number above that of the remaining bytes, because each item takes
+    /// at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, ControlDecodeError> {
         let count = u32::read(self)? as usize;
         match self.items_max {
@@ -39,12 +39,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Decodes a version and a complete `T`.
+/// Decodes the version of the encoding and a `T`, which must fill `bytes` completely.
 pub(crate) fn decode<'a, T: Layout<'a>>(bytes: &'a [u8]) -> Result<T, ControlDecodeError> {
     decode_with_lists_up_to(usize::MAX, bytes)
 }
 
-/// Like [`decode`], but refuses a list with more than `items_max` items before memory is allocated for them.
+/// Like [`decode`], but refuses a list of more than `items_max` items before allocating memory for them.
 pub(crate) fn decode_with_lists_up_to<'a, T: Layout<'a>>(
     items_max: usize,
     bytes: &'a [u8],
@@ -58,7 +58,7 @@ pub(crate) fn decode_with_lists_up_to<'a, T: Layout<'a>>(
     if fields.rest.is_empty() { Ok(read) } else { Err(ControlDecodeError::Trailing(fields.rest.len())) }
 }
 
-/// Encodes the version and a complete `T`.
+/// Appends the version of the encoding and the encoded `whole`.
 pub(crate) fn encode<'a, T: Layout<'a>>(whole: &T, out: &mut Vec<u8>) {
     out.push(crate::VERSION);
     whole.write(out);
@@ -157,7 +157,7 @@ impl<'a, T: Layout<'a>> Layout<'a> for Option<T> {
     }
 }
 
-/// Declares a struct that is encoded field by field.
+/// Declares a struct and its encoding, field by field.
 macro_rules! layout {
     ($(#[$meta:meta])* pub struct $name:ident $(<$life:lifetime>)? {
         $($(#[$field_meta:meta])* pub $field:ident : $ty:ty,)*
@@ -183,7 +183,7 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Declares an enum that is encoded as a number and its fields.
+/// Declares an enum and its encoding: the number of the variant, then the variant's fields.
 macro_rules! choice {
     ($(#[$meta:meta])* pub enum $name:ident $(<$life:lifetime>)? {
         $($(#[$variant_meta:meta])* $variant:ident

@@ -2,11 +2,11 @@
 //!
 //! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
-//! Limits: [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One of every [`NODES_SHARE`] leases is
-//! reserved for nodes, which need leases to be members. A user may hold at most a third of the number of free leases
-//! ([`FREE_SHARE`]), so that some leases always remain for other users. If no other user has leases, one user gets a
-//! quarter of all leases. The users of one tenant together may hold [three times](crate::room::SHARE) the number of
-//! free leases.
+//! Limits: all leases together are limited by [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One of
+//! every [`NODES_SHARE`] leases is reserved for nodes, which need leases to be members. A user may hold at most a third
+//! as many leases as are free ([`FREE_SHARE`]), so that some leases always remain for other users. A user who is alone
+//! therefore gets a quarter of the users' leases. The users of one tenant together may hold up to [three
+//! times](crate::room::SHARE) as many leases as are free.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -20,7 +20,7 @@ use crate::revision_builder::RevisionBuilder;
 use crate::room::SHARE;
 use crate::state::ControlState;
 
-/// A user may hold at most the number of free leases divided by this number.
+/// A user may hold at most the number of free leases divided by this constant.
 const FREE_SHARE: u64 = 3;
 /// One in this many leases is reserved for nodes.
 const NODES_SHARE: u64 = 100;
@@ -31,7 +31,7 @@ pub(crate) struct Lease {
     pub(crate) ttl_ms: u64,
     pub(crate) end_ms: u64,
     pub(crate) keys: OrdSet<Key>,
-    /// The lease's tickets in the queues of locks, by lock name.
+    /// The locks for which the lease waits, by name, each with the lease's ticket in that lock's queue.
     pub(crate) waits: OrdMap<Key, u64>,
     /// Name of the user who owns the lease; empty if a node owns it, or if the cluster has no users.
     pub(crate) owner: Value,
@@ -42,11 +42,11 @@ pub(crate) struct Lease {
 /// The status of a lease: its remaining time, its number of keys, and the number of locks that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseInfo {
-    /// Time to live after a renewal, ms.
+    /// How long the lease lasts after a renewal, ms.
     pub ttl_ms: u64,
-    /// Remaining time without a renewal, ms.
+    /// How long the lease still lasts unless it is renewed, ms.
     pub left_ms: u64,
-    /// Number of keys that end with the lease.
+    /// Number of keys that are deleted when the lease ends.
     pub keys: usize,
     /// Number of locks for which the lease waits.
     pub waits: usize,
@@ -81,7 +81,7 @@ impl ControlState {
         self.leases.iter().filter(|(_, found)| *found.owner == *user).map(|(lease, _)| *lease).collect()
     }
 
-    /// The locks for which a user's leases wait, each with the waiting lease.
+    /// The locks for which the leases of a user wait: each item is a waiting lease and a lock's name.
     pub fn waits_of_user(&self, user: &[u8]) -> Vec<(u64, Key)> {
         let leases = self.leases_of_user(user).into_iter();
         let waits = leases.filter_map(|lease| Some((lease, self.leases.get(&lease)?.waits.keys())));
@@ -93,13 +93,13 @@ impl ControlState {
         self.tenant_lease_counts.get(tenant).copied().unwrap_or(0)
     }
 
-    /// The user who owns a lease. Empty if no user owns the lease; `None` if the lease does not exist.
+    /// Name of the user who owns a lease; empty if no user owns it, `None` if the lease does not exist.
     pub fn lease_owner(&self, lease: u64) -> Option<&[u8]> {
         self.leases.get(&lease).map(|found| &*found.owner)
     }
 
-    /// Applies a user's command. For this command, leases of nodes do not exist, and leases of other users exist only
-    /// if `all_leases` is set.
+    /// Applies a user's command as if leases of nodes did not exist, and, unless `all_leases` is set, leases of other
+    /// users neither.
     pub(crate) fn apply_for_user(
         &mut self,
         user: &[u8],
@@ -122,7 +122,8 @@ impl ControlState {
                 Ok(ControlReply::KeptAlive { ended })
             }
             _ => match command.leases().into_iter().find(|lease| !may_use(self, *lease)) {
-                // The error for a lease that does not exist, so that users do not learn of each other's leases.
+                // Returns the same error as for a lease that does not exist, so that users cannot detect leases of
+                // other users.
                 Some(lease) => Err(match command {
                     ControlCommand::Release { .. } | ControlCommand::Proclaim { .. } => {
                         ControlRefusal::NotHeld { lease }
@@ -134,7 +135,7 @@ impl ControlState {
         }
     }
 
-    /// Grants a lease. `user` is `None` for a node, and an empty name if the cluster has no users.
+    /// Grants a lease. `user` is `None` if a node requests the lease, and empty if the cluster has no users.
     pub(crate) fn grant(&mut self, ttl_ms: u64, user: Option<&[u8]>) -> Result<ControlReply, ControlRefusal> {
         let ttl_ms_max = self.limits.lease_ttl_ms_max;
         if !(1..=ttl_ms_max).contains(&ttl_ms) {
@@ -173,7 +174,8 @@ impl ControlState {
         }
     }
 
-    /// Sets the tenant of a lease from a snapshot. Returns `false` unless the lease exists and has no tenant.
+    /// Sets the tenant of a lease, as read from a snapshot. Returns `false` and changes nothing if the lease does not
+    /// exist or already has a tenant, or if `tenant` is empty.
     pub(crate) fn set_lease_tenant(&mut self, lease: u64, tenant: Value) -> bool {
         let found = self.leases.get_mut(&lease).filter(|found| found.tenant.is_none());
         let Some(found) = found.filter(|_| !tenant.is_empty()) else { return false };
@@ -211,8 +213,8 @@ impl ControlState {
 }
 
 impl RevisionBuilder<'_> {
-    /// Ends a lease and deletes its keys. The lease first leaves all queues, so that none of its locks passes back to
-    /// it.
+    /// Ends a lease, deletes its keys and passes its locks on. The lease leaves all queues first, so that it cannot
+    /// receive one of these locks again.
     pub(crate) fn end_lease(&mut self, lease: u64) {
         let Some(ended) = self.state.leases.remove(&lease) else { return };
         self.state.ends.remove(&(ended.end_ms, lease));
@@ -228,7 +230,7 @@ impl RevisionBuilder<'_> {
     }
 }
 
-/// Adds 1 to the number of leases of a user or tenant. Does nothing if the name is empty.
+/// Adds 1 to the number of leases of the user or tenant with this name. Does nothing if the name is empty.
 pub(crate) fn count_lease(counts: &mut OrdMap<Value, u64>, name: &[u8]) {
     if !name.is_empty() {
         *counts.entry(name.into()).or_insert(0) += 1;

@@ -1,7 +1,7 @@
 //! The state that a cluster agrees on: keys, leases, locks, elections and owners of topics.
 //!
-//! A [`ControlState`] applies [`ControlCommand`]s and returns their replies. The state has no clock, disk or socket. On
-//! every node, the replication passes the same commands and times in the same order.
+//! A [`ControlState`] applies [`ControlCommand`]s and returns their replies. The state has no clock, disk or socket:
+//! the replication passes commands and times to it, in the same order on every node.
 //!
 //! Invariants:
 //! - The same commands at the same times produce the same state on every node, and byte-identical snapshots.
@@ -41,5 +41,5 @@ pub use reply::{ControlReply, FoundKeys, KeyWithItem, OperationOutcome};
 pub use snapshot::{FrozenControlState, StateRestorer};
 pub use state::ControlState;
 
-/// The version of all encodings in this crate. It is the first byte of each.
+/// The version of all encodings in this crate, and the first byte of each encoding.
 pub const VERSION: u8 = 1;

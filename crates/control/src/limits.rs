@@ -1,37 +1,38 @@
-//! Limits of a [`ControlState`](crate::ControlState).
+//! Defines the limits of a [`ControlState`](crate::ControlState).
 
 use crate::layout::layout;
 
 layout! {
-    /// Limits on keys, leases and locks, equal on every node because the state and its snapshots contain them.
+    /// Limits on keys, leases and locks. They are part of the state and of its snapshots, and therefore equal on every
+    /// node.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct ControlStateLimits {
-        /// Maximum size of a key or a lock's name, bytes.
+        /// Maximum size of a key, and of a lock's name, bytes.
         pub key_bytes_max: u32,
         /// Maximum size of a value, bytes.
         pub value_bytes_max: u32,
-        /// Maximum number of comparisons and operations of one transaction, and of leases that one command renews.
+        /// Maximum number of comparisons and operations in one transaction, and of leases that one command renews.
         pub operations_max: u32,
         /// Maximum number of keys that one range returns or deletes.
         pub range_keys_max: u32,
-        /// Maximum number of bytes that one range returns; at least one key is returned.
+        /// Maximum number of bytes that one range returns. The first key is returned even if it is larger.
         pub range_bytes_max: u64,
         /// Maximum number of leases at one time.
         pub leases_max: u64,
-        /// Longest time to live, ms.
+        /// Longest time to live of a lease, ms.
         pub lease_ttl_ms_max: u64,
         /// Maximum number of leases that may wait for one lock.
         pub waiters_max: u32,
-        /// Maximum size of all clients' keys with their overhead, bytes. The cluster's own keys have a separate limit
-        /// of the same size. A command that would exceed its limit is refused.
+        /// Maximum size of all clients' keys with their values and overhead, bytes. The cluster's own keys have a
+        /// separate limit of the same size. A command that would exceed the limit is refused.
         pub state_bytes_max: u64,
     }
 }
 
 impl ControlStateLimits {
-    /// Maximum number of bytes that all transactions of one log entry read together. Their responses exist at the same
-    /// time, and the responses for another node are sent in one message. A transaction that could exceed this limit is
-    /// refused.
+    /// Maximum number of bytes that all transactions of one entry of the cluster's log may read together. This bounds
+    /// memory, because the responses to these transactions exist at the same time, and those for another node are sent
+    /// in one message. A transaction that could exceed this limit is refused.
     pub const ENTRY_READ_BYTES_MAX: u64 = 32 << 20;
 }
 

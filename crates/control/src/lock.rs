@@ -1,8 +1,8 @@
 //! Locks and elections. A lock has at most one holder; other leases wait in the lock's queue.
 //!
-//! The holder of a lock is stored in the system key [`LOCKS`] plus the lock's name, under the holder's lease. The key
-//! can be watched, read and compared like other keys. The revision that created the key is the holder's fencing token.
-//! If the state is lost, fencing tokens therefore begin again; lease numbers can continue
+//! Each held lock has a system key: [`LOCKS`] followed by the lock's name. This key is tied to the holder's lease. The
+//! key can be watched, read and compared like other keys. The revision that created the key is the holder's fencing
+//! token. If the state is lost, fencing tokens therefore begin again; lease numbers can continue
 //! ([`ControlState::with_leases_after`]).
 
 use imbl::OrdMap;
@@ -15,10 +15,10 @@ use crate::revision_builder::RevisionBuilder;
 use crate::room::Growth;
 use crate::state::{CommandSource, ControlState};
 
-/// Prefix of a lock's key, before its name.
+/// Prefix of the system key that stores a lock's holder; the lock's name follows.
 pub const LOCKS: &[u8] = b"$lock/";
 
-/// The leases that wait for one lock, by ticket.
+/// The leases that wait for one lock, by ticket. Tickets grow, so the first lease has waited longest.
 pub(crate) type LockQueue = OrdMap<u64, Waiter>;
 
 /// The relation of a lease to a lock that it holds or waits for.
@@ -79,7 +79,7 @@ impl ControlState {
         self.join_queue(name, lease, value)
     }
 
-    /// Whether a lease holds a lock or waits for it.
+    /// Returns whether a lease holds a lock or waits for it.
     ///
     /// # Errors
     /// `NoLease` if there is no such lease; `NotHeld` if the lease neither holds the lock nor waits for it.
@@ -92,12 +92,12 @@ impl ControlState {
         if waits { Ok(LockStatus::Waiting) } else { Err(ControlRefusal::NotHeld { lease }) }
     }
 
-    /// The fencing token of a lock; `None` if the lease does not hold the lock.
+    /// The fencing token with which `lease` holds a lock; `None` if the lease does not hold the lock.
     pub fn lock_token(&self, name: &[u8], lease: u64) -> Option<u64> {
         self.get(&lock_key(name)).filter(|item| item.lease == lease).map(|item| item.created)
     }
 
-    /// The number of leases before this one in a lock's queue; `None` if the lease does not wait for the lock.
+    /// The number of leases before `lease` in a lock's queue; `None` if `lease` does not wait for the lock.
     fn queue_position(&self, name: &[u8], lease: u64) -> Option<u64> {
         let ticket = *self.leases.get(&lease)?.waits.get(name)?;
         Some(self.queues.get(name)?.range(..ticket).count() as u64)
@@ -123,7 +123,7 @@ impl ControlState {
         self.queues.entry(name).or_default().insert(ticket, waiting);
     }
 
-    /// Removes the waiter with this ticket from a lock's queue. Does not remove the ticket from the waiting lease.
+    /// Removes the lease with this ticket from a lock's queue. The caller removes the ticket from [`Lease::waits`].
     pub(crate) fn leave_queue(&mut self, name: &[u8], ticket: u64) -> Option<Waiter> {
         let queue = self.queues.get_mut(name)?;
         let waiting = queue.remove(&ticket);
@@ -177,7 +177,7 @@ impl ControlState {
 }
 
 impl RevisionBuilder<'_> {
-    /// Gives a free lock to the lease that has waited longest, as part of this revision.
+    /// Gives a lock that became free to the lease that has waited longest. The change is part of the present revision.
     pub(crate) fn pass_lock(&mut self, name: &[u8]) {
         let Some((&ticket, _)) =
             self.state.queues.get(name).and_then(|queue| queue.get_min().map(|(t, w)| (t, w)))

@@ -1,12 +1,12 @@
-//! Decides which node owns each topic. All nodes agree on this state, so that a topic has at most one owner.
+//! Decides which node owns each topic. All nodes agree on the owners, so a topic has at most one.
 //!
 //! Each member has a key that begins with [`NODES`] and is tied to the member's lease. Each topic has a key that begins
 //! with [`TOPICS`] and whose value names the owner. Clients can watch and read these keys like other keys. Only the
 //! commands of this module write them.
 //!
 //! Invariants:
-//! - A topic changes its owner with an epoch higher than any that its name had before, even if the topic was
-//!   deleted in between. The epoch is the fencing token.
+//! - When a topic gets another owner, its epoch becomes higher than every epoch that a topic of this name had before,
+//!   even if the topic was deleted in between. The epoch is the fencing token.
 //! - An owner loses a topic without consent only if the topic is volatile and the owner's lease has ended.
 //! - No two topics share a subject.
 //!
@@ -21,19 +21,19 @@ use crate::reply::ControlReply;
 use crate::revision_builder::RevisionBuilder;
 use crate::state::{CommandSource, ControlState};
 
-/// Prefix of a topic's key, before its name.
+/// Prefix of the key that stores a topic's owner; the topic's name follows.
 pub const TOPICS: &[u8] = b"$topic/";
-/// Prefix of a node's key, before its number in hexadecimal.
+/// Prefix of the key that makes a node a member; the node's number in hexadecimal follows.
 pub const NODES: &[u8] = b"$node/";
 /// The key whose value is the lowest epoch for new topics.
 const EPOCHS: &[u8] = b"$epoch";
 
-/// The requesting node becomes the owner of a new topic, unless it owns over a quarter more topics than another node,
-/// and over this many more.
+/// Decides how far the numbers of topics on two nodes may differ: the node that requests a new topic becomes the owner
+/// unless it owns over a quarter, and over this many, more topics than another node.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
-    /// The policy for a topic while its owner is down.
+    /// Decides what happens to a topic while its owner is down.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TopicKind {
         /// Another node becomes the owner.
@@ -46,42 +46,44 @@ choice! {
 }
 
 layout! {
-    /// The entry of a topic in the cluster's state: the owner, and the topic's configuration.
+    /// The entry of a topic in the cluster's state: the topic's owner, epoch and configuration.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Placement<'a> {
         /// The owner.
         pub owner: u64,
-        /// The fencing token, and the epoch of new records.
+        /// The topic's epoch, which records get that are published now. It is also the owner's fencing token.
         pub epoch: u32,
-        /// The policy while the owner is down.
+        /// Decides what happens to the topic while its owner is down.
         pub kind: TopicKind,
         /// The pattern of the subjects that the topic owns.
         pub pattern: &'a [u8],
         /// The encoded configuration.
         pub config: &'a [u8],
-        /// The previous owner, if the topic moved away from a running node; otherwise 0.
+        /// The previous owner if it was still running when the topic moved; otherwise 0.
         pub from: u64,
     }
 }
 
 layout! {
-    /// A node's request for the owner of a topic, which creates the topic or replaces a dead owner if necessary.
+    /// A node's question which node owns a topic. If necessary, the request also creates the topic or replaces a dead
+    /// owner.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OwnerRequest<'a> {
         /// The topic's name.
         pub topic: &'a [u8],
         /// For a new topic: its pattern.
         pub pattern: &'a [u8],
-        /// For a new topic: the policy while its owner is down.
+        /// For a new topic: what happens to it while its owner is down.
         pub kind: TopicKind,
-        /// For a new topic: its encoded configuration. If it is empty, a missing topic is not created.
+        /// For a new topic: its encoded configuration. If this is empty and the topic does not exist, the topic is not
+        /// created.
         pub config: &'a [u8],
-        /// The lowest epoch that may begin if the topic is created or gets a new owner.
+        /// The lowest epoch with which the topic may be created or get a new owner.
         pub epoch: u32,
         /// The requesting node.
         pub node: u64,
-        /// Whether the requesting node has the topic's records. The node is then preferred if the topic needs a new
-        /// owner.
+        /// Whether the requesting node has the topic's records. If the topic needs a new owner, this node then becomes
+        /// the owner, provided that it is a member.
         pub holds: bool,
     }
 }
@@ -114,7 +116,7 @@ pub fn node_key(node: u64) -> Vec<u8> {
     [NODES, format!("{node:016x}").as_bytes()].concat()
 }
 
-/// The number of the node in a node's key; `None` for other keys.
+/// The number of the node to which `key` belongs; `None` if `key` is not a node's key.
 pub fn node_of(key: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(key.strip_prefix(NODES)?).ok()?;
     u64::from_str_radix(digits, 16).ok()
@@ -126,7 +128,7 @@ impl ControlState {
         self.get(&node_key(node)).is_some()
     }
 
-    /// The placement of a topic.
+    /// The placement of a topic; `None` if there is no such topic.
     pub fn placement(&self, topic: &[u8]) -> Option<Placement<'_>> {
         Placement::decode(&self.get(&topic_key(topic))?.value).ok()
     }
@@ -199,7 +201,7 @@ impl ControlState {
             return Ok(ControlReply::Placed { owner: node, epoch: current.epoch, created: false });
         }
         if current.owner == node {
-            // The owner restarted and has no records of the previous epoch.
+            // The owner has restarted without the records of the previous epoch.
             let placement = Placement { epoch, from: 0, ..current }.to_bytes();
             self.put_placement(topic, &placement, effects)?;
             return Ok(ControlReply::Placed { owner: node, epoch, created: false });
@@ -256,8 +258,8 @@ impl ControlState {
         Ok(())
     }
 
-    /// Chooses the owner: the requesting node if it has the records or nearly the fewest topics, otherwise the member
-    /// with the fewest topics.
+    /// Chooses the owner of a volatile topic. This is the requesting node if it has the records or nearly the fewest
+    /// topics, otherwise the member with the fewest topics.
     fn choose_owner(&self, request: &OwnerRequest<'_>) -> Result<u64, ControlRefusal> {
         let requester = self.is_alive(request.node).then_some(request.node);
         if let Some(node) = requester.filter(|_| request.holds) {
@@ -284,7 +286,8 @@ impl ControlState {
             return true;
         }
         if !has_wildcard(pattern) {
-            // Checks topics whose name differs from their subject by a scan, and all others by one lookup of the name.
+            // Most topics own one subject, which is also their name: one lookup finds such a topic. Topics with another
+            // name than their subject are scanned.
             return self
                 .topics
                 .differently_named

@@ -5,22 +5,22 @@ use crate::layout::{choice, decode, encode, layout};
 use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::state::{ControlState, check_range};
 
-/// Stands in [`ControlQueryResult::Status`] for a total that the user may not see.
+/// The value of a total in [`ControlQueryResult::Status`] that the user may not see.
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {
     /// A query of keys, leases or the state's totals.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ControlQuery<'a> {
-        /// Reads a key.
+        /// Reads one key.
         Get { /// The key.
             key: &'a [u8] } = 1,
-        /// Reads a range of keys, in order.
+        /// Reads the keys of a range, in the order of their bytes.
         Range { /// The first key.
             start: &'a [u8], /// The end of the range, excluded; empty for no end.
             end: &'a [u8], /// The maximum number; 0 for the limit of the state.
             limit: u32 } = 2,
-        /// Reads the properties of a lease.
+        /// Reads the status of a lease.
         Lease { /// The lease.
             lease: u64 } = 3,
         /// Lists leases in the order in which they were granted.
@@ -36,11 +36,11 @@ choice! {
     /// The result of a [`ControlQuery`], such as the value of a key.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlQueryResult {
-        /// The keys that were found; empty if there is none.
+        /// The keys that were found; empty if there are none.
         Found { /// The last revision at the time of the read.
             revision: u64, /// The keys.
             found: FoundKeys } = 1,
-        /// The leases that were found; empty if there is none.
+        /// The leases that were found; empty if there are none.
         Leases { /// The leases.
             leases: Vec<LeaseState>, /// Whether more follow.
             more: bool } = 2,
@@ -61,11 +61,11 @@ layout! {
     pub struct LeaseState {
         /// The lease's number.
         pub lease: u64,
-        /// Time to live after a renewal, ms.
+        /// How long the lease lasts after a renewal, ms.
         pub ttl_ms: u64,
-        /// Remaining time without a renewal, ms.
+        /// How long the lease still lasts unless it is renewed, ms.
         pub left_ms: u64,
-        /// Number of keys that end with the lease.
+        /// Number of keys that are deleted when the lease ends.
         pub keys: u64,
         /// Number of locks for which the lease waits.
         pub waits: u64,
@@ -73,7 +73,7 @@ layout! {
 }
 
 choice! {
-    /// The outcome of a command about keys, leases or locks: the reply, or the refusal.
+    /// The outcome of a command: its reply if it was applied, or the reason why it was refused.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlOutcome {
         /// The command was applied.
@@ -86,7 +86,7 @@ choice! {
 }
 
 impl ControlState {
-    /// Answers a query.
+    /// Runs a query and returns its result.
     pub fn answer(&self, query: &ControlQuery<'_>) -> Result<ControlQueryResult, ControlRefusal> {
         let revision = self.revision();
         match *query {

@@ -1,14 +1,14 @@
-//! Replies to commands, and keys that were read.
+//! Defines the replies to commands, and the form in which keys that were read are returned.
 
 use crate::error::ControlDecodeError;
 use crate::item::{Key, KeyItem};
 use crate::layout::{choice, decode, encode, layout};
 
 choice! {
-    /// The reply to a [`ControlCommand`](crate::ControlCommand) that was applied.
+    /// The reply to a [`ControlCommand`](crate::ControlCommand) that was applied rather than refused.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlReply {
-        /// Keys were changed in `revision`. If the command changed no key, `revision` is the last revision.
+        /// The command changed keys in `revision`. If there was no key to change, `revision` is the last revision.
         Changed { /// The revision.
             revision: u64, /// Keys written or deleted.
             keys: u64 } = 1,
@@ -21,7 +21,7 @@ choice! {
         Granted { /// The lease.
             lease: u64, /// The lease's time to live, ms.
             ttl_ms: u64 } = 3,
-        /// Leases were renewed, except the listed leases, which had already ended.
+        /// Leases were renewed. The listed leases were not, because they had already ended.
         KeptAlive { /// Leases that have ended.
             ended: Vec<u64> } = 4,
         /// The lease holds the lock.
@@ -32,7 +32,7 @@ choice! {
             before: u64 } = 6,
         /// The command was applied and has no other result.
         Done = 7,
-        /// The topic has an owner.
+        /// The topic has an owner, which the reply names.
         Placed { /// The node.
             owner: u64, /// The node's fencing token.
             epoch: u32, /// Whether the topic was created.
@@ -54,12 +54,12 @@ choice! {
 }
 
 layout! {
-    /// The keys in a range, in order, as a query found them.
+    /// The keys that were found in a range, in the order of their bytes.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct FoundKeys {
         /// The keys with their items.
         pub items: Vec<KeyWithItem>,
-        /// Whether more keys follow.
+        /// Whether the range has more keys than were returned.
         pub more: bool,
     }
 }
@@ -70,7 +70,7 @@ layout! {
     pub struct KeyWithItem {
         /// The key.
         pub key: Key,
-        /// The key's value and properties.
+        /// The key's value, lease and revisions.
         pub item: KeyItem,
     }
 }

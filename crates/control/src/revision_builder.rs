@@ -1,4 +1,4 @@
-//! Builds one revision: changes keys, and collects the changes for watches.
+//! Builds one revision: changes keys, and collects these changes for watches.
 
 use crate::change::{Change, KeyEvent};
 use crate::effects::ControlEffects;
@@ -8,7 +8,7 @@ use crate::lock;
 use crate::reply::ControlReply;
 use crate::state::{ControlState, SYSTEM_KEYS, SYSTEM_KEYS_END};
 
-/// The size of an encoded put in [`Change::bytes`] without its key and value.
+/// The size of an encoded put in [`Change::bytes`], without the bytes of the key and of the value.
 const PUT_BYTES: usize = 1 + 2 * size_of::<u32>() + 4 * size_of::<u64>();
 
 /// Collects the changes of keys in one revision. If no key changes, the state keeps its last revision.
@@ -36,7 +36,7 @@ impl<'s> RevisionBuilder<'s> {
         let (created, modified) = (self.revision, self.revision);
         let mut item = KeyItem { value: value.into(), created, modified, version: 1, lease, tenant };
         let mut lease_before = 0;
-        // Looks an existing key up only once: a lookup is slow, because the state exceeds the processor's caches.
+        // Looks up an existing key only once: the state exceeds the processor's caches, so each lookup is slow.
         match self.state.keys.get_mut(key) {
             Some(found) => {
                 lease_before = found.lease;
@@ -57,8 +57,8 @@ impl<'s> RevisionBuilder<'s> {
         self.record_event(&KeyEvent::Put { key, item });
     }
 
-    /// Deletes a key; returns whether it existed. If the key is that of a lock, the lock passes to the lease that has
-    /// waited longest.
+    /// Deletes a key and returns whether it existed. If the key stores the holder of a lock, the lock passes to the
+    /// lease that has waited longest.
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let Some((key, item)) = self.state.keys.remove_with_key(key) else { return false };
         self.state.subtract_key_bytes(&key, &item);
@@ -70,11 +70,11 @@ impl<'s> RevisionBuilder<'s> {
         true
     }
 
-    /// Deletes the first keys of a range, at most `range_keys_max`, but no system keys. Returns the number of deleted
-    /// keys.
+    /// Deletes the keys of a range from its start, at most `range_keys_max`, but no system keys. Returns the number of
+    /// deleted keys.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
-        // Skips the system keys by splitting the range: a transaction with many ranges would take too long if each key
-        // were checked.
+        // Cuts the system keys out of the range. Checking each key instead would take too long for a transaction with
+        // many ranges.
         let before_end = if end.is_empty() { SYSTEM_KEYS } else { end.min(SYSTEM_KEYS) };
         let before = self.state.between(start, before_end);
         let client_keys = before.chain(self.state.between(start.max(SYSTEM_KEYS_END), end));
@@ -100,7 +100,8 @@ impl<'s> RevisionBuilder<'s> {
         self.keys += 1;
     }
 
-    /// Ends the revision and returns its number. If nothing changed, returns the number of the last revision.
+    /// Ends the revision and returns its number. If no key changed, there is no new revision, and the last one's number
+    /// is returned.
     pub(crate) fn end(self) -> u64 {
         if self.keys > 0 {
             self.state.revision = self.revision;
@@ -109,7 +110,7 @@ impl<'s> RevisionBuilder<'s> {
         self.state.revision
     }
 
-    /// Like [`RevisionBuilder::end`], but returns a reply.
+    /// Like [`RevisionBuilder::end`], but returns the number as a reply.
     pub(crate) fn changed(self) -> ControlReply {
         let keys = self.keys;
         ControlReply::Changed { revision: self.end(), keys }

@@ -1,9 +1,9 @@
 //! Counts and limits the bytes that keys take, in total and for each tenant.
 //!
 //! Clients' keys and locks may take [`state_bytes_max`](crate::ControlStateLimits::state_bytes_max), and the cluster's
-//! keys the same amount again. A key belongs to the tenant that last wrote it. A tenant's keys may take three times the
-//! bytes that remain free. If no other tenant has keys, this is three quarters of all bytes. Free bytes therefore
-//! always remain for other tenants. Waiting leases count for no tenant.
+//! keys the same amount again. A key counts for the tenant that last wrote it. A tenant's keys may take up to three
+//! times as many bytes as remain free, so some bytes always remain for other tenants. A tenant that is alone therefore
+//! gets three quarters. The bytes of leases that wait for locks count for no tenant.
 
 use std::ops::AddAssign;
 
@@ -15,10 +15,12 @@ use crate::lock;
 use crate::reply::ControlReply;
 use crate::state::{CommandSource, ControlState, is_reserved};
 
-/// A tenant's keys may take this multiple of the free bytes, and its users may have this multiple of the free leases.
+/// A tenant's keys may take up to this many times the bytes that remain free. Its users may have up to this many times
+/// the leases that remain free.
 pub(crate) const SHARE: u64 = 3;
 
-/// Bytes by which a write enlarges the state, in total and for the writer's tenant; 0 if the write shrinks it.
+/// The number of bytes by which a write enlarges the state, in total and for the writer's tenant; 0 if the write
+/// shrinks the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Growth {
     total: u64,
@@ -26,7 +28,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Returns the growth of the state by a new key.
+    /// Returns the growth of the state when a new key is written.
     pub(crate) fn with_key(key: &[u8], value: &[u8]) -> Growth {
         let total = item_bytes(key, value);
         Growth { total, of_writer: total }
@@ -45,7 +47,7 @@ impl AddAssign for Growth {
 }
 
 impl ControlState {
-    /// Bytes of a tenant's keys.
+    /// The number of bytes that a tenant's keys take.
     pub fn bytes_of_tenant(&self, tenant: &[u8]) -> u64 {
         self.tenant_bytes.get(tenant).copied().unwrap_or(0)
     }
@@ -101,7 +103,8 @@ impl ControlState {
         }
     }
 
-    /// Sets the tenant of a key from a snapshot. Returns `false` unless the key exists and has no tenant.
+    /// Sets the tenant of a key, as read from a snapshot. Returns `false` and changes nothing if the key does not exist
+    /// or already has a tenant.
     pub(crate) fn set_key_tenant(&mut self, key: &[u8], tenant: &Value) -> bool {
         let Some(item) = self.keys.get_mut(key).filter(|item| item.tenant.is_none()) else { return false };
         item.tenant = Some(tenant.clone());
@@ -110,7 +113,7 @@ impl ControlState {
         true
     }
 
-    /// The total that includes the key's bytes: the cluster's or the clients'.
+    /// The total to which the bytes of `key` belong: that of the cluster's keys, or that of the clients' keys.
     fn total_bytes_mut(&mut self, key: &[u8]) -> &mut u64 {
         let is_cluster_key = is_reserved(key) && lock::lock_name(key).is_none();
         if is_cluster_key { &mut self.cluster_bytes } else { &mut self.bytes }

@@ -1,4 +1,4 @@
-//! Snapshots of a key-value state. A snapshot is a sequence of blocks.
+//! Writes snapshots of a key-value state and restores the state from them. A snapshot is a sequence of blocks:
 //!
 //! ```text
 //!  block    = version u8, kind u8, content
@@ -11,7 +11,7 @@
 //!  LEASE_TENANTS 7 = lease, tenant; …           of the leases that tenants have, in the order of their numbers
 //! ```
 //!
-//! Equal states produce equal blocks. A block has about 64 KiB, or one longer entry.
+//! Equal states produce equal blocks. A block has about 64 KiB; a longer block has a single entry.
 
 use crate::error::ControlDecodeError;
 use crate::item::{Key, KeyItem, Value};
@@ -98,12 +98,12 @@ layout! {
     }
 }
 
-/// The key-value state as it was at one moment, from which a snapshot is written.
+/// The key-value state as it was at one moment. A snapshot can be written from it while the state changes.
 #[derive(Debug, Clone)]
 pub struct FrozenControlState(ControlState);
 
 impl ControlState {
-    /// Freezes the present state, in constant time.
+    /// Freezes the present state. This takes constant time, however large the state is.
     pub fn freeze(&self) -> FrozenControlState {
         FrozenControlState(self.clone())
     }
@@ -115,12 +115,13 @@ impl FrozenControlState {
         &self.0
     }
 
-    /// The state's last revision.
+    /// The last revision of the frozen state.
     pub fn revision(&self) -> u64 {
         self.0.revision
     }
 
-    /// Passes the blocks to `write_block` one by one. Stops at the first error, and returns it.
+    /// Encodes the state as blocks and passes them to `write_block` one by one. Stops at the first error of
+    /// `write_block`, and returns it.
     pub fn write<E>(&self, mut write_block: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         write_all(HEAD, [self.head()].iter(), SnapshotHead::write, &mut write_block)?;
@@ -128,7 +129,7 @@ impl FrozenControlState {
             LeaseEntry { lease, ttl_ms: found.ttl_ms, end_ms: found.end_ms }.write(out);
         };
         write_all(LEASES, state.leases.iter(), lease, &mut write_block)?;
-        // These closures encode like `KeyEntry` and `QueueEntry`, but without copying keys and values first.
+        // These closures write the same bytes as `KeyEntry` and `QueueEntry`, but do not copy keys and values first.
         let key = |(key, item): (&Key, &KeyItem), out: &mut Vec<u8>| {
             key.write(out);
             item.write(out);

@@ -1,4 +1,4 @@
-//! Defines [`ControlState`], and applies commands to it.
+//! Defines [`ControlState`], which applies commands to keys, leases, locks and owners of topics.
 
 use std::ops::Bound;
 
@@ -22,10 +22,11 @@ pub(crate) const SYSTEM_KEYS: &[u8] = b"$";
 /// The end of the range of all system keys.
 pub(crate) const SYSTEM_KEYS_END: &[u8] = b"%";
 
-/// Maximum capacity that is reserved in advance for the items of a range.
+/// Maximum number of items for which a range reserves memory in advance.
 const ITEMS_AT_ONCE: usize = 1_024;
 
-/// All keys, leases and locks that a cluster agrees on. Clones are cheap, because they share unchanged parts.
+/// All keys, leases, locks and owners of topics that a cluster agrees on. A clone is cheap, because it shares all data
+/// with the original until one of them changes.
 #[derive(Debug, Clone, Default)]
 pub struct ControlState {
     pub(crate) keys: OrdMap<Key, KeyItem>,
@@ -33,7 +34,7 @@ pub struct ControlState {
     /// The number of leases of each user.
     pub(crate) lease_counts: OrdMap<Value, u64>,
     pub(crate) tenant_lease_counts: OrdMap<Value, u64>,
-    /// End times and numbers of all leases, in order of time.
+    /// The end time and the number of each lease, in the order of the end times.
     pub(crate) ends: OrdSet<(u64, u64)>,
     pub(crate) queues: OrdMap<Key, LockQueue>,
     pub(crate) limits: ControlStateLimits,
@@ -42,19 +43,19 @@ pub struct ControlState {
     pub(crate) now_ms: u64,
     /// The number of the lease that was granted last.
     pub(crate) lease_last: u64,
-    /// The last ticket that was given out; all queues share one count.
+    /// The last ticket that a waiting lease received. All queues draw their tickets from this one counter.
     pub(crate) ticket_last: u64,
-    /// Bytes of clients' keys, of locks and of waiting leases.
+    /// Bytes of clients' keys, of locks and of leases that wait for locks.
     pub(crate) bytes: u64,
     pub(crate) tenant_bytes: OrdMap<Value, u64>,
-    /// The tenant of the command being applied.
+    /// The tenant whose command is being applied.
     pub(crate) writer: Option<Value>,
     pub(crate) cluster_bytes: u64,
-    /// An index of topics, derived from the topics' keys.
+    /// An index of the topics, built from their keys.
     pub(crate) topics: TopicIndex,
 }
 
-/// The origin of a command: a client, or the cluster itself.
+/// The origin of a command: a client, or a node of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandSource {
     Client,
@@ -68,8 +69,8 @@ impl ControlState {
         ControlState { limits, ..ControlState::default() }
     }
 
-    /// An empty state whose leases have higher numbers than `lease_last`. For a node that loses its state in a restart:
-    /// its clients may still know leases from before.
+    /// An empty state that numbers its leases from `lease_last + 1`. A node that loses its state in a restart uses
+    /// this, because its clients may still know leases from before.
     pub fn with_leases_after(lease_last: u64) -> ControlState {
         ControlState { lease_last, ..ControlState::default() }
     }
@@ -121,14 +122,14 @@ impl ControlState {
         self.keys.get(key)
     }
 
-    /// The keys from `start` up to, not including, `end`, at most `limit`. An empty `end` means no end; a `limit` of
-    /// 0 means the state's limit.
+    /// Returns at most `limit` keys, from `start` up to, but not including, `end`. An empty `end` means no end; a
+    /// `limit` of 0 means the state's limit.
     pub fn range(&self, start: &[u8], end: &[u8], limit: u32) -> FoundKeys {
         self.range_within(start, end, limit, self.limits.range_bytes_max, 1)
     }
 
-    /// Like [`ControlState::range`], but returns at most `bytes_max` bytes, except that it returns at least `keys_min`
-    /// keys.
+    /// Like [`ControlState::range`], but limits the size of the keys to `bytes_max`. Returns at least `keys_min` keys
+    /// even if they are larger.
     pub(crate) fn range_within(
         &self,
         start: &[u8],
@@ -157,12 +158,12 @@ impl ControlState {
     pub(crate) fn between(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&Key, &KeyItem)> {
         let is_empty = !end.is_empty() && end <= start;
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        // The map panics on a range that ends before it begins.
+        // The map would panic if the range ended before it begins.
         let range = (!is_empty).then(|| self.keys.range::<_, [u8]>((Bound::Included(start), end)));
         range.into_iter().flatten()
     }
 
-    /// Properties of a lease.
+    /// The status of a lease; `None` if the lease does not exist.
     pub fn lease(&self, lease: u64) -> Option<LeaseInfo> {
         self.leases.get(&lease).map(|found| found.info(self.now_ms))
     }
@@ -172,12 +173,13 @@ impl ControlState {
         self.leases.iter().map(|(lease, found)| (*lease, found.info(self.now_ms)))
     }
 
-    /// The time at which the next lease ends, in ms of the cluster's time; `None` if there are no leases.
+    /// The end time of the lease that ends first, in ms of the cluster's time; `None` if there are no leases.
     pub fn next_lease_end_ms(&self) -> Option<u64> {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
-    /// Whether the leases that are due at `now_ms`, together with the keys that end with them, are more than `count`.
+    /// Adds the number of leases that are due at `now_ms` and the number of keys that end with them. Returns whether
+    /// the sum is more than `count`.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
         if self.next_lease_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
             return false;
@@ -188,7 +190,7 @@ impl ControlState {
         due.map(ended).sum::<usize>() > count
     }
 
-    /// Whether these encoded commands together delete more than `count` keys, by ranges or with leases.
+    /// Whether these encoded commands may together delete more than `count` keys, by ranges or by ending leases.
     pub fn deletes_more<'c>(&self, commands: impl Iterator<Item = &'c [u8]>, count: usize) -> bool {
         let mut left = count + 1;
         commands.filter_map(ControlCommand::decode_deletion).any(|command| {
@@ -197,7 +199,8 @@ impl ControlState {
         })
     }
 
-    /// The number of keys that the command may delete, in ranges or with a lease. Counting in ranges stops at `max`.
+    /// The number of keys that the command may delete, by ranges or by ending a lease. Counting the keys of ranges
+    /// stops at `max`.
     fn deleted_keys(&self, command: &ControlCommand<'_>, max: usize) -> usize {
         let in_range = |start: &[u8], end: &[u8], max: usize| self.between(start, end).take(max).count();
         match command {
@@ -214,7 +217,8 @@ impl ControlState {
         }
     }
 
-    /// Sets the cluster's time, which never decreases, and ends due leases.
+    /// Sets the cluster's time, and ends the leases that are due by then. The time never decreases: an earlier `now_ms`
+    /// counts as the present time.
     pub fn advance(&mut self, now_ms: u64, effects: &mut ControlEffects) {
         self.now_ms = self.now_ms.max(now_ms);
         while let Some(&(end_ms, lease)) = self.ends.get_min().filter(|&&(end_ms, _)| end_ms <= self.now_ms) {
@@ -225,7 +229,7 @@ impl ControlState {
         }
     }
 
-    /// Applies a command.
+    /// Applies a command, and adds its effects to `effects`.
     pub fn apply(
         &mut self,
         command: &ControlCommand<'_>,
@@ -302,7 +306,7 @@ impl ControlState {
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
         self.check_put(CommandSource::Client, key, value, lease)?;
-        // Looks up the existing key only if there would be no room for a new key of this size.
+        // First assumes that the key is new. The existing key is looked up only if there is no room for a new one.
         if self.check_room(CommandSource::Client, Growth::with_key(key, value)).is_err() {
             self.check_room(CommandSource::Client, self.growth(key, value))?;
         }
@@ -323,7 +327,8 @@ impl ControlState {
         if modified == expect { Ok(()) } else { Err(ControlRefusal::Mismatch { modified }) }
     }
 
-    /// Checks that the caller may write the key. Nobody may write a lock's key, because locks have their own commands.
+    /// Checks that the caller may write the key. The key of a lock is refused to every caller, because locks have their
+    /// own commands.
     pub(crate) fn check_writable(&self, source: CommandSource, key: &[u8]) -> Result<(), ControlRefusal> {
         self.check_key(key)?;
         let is_open =

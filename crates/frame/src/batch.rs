@@ -18,11 +18,12 @@ pub const BATCH_HEADER_BYTES: usize = 32;
 /// The header of a batch of consecutive records: their log, epoch, sequence numbers and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BatchHeader {
-    /// The number that this connection uses for the log.
+    /// The number by which this connection refers to the log.
     pub topic_id: u32,
     /// The log's epoch.
     pub epoch: u32,
-    /// Sequence number that a subscriber must have reached before this batch; 0 at the start of an epoch.
+    /// Sequence number that a subscriber has reached if it has missed no record before this batch; 0 at the start of an
+    /// epoch.
     pub prev_seq: u64,
     /// Sequence number of the first record; each further record adds 1.
     pub first_seq: u64,
@@ -53,8 +54,9 @@ impl BatchHeader {
     /// Decodes and checks a header.
     ///
     /// # Errors
-    /// Returns [`FrameError::Truncated`] if the input is shorter than a header. Returns [`FrameError::Batch`] if there
-    /// is no record, if the field `bytes` does not fit `count`, or if a sequence number overflows.
+    /// Returns [`FrameError::Truncated`] if the input is shorter than a header. Returns [`FrameError::Batch`] if the
+    /// batch is empty, if its size in bytes is impossible for its number of records, if a sequence number overflows, or
+    /// if `prev_seq` is not before `first_seq`.
     pub fn parse(bytes: &[u8]) -> Result<BatchHeader, FrameError> {
         let have = bytes.len();
         let b: &[u8; BATCH_HEADER_BYTES] =

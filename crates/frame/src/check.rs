@@ -8,7 +8,7 @@ const KNOWN_FLAGS: u8 = FLAG_EVENT_TIME | FLAG_EXPIRES | FLAG_SUBJECT | FLAG_KEY
 impl<'a> Frame<'a> {
     /// Validates the first frame in `bytes` completely and returns it with the number of bytes it takes.
     ///
-    /// `bytes_max` limits the frame, padding included.
+    /// `bytes_max` is the largest size that the frame may have, padding included.
     pub fn check(bytes: &'a [u8], bytes_max: usize) -> Result<(Frame<'a>, usize), FrameError> {
         let have = bytes.len();
         let (len, flags, meta_len) = head(bytes).ok_or(FrameError::Truncated { need: HEAD_BYTES, have })?;
@@ -39,8 +39,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Checks that the fields fill the meta (the bytes between head and payload) exactly, and that text fields are valid
-/// UTF-8.
+/// Checks that the fields of a record fill the meta exactly, and that text fields are valid UTF-8. The meta is the part
+/// of a frame between its first 8 bytes and the payload.
 fn check_meta(meta: &[u8], flags: u8) -> Result<(), FrameError> {
     let mut rest = &meta[META_BYTES_MIN..];
     for (flag, name) in [(FLAG_EVENT_TIME, "event time"), (FLAG_EXPIRES, "expires")] {

@@ -1,18 +1,18 @@
-//! Encodes frames.
+//! Encodes records as frames.
 
 use crate::error::FrameError;
 use crate::frame::*;
 
-/// The fields of a record other than its payload: key, times, reply subject and headers.
+/// A record without its payload: key, times, reply subject, headers and the variable part of the subject.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RecordMeta<'a> {
     /// Time at which the event happened, ns since the Unix epoch.
     pub event_time_ns: Option<u64>,
-    /// Time at which the record expires, ns since the Unix epoch; subscribers skip the record from then on.
+    /// Time from which subscribers skip the record as expired, ns since the Unix epoch.
     pub expires_ns: Option<u64>,
     /// The part of the subject after the topic's literal prefix.
     pub subject_tail: &'a str,
-    /// The key, which selects the partition. Groups keep the order of records with the same key.
+    /// The key, which selects the partition. Records with the same key stay in order, also in groups.
     pub key: Option<&'a [u8]>,
     /// The subject to which replies go.
     pub reply: Option<&'a str>,
@@ -20,12 +20,13 @@ pub struct RecordMeta<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
-/// The size and flags of an encoded frame, packed into one word with the layout of the frame's first 8 bytes.
+/// The size and the flags of a frame that is to be encoded, packed into one word. The word has the same layout as the
+/// frame's first 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLayout(u64);
 
 impl FrameLayout {
-    /// Size of the frame without padding, bytes: its `len` field.
+    /// Size of the frame without padding, bytes. The frame's field `len` holds this number.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.0 as u32 as usize
@@ -41,7 +42,7 @@ impl FrameLayout {
         false
     }
 
-    /// Number of bytes before the payload: the frame's head and meta.
+    /// Number of bytes before the payload: the frame's first 8 bytes and its meta.
     #[inline(always)]
     pub fn head_bytes(&self) -> usize {
         HEAD_BYTES + (self.0 >> 48) as usize
@@ -55,7 +56,7 @@ impl FrameLayout {
 }
 
 impl<'a> RecordMeta<'a> {
-    /// Computes the size and flags of a frame with these fields and a payload of `payload_bytes` bytes.
+    /// Computes the size and the flags of the frame that holds these fields and a payload of `payload_bytes` bytes.
     ///
     /// # Errors
     /// [`FrameError::FieldTooLong`] if a field is too long for the layout; [`FrameError::TooLarge`] if the frame is too
@@ -64,7 +65,7 @@ impl<'a> RecordMeta<'a> {
     pub fn measure(&self, payload_bytes: usize) -> Result<FrameLayout, FrameError> {
         let (flags, meta_len) = if self.is_plain() { (0, META_BYTES_MIN) } else { self.measure_fields()? };
         let len = HEAD_BYTES + meta_len + payload_bytes;
-        // Leaves room for the padding, so that the padded size also fits a u32.
+        // Leaves room for the padding, because the padded size must also fit a `u32`.
         if len > (u32::MAX as usize) - FRAME_ALIGN {
             return Err(FrameError::TooLarge { bytes: len, bytes_max: u32::MAX as usize - FRAME_ALIGN });
         }
@@ -85,7 +86,8 @@ impl<'a> RecordMeta<'a> {
         out[encoded.head_bytes()..encoded.len()].copy_from_slice(payload);
     }
 
-    /// Writes only the bytes before the payload.
+    /// Writes only the part of the frame before the payload to the start of `out`. Sets `more_flags` in addition to the
+    /// flags of `encoded`.
     ///
     /// # Panics
     /// If `out` is shorter than `encoded.head_bytes()`.

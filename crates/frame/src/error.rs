@@ -1,15 +1,15 @@
 use thiserror::Error;
 
-/// The reason why bytes are not a valid frame, or why a record's fields do not fit into a frame.
+/// The reason why bytes are not a valid frame or batch header, or why a record's fields do not fit into a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The input ends before the frame does.
+    /// The input ends before the end of the frame.
     #[error("the frame needs {need} bytes, but only {have} are available")]
     Truncated {
-        /// Bytes that the frame takes.
+        /// Size that the input needs at least, bytes.
         need: usize,
-        /// Bytes available.
+        /// Size of the input, bytes.
         have: usize,
     },
     /// The frame is larger than the limit.
@@ -20,24 +20,24 @@ pub enum FrameError {
         /// The largest size that is allowed, bytes.
         bytes_max: usize,
     },
-    /// The length field is smaller than the frame's header and meta together.
+    /// The frame's `len` field is smaller than its head and meta together.
     #[error("frame length {len} is less than the {head} bytes of its header and metadata")]
     ShortLength {
-        /// The length field.
+        /// The value of the `len` field.
         len: usize,
-        /// Bytes of header and meta.
+        /// Size of the head and the meta, bytes.
         head: usize,
     },
-    /// The kind byte is unknown to this version.
+    /// The frame's kind is not one that this version knows.
     #[error("unknown frame kind {0}")]
     UnknownKind(u8),
-    /// A flag is unknown to this version, or is valid only in a node's memory.
+    /// The frame has a flag that is unknown to this version, or that is valid only in a node's memory.
     #[error("frame flags {0:#010b} are not allowed here")]
     ForbiddenFlags(u8),
-    /// The meta does not hold the fields that the frame's flags announce.
+    /// The fields in the frame's meta are not the ones for which flags are set.
     #[error("the frame's metadata is malformed at field {0}")]
     Meta(&'static str),
-    /// A field is too long for the layout.
+    /// A field of a record is longer than the frame layout allows.
     #[error("{field} of {bytes} bytes exceeds the limit of {bytes_max} bytes")]
     FieldTooLong {
         /// Name of the field.

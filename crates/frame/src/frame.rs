@@ -1,5 +1,5 @@
-//! Reads frames that [`Frame::check`] has accepted.
-//! All integers are little-endian. The next frame starts at the next multiple of 8.
+//! Reads frames that [`Frame::check`] has accepted. A frame is one encoded record. Its head is the first 8 bytes; its
+//! meta is the append time and the fields after it. Integers are little-endian. Each frame starts at a multiple of 8.
 //!
 //! ```text
 //!  0        4      5       6          8                16
@@ -19,27 +19,27 @@ use crate::encode::RecordMeta;
 
 /// Frames start at multiples of this many bytes.
 pub const FRAME_ALIGN: usize = 8;
-/// Size of the part of a frame before its meta, bytes.
+/// Size of a frame's head, the part before the meta, bytes.
 pub const HEAD_BYTES: usize = 8;
 /// Size of the smallest meta, bytes: the append time alone.
 pub const META_BYTES_MIN: usize = 8;
-/// Offset of the append time in a frame.
+/// Position of the append time in a frame, bytes from the frame's start.
 pub const APPEND_TIME_AT: usize = 8;
 /// The kind byte of a record, the only kind of frame.
 pub const KIND_RECORD: u8 = 1;
-/// The meta holds the publisher's event time.
+/// Flag: the meta holds the event time, as the publisher states it.
 pub const FLAG_EVENT_TIME: u8 = 1 << 0;
-/// The meta holds the record's expiry time.
+/// Flag: the meta holds the record's expiry time.
 pub const FLAG_EXPIRES: u8 = 1 << 1;
-/// The meta holds the tail of the subject.
+/// Flag: the meta holds the tail of the subject.
 pub const FLAG_SUBJECT: u8 = 1 << 2;
-/// The meta holds a key.
+/// Flag: the meta holds a key.
 pub const FLAG_KEY: u8 = 1 << 3;
-/// The meta holds the reply subject.
+/// Flag: the meta holds the reply subject.
 pub const FLAG_REPLY: u8 = 1 << 4;
-/// The meta holds headers.
+/// Flag: the meta holds headers.
 pub const FLAG_HEADERS: u8 = 1 << 5;
-/// The payload is stored elsewhere. Valid only in a node's memory, never in transmitted bytes.
+/// Flag: the payload is stored elsewhere. Valid only in a node's memory, never in transmitted bytes.
 pub const FLAG_BY_REF: u8 = 1 << 7;
 
 /// Size of a frame of `len` bytes with its padding.
@@ -48,7 +48,7 @@ pub const fn padded(len: usize) -> usize {
     (len + FRAME_ALIGN - 1) & !(FRAME_ALIGN - 1)
 }
 
-/// A view of one encoded record: its payload, its metadata, and flags for the fields that it has.
+/// A view of one encoded record: its payload, its meta, and a flag for each field in the meta.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     meta: &'a [u8],
@@ -58,7 +58,7 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Splits the first frame off `bytes`, which [`Frame::check`] has accepted before. Returns the frame and the number
-    /// of bytes it takes; `None` if no whole frame is left.
+    /// of bytes it takes, padding included; `None` if no complete frame is left.
     #[inline(always)]
     pub fn split(bytes: &'a [u8]) -> Option<(Frame<'a>, usize)> {
         let (len, flags, meta_len) = head(bytes)?;
@@ -67,7 +67,7 @@ impl<'a> Frame<'a> {
         Some((Frame { meta, payload, flags }, padded(len)))
     }
 
-    /// Makes a frame from a meta and a payload that are stored apart.
+    /// Makes a frame from a meta and a payload that are not stored together.
     #[inline(always)]
     pub fn from_parts(meta: &'a [u8], payload: &'a [u8], flags: u8) -> Frame<'a> {
         Frame { meta, payload, flags }
@@ -85,7 +85,7 @@ impl<'a> Frame<'a> {
         self.meta
     }
 
-    /// Flags of the fields that the meta holds.
+    /// The flags of the frame, one for each field that the meta holds.
     #[inline(always)]
     pub fn flags(&self) -> u8 {
         self.flags
@@ -103,7 +103,7 @@ impl<'a> Frame<'a> {
         (self.flags & FLAG_EVENT_TIME != 0).then(|| read_u64(self.meta, META_BYTES_MIN))
     }
 
-    /// Time at which the record expires, ns since the Unix epoch; subscribers do not receive the record after that.
+    /// Time from which subscribers no longer receive the record, ns since the Unix epoch.
     #[inline]
     pub fn expires_ns(&self) -> Option<u64> {
         let at = META_BYTES_MIN + 8 * usize::from(self.flags & FLAG_EVENT_TIME != 0);
@@ -134,7 +134,8 @@ impl<'a> Frame<'a> {
         Headers { rest: self.meta.get(at + 2..).unwrap_or(&[]), left: read_u16(self.meta, at) }
     }
 
-    /// The fields with which this record can be published again.
+    /// The record's fields in the form that a publisher needs to publish the record again. `headers` are the record's
+    /// headers.
     pub fn to_meta<'h>(&self, headers: &'h [(&'h str, &'h [u8])]) -> RecordMeta<'h>
     where
         'a: 'h,
@@ -149,7 +150,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Appends the frame to `out` as it appears in a batch: contiguous and padded.
+    /// Appends the complete frame to `out` as a batch contains it: in one piece and padded.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let len = HEAD_BYTES + self.meta.len() + self.payload.len();
         let start = out.len();
@@ -168,7 +169,7 @@ impl<'a> Frame<'a> {
             + 8 * usize::from(self.flags & FLAG_EXPIRES != 0)
     }
 
-    /// The content of the field that `wanted` names by its flag; empty if the frame does not have the field.
+    /// The content of the field with the flag `wanted`; empty if the frame does not have the field.
     fn field(&self, wanted: u8) -> &'a [u8] {
         let mut at = self.fixed_bytes();
         for flag in [FLAG_SUBJECT, FLAG_KEY, FLAG_REPLY] {

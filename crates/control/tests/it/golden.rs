@@ -1,4 +1,4 @@
-//! The encoding of version 1 never changes: it always equals `tests/golden/*.hex`, which were written once.
+//! Tests that the encoding of version 1 never changes: it must always equal the bytes in `tests/golden/*.hex`.
 //!
 //! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-control` writes the files of new encodings.
 

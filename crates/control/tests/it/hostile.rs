@@ -1,4 +1,4 @@
-//! Arbitrary bytes are decoded or refused, without a panic.
+//! Tests that arbitrary bytes are either decoded or refused, without a panic.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn deeply_nested_command_is_refused() {
     ControlCommand::Delete { key: b"k" }.encode(&mut inner);
     let mut wrapped = Vec::new();
     ControlCommand::OfTenant { tenant, command: &inner }.encode(&mut wrapped);
-    // Each level begins with the same bytes, followed by the length of the level inside.
+    // Each level begins with the same bytes, followed by the length of the next inner level.
     let head = &wrapped[..wrapped.len() - inner.len()];
     let levels = 1_000_000;
     let mut nested = Vec::new();

@@ -187,7 +187,7 @@ fn cluster_command_on_behalf_of_a_user_is_refused() {
     assert!(ControlCommand::decode(&bytes).is_err());
 }
 
-/// Grants as many leases as a user may have.
+/// Grants leases to a user until the user has as many as one user may have. Returns their number.
 fn grant_until_refused(test: &mut TestState, user: &'static str) -> u64 {
     for count in 0.. {
         match apply_as_user(test, user, &ControlCommand::Grant { ttl_ms: 100 }) {
@@ -228,7 +228,7 @@ fn one_user_cannot_use_up_the_leases_of_other_users_or_nodes() {
     );
 }
 
-/// Grants a lease to a user of a tenant.
+/// Grants a lease to a user who belongs to a tenant.
 fn grant_to_tenant_user(test: &mut TestState, tenant: &str, user: &str) -> Result<u64, ControlRefusal> {
     let (mut grant, mut by_user, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     ControlCommand::Grant { ttl_ms: 100 }.encode(&mut grant);

@@ -13,7 +13,7 @@ mod transactions;
 
 use dunlin_control::*;
 
-/// A state with the effects of its commands.
+/// A control state, and the effects of the commands that were applied to it.
 #[derive(Default)]
 struct TestState {
     state: ControlState,

@@ -1,6 +1,7 @@
-//! Compares the state with a simple model of maps and lists.
+//! Compares the control state with a simple model that consists of maps and lists.
 //!
-//! A failing run prints its shortest case. Its seed is kept in `model.seeds` and tried first in later runs.
+//! A failing run prints the shortest failing case that it finds. The seed of this case is kept in `model.seeds`, and
+//! later runs try it first.
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;

@@ -1,4 +1,4 @@
-//! Applies random commands to the state and to a simple model, and compares the two.
+//! Applies random commands to the control state and to a simple model, and compares the two.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl RandomCommand {
         VALUES[usize::from(self.0[3]) % VALUES.len()]
     }
 
-    /// Returns the number of one of a few leases, which may exist or not, or 0 for no lease.
+    /// Returns a lease's number from 1 to 7, which may exist or not, or 0 for no lease.
     fn lease(&self) -> u64 {
         u64::from(self.0[2] % 8)
     }
@@ -124,14 +124,15 @@ fn watch(watched: &mut BTreeMap<Vec<u8>, KeyItem>, change: &Change) {
     assert!(event_count > 0);
 }
 
-/// A simple model of the state. A lock is a holder and a list, a lease is its end, and every lookup is a scan.
+/// A simple model of the control state. A lock is a holder and a list of waiting leases, a lease is an end time, and
+/// every lookup is a scan.
 #[derive(Debug, Clone, Default)]
 struct Oracle {
     limits: ControlStateLimits,
     keys: BTreeMap<Vec<u8>, KeyItem>,
-    /// Time to live and end of each lease, ms.
+    /// For each lease, its time to live and its end time, ms.
     leases: BTreeMap<u64, (u64, u64)>,
-    /// Lock name, lease and value of each waiting lease, in order of arrival.
+    /// The name of the lock, the lease and the value of each waiting lease, in order of arrival.
     waiting: Vec<(Vec<u8>, u64, Vec<u8>)>,
     revision: u64,
     now_ms: u64,
@@ -364,7 +365,7 @@ impl Oracle {
                 self.limits = limits;
                 Ok(ControlReply::Done)
             }
-            // The command changes neither keys nor later replies.
+            // This command changes no key, and the replies compared here do not show the epoch.
             ControlCommand::Begin { .. } => Ok(ControlReply::Done),
             ControlCommand::BeginRestored { .. } => unreachable!("random commands contain no restore"),
             ControlCommand::ByUser { .. } | ControlCommand::OfTenant { .. } => {

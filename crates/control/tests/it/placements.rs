@@ -1,4 +1,4 @@
-//! Tests of topics' owners: the invariants, and a comparison with a model that has no keys.
+//! Tests of topics' owners: checks the invariants, and compares the state with a model that does without keys.
 
 use std::collections::BTreeMap;
 
@@ -160,7 +160,7 @@ fn client_commands_cannot_write_topic_and_node_keys() {
     }
 }
 
-/// A simple model of topics and nodes, without keys and leases.
+/// A simple model of topics and nodes that does without keys and leases.
 #[derive(Debug, Default)]
 struct Model {
     now_ms: u64,
@@ -175,8 +175,8 @@ impl Model {
         self.nodes.get(&node).is_some_and(|end_ms| *end_ms > self.now_ms)
     }
 
-    /// Checks that the owner is valid: either the owner stayed, or the previous owner is dead and the new owner is
-    /// alive.
+    /// Checks the owner of `topic`: either the owner is the same as before, or the previous owner is dead and the new
+    /// one is alive.
     fn check(&mut self, topic: u64, owner: u64, epoch: u32, created: bool) {
         match self.topics.get(&topic).copied() {
             Some((before, epoch_before, durable)) if durable || self.is_alive(before) => {
@@ -227,7 +227,7 @@ proptest! {
                 }
                 6 | 7 => {
                     let expected = model.topics.get(&topic).copied();
-                    // Step 6 requests a higher epoch. A volatile topic then begins this epoch even if its owner stays.
+                    // Step 6 requests a higher epoch. Even if the owner stays, a volatile topic then begins this epoch.
                     let requested_epoch =
                         expected.map_or(0, |(_, epoch, _)| if step == 6 { epoch + 2 } else { 0 });
                     let outcome =
@@ -271,7 +271,7 @@ proptest! {
                 prop_assert_eq!(test.state.is_alive(node), model.is_alive(node));
             }
         }
-        // A node that starts from a snapshot decides as other nodes do.
+        // A node that restores a snapshot makes the same decisions as the other nodes.
         let blocks = snapshots::blocks(&test.state);
         let mut restorer = StateRestorer::default();
         blocks.iter().for_each(|block| restorer.read_block(block).unwrap());

@@ -194,7 +194,7 @@ fn client_keys_cannot_use_up_the_room_of_topics_and_nodes() {
     test.apply(lock).unwrap();
 }
 
-/// Writes a key for a user of a tenant.
+/// Writes a key on behalf of a user who belongs to a tenant.
 fn put_as_tenant(test: &mut TestState, tenant: &str, key: &str) -> Result<ControlReply, ControlRefusal> {
     let mut bytes = Vec::new();
     ControlCommand::Put { key: key.as_bytes(), value: &[b'x'; 100], lease: 0 }.encode(&mut bytes);

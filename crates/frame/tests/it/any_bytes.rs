@@ -1,4 +1,4 @@
-//! Properties that hold for any bytes. The random tests here and the fuzz target `frame` use them.
+//! Checks of properties that hold for any bytes. The random tests here and the fuzz target `frame` use these checks.
 
 use dunlin_frame::{BatchHeader, Frame, HEAD_BYTES, RecordMeta};
 
@@ -18,7 +18,7 @@ pub fn try_frame(bytes: &[u8]) {
     }
 }
 
-/// Checks that a valid frame, encoded again, gives the same bytes.
+/// Checks that decoding a valid frame and encoding it again gives the same bytes.
 fn check_encoding(frame: &Frame<'_>, bytes: &[u8]) {
     let headers: Vec<_> = frame.headers().collect();
     let meta: RecordMeta<'_> = frame.to_meta(&headers);

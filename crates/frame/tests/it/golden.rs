@@ -1,4 +1,4 @@
-//! The encoding of known records never changes. `tests/golden/*.hex` holds the expected bytes.
+//! Tests that the encoding of known records never changes. `tests/golden/*.hex` holds the expected bytes.
 
 use dunlin_frame::{BatchHeader, Frame, RecordMeta};
 

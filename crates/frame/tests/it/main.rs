@@ -1,4 +1,4 @@
-//! Tests of the stored layout: it never changes, and foreign bytes are refused without a panic.
+//! Tests of the byte layout of records: the layout never changes, and invalid bytes are refused without a panic.
 
 mod any_bytes;
 mod golden;
