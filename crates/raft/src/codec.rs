@@ -1,4 +1,4 @@
-//! Binary encoding of Raft's types, on disk and between nodes.
+//! Encodes Raft's types in binary form, for the disk and for messages between nodes, and decodes them.
 //!
 //! Integers are little-endian. An optional value begins with a byte: 1 if the value follows, 0 if there is none. Byte
 //! strings begin with their length and lists with their number of items (`u32`).
@@ -30,7 +30,7 @@ pub(crate) trait ValueCodec: Sized {
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Decodes a value from bytes that contain nothing else.
+/// Decodes one value, which must fill `bytes` completely. `what` names the data in errors.
 pub(crate) fn decode_exact<T: ValueCodec>(mut bytes: Bytes, what: &'static str) -> Decoded<T> {
     let read = T::read(&mut bytes)?;
     if bytes.is_empty() { Ok(read) } else { Err(CodecError(what)) }
@@ -107,8 +107,8 @@ impl<T: ValueCodec> ValueCodec for Option<T> {
 impl<T: ValueCodec> ValueCodec for Vec<T> {
     fn read(bytes: &mut Bytes) -> Decoded<Vec<T>> {
         let count = bytes.try_get_u32_le().map_err(|_| CodecError("a count"))? as usize;
-        // Each item takes at least one byte. A count above the number of remaining bytes is therefore wrong, and must
-        // not cause a large allocation.
+        // Each item takes at least one byte, so a count above the number of remaining bytes is wrong. The check
+        // prevents a large allocation for such a count.
         if count > bytes.len() {
             return Err(CodecError("a list"));
         }
@@ -197,7 +197,7 @@ impl ValueCodec for StoredMembership {
     }
 }
 
-/// Encodes an entry without the entry's commands. Returns the commands, which the caller appends.
+/// Encodes an entry up to the commands in it. Returns these commands, which the caller appends.
 pub(crate) fn write_head<'a>(entry: &'a LogEntry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
     entry.log_id.write(out);
     match &entry.payload {

@@ -1,8 +1,8 @@
-//! A batch of commands as the log stores it. Each command is preceded by its length.
+//! Defines a batch of commands. A batch is stored in the log as it is here: each command is preceded by its length.
 
 use bytes::BufMut;
 
-/// A batch of encoded commands, which a node proposes as one entry of the Raft log.
+/// A batch of encoded commands that are proposed together and become part of the same entry of the Raft log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandBatch {
     bytes: Vec<u8>,
@@ -11,7 +11,7 @@ pub struct CommandBatch {
 }
 
 impl CommandBatch {
-    /// A batch of one command.
+    /// Makes a batch that contains only `command`.
     pub fn one(command: &[u8]) -> CommandBatch {
         let mut commands = CommandBatch::default();
         commands.push(command);
@@ -23,13 +23,14 @@ impl CommandBatch {
         self.push_with(|out| out.extend_from_slice(command));
     }
 
-    /// Adds a command that `write` encodes in place.
+    /// Adds a command, which `write` appends to the encoded batch.
     pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let at = self.bytes.len();
         self.bytes.put_u32_le(0);
         write(&mut self.bytes);
         let len = self.bytes.len() - at - 4;
-        // A command whose length does not fit into a `u32` also exceeds the group's limit, and is refused later.
+        // Such a long command also exceeds the group's limit, which refuses the command later. The exact length
+        // therefore does not matter.
         self.bytes[at..at + 4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
         self.count += 1;
         self.longest = self.longest.max(len);
@@ -55,7 +56,7 @@ impl CommandBatch {
         self.longest
     }
 
-    /// Decodes the [`bytes`](CommandBatch::bytes) of a batch; `None` if the bytes are invalid.
+    /// Decodes a batch from what [`bytes`](CommandBatch::bytes) returned; `None` if the bytes are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<CommandBatch> {
         let mut commands = CommandBatch { bytes: bytes.to_vec(), ..CommandBatch::default() };
         let mut rest = bytes;
@@ -68,13 +69,13 @@ impl CommandBatch {
         Some(commands)
     }
 
-    /// Iterates over the commands.
+    /// Iterates over the encoded commands.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         split(&self.bytes)
     }
 }
 
-/// Splits joined commands, and ignores an incomplete last command.
+/// Splits the bytes of a batch into its commands. Ignores an incomplete command at the end.
 pub(crate) fn split(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, after) = rest.split_first_chunk()?;

@@ -11,7 +11,7 @@ use crate::type_config::Types;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RaftGroupError {
-    /// This node is not the leader, and has changed nothing. Send the request to the leader.
+    /// This node is not the leader. The request changed nothing and must be sent to the leader.
     #[error("this node is not the leader{}", .leader.as_ref().map_or_else(String::new, |leader| format!("; node {} at {} is", leader.id, leader.address)))]
     NotLeader {
         /// The leader, if known.
@@ -22,13 +22,13 @@ pub enum RaftGroupError {
         "the command may have been executed, or may be later: the leader changed; repeat only conditional commands"
     )]
     Unknown,
-    /// Fewer than a majority of the nodes respond.
+    /// Less than a majority of the nodes responds.
     #[error("no majority of the nodes responds: {0}")]
     NoQuorum(String),
-    /// Too many commands wait already.
+    /// The command was refused, because as many commands already wait as `waiting_max` allows.
     #[error("too many commands wait: the limit waiting_max = {0} is reached; retry later")]
     Busy(usize),
-    /// Too many bytes of commands wait already.
+    /// The command was refused, because the commands that already wait have too many bytes.
     #[error("too many commands wait: the limit waiting_bytes_max = {0} is reached; retry later")]
     BusyBytes(usize),
     /// The command is too long.
@@ -39,15 +39,15 @@ pub enum RaftGroupError {
         /// The limit, bytes.
         bytes_max: usize,
     },
-    /// The leader's disk is nearly full; nothing changed. Retry later. Commands that make the state smaller are
-    /// accepted.
+    /// The leader's disk is nearly full. The command changed nothing and can be retried later. Commands that make the
+    /// state smaller are still accepted.
     #[error("the disk has no room for commands that make the state larger: {0}")]
     NoRoom(String),
-    /// The leader's process or machine lacks file descriptors or memory; nothing changed. Retry later. Commands that
-    /// make the state smaller may be accepted.
+    /// The leader's process or machine lacks file descriptors or memory. The command changed nothing and can be retried
+    /// later. Commands that make the state smaller may still be accepted.
     #[error("the process or the machine lacks file descriptors or memory: {0}")]
     LacksResource(String),
-    /// The group cannot execute the request at present.
+    /// The group cannot execute the request at present, for the given reason.
     #[error("{0}")]
     Refused(String),
     /// This node does not take part in the group, for the given reason.
@@ -86,7 +86,7 @@ impl From<RaftError<Types, LinearizableReadError<Types>>> for RaftGroupError {
     }
 }
 
-/// An error for damaged files, with advice.
+/// Makes the error for damaged files, which also advises how to repair the node.
 pub(crate) fn damaged(what: &str, why: &str) -> io::Error {
     let advice = "it may have lost what it acknowledged. A node of a cluster: remove it from the cluster, and let it join anew with an \
                   empty directory. A node alone: restore its data directory from a backup";

@@ -1,4 +1,4 @@
-//! Encodes the records that Raft writes to its journals, and decodes them.
+//! Converts the data that Raft stores to and from the records of a journal.
 
 use std::io;
 
@@ -28,7 +28,7 @@ impl EncodedRecords {
     }
 }
 
-/// Appends records to the journal as one block.
+/// Appends `frames`, which contain `count` records, to the journal as one block.
 pub(crate) fn append(
     journal: &mut Journal,
     epoch: u32,
@@ -40,7 +40,7 @@ pub(crate) fn append(
     journal.append(&AppendBatch { epoch, first_seq, count, first_time_ns: 0, last_time_ns: 0, frames })
 }
 
-/// The number and content of each record of a block.
+/// Iterates over the records of a block. Each item is a record's number and content.
 pub(crate) fn payloads(records: &Records<'_>) -> impl Iterator<Item = (u64, Bytes)> + use<> {
     let mut frames = Bytes::copy_from_slice(records.frames);
     let payloads = std::iter::from_fn(move || {

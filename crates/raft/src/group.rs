@@ -1,4 +1,4 @@
-//! One node's membership in a Raft group.
+//! Defines [`GroupHandle`], with which a node takes part in a Raft group.
 
 mod batches;
 mod elections;
@@ -42,12 +42,12 @@ type OurRaft = Raft<Types, Machines>;
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest interval at which the length of the log is checked while the disk has little room.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(5);
-/// After a snapshot, the log keeps its last entries, up to the log's maximum size divided by this number.
+/// After a snapshot, the newest entries stay in the log, up to the log's maximum size divided by this number.
 const KEPT_LOG_DIVISOR: usize = 4;
-/// The log may grow to the size of the last snapshot divided by this number, if that is more than the log's usual
-/// maximum.
+/// After a large snapshot, the log may grow beyond its usual maximum: to the size of this snapshot divided by this
+/// number.
 const SNAPSHOT_DIVISOR: u64 = 8;
-/// Pauses between requests to a node that does not respond.
+/// The pauses before requests to a node that does not respond are repeated.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
 /// A handle to this node's membership in a Raft group. Dropping the last handle stops the membership.
@@ -56,7 +56,7 @@ pub struct GroupHandle<M> {
     _machine: PhantomData<fn() -> M>,
 }
 
-/// The operations of a [`GroupHandle`] that are the same for every type of state machine.
+/// The operations of a [`GroupHandle`] that do not depend on the type of the state machine.
 pub struct UntypedGroup {
     raft: OurRaft,
     machines: Machines,
@@ -73,7 +73,7 @@ pub struct UntypedGroup {
     _tasks: GroupTasks,
 }
 
-/// The leader of a Raft group, according to the knowledge of one node.
+/// The leader of a Raft group, as far as this node knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// This node is the leader.
@@ -87,11 +87,11 @@ pub enum Leadership {
 /// The status of a Raft group at one node: its leader, term, log and members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The node's id.
+    /// This node's id.
     pub id: u64,
-    /// The leader's id.
+    /// The id of the group's leader; `None` if this node knows no leader.
     pub leader: Option<u64>,
-    /// The present term.
+    /// The present term, as far as this node knows.
     pub term: u64,
     /// Index of the last entry in the node's log.
     pub last: Option<u64>,
@@ -99,25 +99,25 @@ pub struct Status {
     pub applied: Option<u64>,
     /// Index of the last entry that the node's snapshot contains.
     pub snapshot: Option<u64>,
-    /// Index of the last entry that was removed from the log because a snapshot contains the entry.
+    /// Index of the last entry that was removed from the log. Entries are removed only when a snapshot contains them.
     pub purged: Option<u64>,
     /// Members with a vote.
     pub voters: Vec<RaftMember>,
     /// Members without a vote.
     pub learners: Vec<RaftMember>,
-    /// The error with which a leader refuses commands that make the state larger, while the disk has too little room,
-    /// or the process lacks file descriptors or memory.
+    /// The error with which this node, as the leader, refuses commands that make the state larger; `None` if it accepts
+    /// them. The reason is a lack of room on the disk, of memory or of file descriptors.
     pub lacks_room: Option<RaftGroupError>,
-    /// The reason why the node does not take part in the group; `None` while the node takes part.
+    /// The reason why this node no longer takes part in the group; `None` while it takes part.
     pub stopped: Option<String>,
 }
 
 impl<M: StateMachine> GroupHandle<M> {
-    /// Starts this node's membership: the node joins its group again, or waits until a leader adds the node to a group.
-    /// `machine` must be in its initial state.
+    /// Starts this node's membership. A node that was in a group before rejoins the group. Any other node waits until
+    /// it begins a group or the leader of a group adds it. `machine` must be in its initial state.
     ///
-    /// The group runs on the runtime of the transport, if [`Transport::runtime`] returns one, otherwise on a thread of
-    /// its own. The calling thread must not be the thread of that runtime.
+    /// The group's tasks run on the runtime that [`Transport::runtime`] returns, or on a new thread if it returns
+    /// `None`. Do not call this function on the thread of that runtime.
     pub fn start(
         id: u64,
         disk: Arc<dyn Disk>,
@@ -140,7 +140,8 @@ impl<M: StateMachine> GroupHandle<M> {
         Ok(GroupHandle { group, _machine: PhantomData })
     }
 
-    /// Calls `read` with this node's machine. Call [`UntypedGroup::catch_up`] first for a fresh state.
+    /// Calls `read` with this node's state machine. Its state may be old: call [`UntypedGroup::catch_up`] first to read
+    /// the latest.
     pub fn with<R>(&self, read: impl FnOnce(&M) -> R) -> R {
         self.group.machines.with(|machine| {
             let machine: &dyn Any = machine;
@@ -234,29 +235,29 @@ impl UntypedGroup {
         })
     }
 
-    /// The error while no write succeeds for lack of room, file descriptors or memory; otherwise `None`.
+    /// The error while no write succeeds, because room, file descriptors or memory are lacking; otherwise `None`.
     pub fn room_shortage(&self) -> Option<RaftGroupError> {
         if self.room.level() == SpaceLevel::Out { self.room.shortage() } else { None }
     }
 
-    /// Index of the last entry of the node's log at the start. [`UntypedGroup::status`] reports this index only after
-    /// a moment.
+    /// Index of the last entry that was in the node's log when the node started. Right after a start,
+    /// [`UntypedGroup::status`] may not report this entry yet.
     pub fn last_before_start(&self) -> Option<u64> {
         self.last_before_start
     }
 
-    /// Begins a group of these nodes. Call this method once, on one of the nodes.
+    /// Begins a group that consists of `members`. Call this method only once, on one of these nodes.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), RaftGroupError> {
         let result = self.raft.initialize(nodes(members)).await;
         result.map_err(|error| RaftGroupError::Refused(error.to_string()))
     }
 
-    /// Whether this node is or was part of a group.
+    /// Whether this node takes part in a group or did so earlier.
     pub async fn is_begun(&self) -> Result<bool, RaftGroupError> {
         self.raft.is_initialized().await.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
-    /// Proposes a command and returns the response of this node's machine.
+    /// Proposes a command, waits until this node has applied it, and returns the response of this node's state machine.
     pub async fn propose(&self, command: Bytes) -> Result<Bytes, RaftGroupError> {
         let mut responses =
             self.propose_all(CommandBatch::one(&command)).await.map_err(|(error, _)| error)?;
@@ -264,7 +265,8 @@ impl UntypedGroup {
     }
 
     /// Proposes commands, which are applied one after another, without other commands between them. Returns the
-    /// response of this node's machine to each command. If the group refuses the commands, the error contains them.
+    /// response of this node's state machine to each command. An error also returns the commands, unless the group has
+    /// ended.
     pub async fn propose_all(
         &self,
         commands: CommandBatch,
@@ -288,7 +290,7 @@ impl UntypedGroup {
         receiver.await.unwrap_or_else(|_| Err((RaftGroupError::Unknown, CommandBatch::default())))
     }
 
-    /// The leader, as this node knows it.
+    /// The leader, as far as this node knows.
     pub fn leadership(&self) -> Leadership {
         use openraft::async_runtime::watch::WatchReceiver;
         let metrics = self.raft.metrics();
@@ -303,7 +305,7 @@ impl UntypedGroup {
         }
     }
 
-    /// The present term; each term has at most one leader.
+    /// The present term, as far as this node knows. Each term has at most one leader.
     pub fn term(&self) -> u64 {
         use openraft::async_runtime::watch::WatchReceiver;
         self.raft.metrics().borrow_watched().current_term
@@ -314,7 +316,7 @@ impl UntypedGroup {
         let _ = self.handle.spawn(async move { tokio::time::sleep(pause).await }).await;
     }
 
-    /// Changes a member's address.
+    /// Changes the address of the group's member `member.id`.
     pub async fn set_address(&self, member: &RaftMember) -> Result<(), RaftGroupError> {
         let node = BTreeMap::from([(member.id, BasicNode::new(&member.address))]);
         self.raft.change_membership(ChangeMembers::SetNodes(node), true).await?;
@@ -328,21 +330,21 @@ impl UntypedGroup {
         }
     }
 
-    /// Waits until this node has applied every command that was acknowledged before the call. Fails if this node is not
-    /// the leader.
+    /// Waits until this node has applied every command that was acknowledged before the call. Only the leader can do
+    /// this: other nodes return an error.
     pub async fn catch_up(&self) -> Result<(), RaftGroupError> {
         self.read_index().await.map(drop)
     }
 
-    /// The index of the last entry that [`UntypedGroup::catch_up`] would wait for. Another node that waits for this
-    /// index with [`UntypedGroup::applied`] then reads an equally recent state.
+    /// Returns the index of the last entry that [`UntypedGroup::catch_up`] would wait for. Another node can then wait
+    /// for this index with [`UntypedGroup::applied`], and read a state that is as recent as the leader's.
     pub async fn read_index(&self) -> Result<u64, RaftGroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.reads.try_send(confirm).map_err(|refused| self.queue_error(&refused))?;
         confirmed.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Waits until this node's machine has applied the entry `index`, at most `answer_ms_max`.
+    /// Waits until this node has applied the entry with this index. Fails after `answer_ms_max`.
     pub async fn applied(&self, index: u64) -> Result<(), RaftGroupError> {
         self.wait_until(move |metrics| {
             (metrics.last_applied.map(|last| last.index) >= Some(index)).then_some(())
@@ -351,7 +353,7 @@ impl UntypedGroup {
         .ok_or_else(|| RaftGroupError::NoQuorum(format!("entry {index} was not applied in time")))
     }
 
-    /// Returns the leader. If no leader is known, waits for one, at most `answer_ms_max`.
+    /// Returns the leader. If this node knows no leader, waits for one, but no longer than `answer_ms_max`.
     pub async fn leader(&self) -> Option<RaftMember> {
         self.wait_until(|metrics| {
             let id = metrics.current_leader?;
@@ -361,7 +363,7 @@ impl UntypedGroup {
         .await
     }
 
-    /// Waits until `condition` returns a value, at most `answer_ms_max`; callable on any thread.
+    /// Waits until `condition` returns a value, but no longer than `answer_ms_max`. May be called on any thread.
     async fn wait_until<R: Send + 'static>(
         &self,
         condition: impl Fn(&openraft::RaftMetrics<Types>) -> Option<R> + Send + 'static,
@@ -383,8 +385,8 @@ impl UntypedGroup {
         self.handle.spawn(async move { tokio::time::timeout(timeout, waited).await }).await.ok()?.ok()?
     }
 
-    /// Handles a request from another node. Requests are processed in the order in which the futures that this method
-    /// returns are first polled.
+    /// Handles a request from another node. To keep requests in order, poll the returned futures for the first time in
+    /// that order.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         receiver::receive(&self.raft, &self.snapshot_receiver, self.limits.snapshot_bytes_max, request).await
     }
@@ -395,23 +397,24 @@ impl UntypedGroup {
         result.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
-    /// Returns the present state in constant time. Call [`UntypedGroup::catch_up`] first for a fresh state.
+    /// Returns a copy of the present state that later commands do not change. This takes constant time. The state may
+    /// be old: call [`UntypedGroup::catch_up`] first to get the latest.
     pub fn freeze(&self) -> Box<dyn FrozenMachine> {
         self.machines.with(|machine| machine.freeze())
     }
 
-    /// Durations of recent elections that this node won, each from the start of this node's candidacy.
+    /// The durations of the recent elections that this node won. A duration begins when this node becomes a candidate.
     pub fn elections_won(&self) -> Vec<Duration> {
         self.elections.won()
     }
 
-    /// Number of commands that this node committed as the leader, and the sum of their latencies. A latency is the time
-    /// from the proposal to the application of a command.
+    /// The number of commands that this node has committed as the leader, and the sum of their latencies. A command's
+    /// latency is the time from its proposal until it is applied.
     pub fn commits(&self) -> (u64, Duration) {
         self.commits.totals()
     }
 
-    /// Status of the group at this node.
+    /// The status of the group, as far as this node knows.
     pub fn status(&self) -> Status {
         use openraft::async_runtime::watch::WatchReceiver;
         let metrics = self.raft.metrics().borrow_watched().clone();
@@ -456,12 +459,12 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
         election_timeout_min: limits.election_ms_min(),
         election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
-        // A leader may acknowledge an entry that two followers have synced but the leader has not. After a crash, the
-        // leader would continue its term without the entry, and would assign the index of the lost entry again. The
-        // power-cut test shows this.
+        // Two followers may have synced an entry when the leader has not, so the leader may acknowledge it before its
+        // own sync. If the leader then crashed and continued in the same term, it would lack this entry and would use
+        // the entry's index for another one. The power-cut test shows this.
         enable_leader_restore: Some(false),
-        // Entries differ in size. The size in bytes therefore decides when to take a snapshot and how many entries a
-        // request has.
+        // Entries differ much in size. This crate therefore counts bytes rather than entries when it decides to take a
+        // snapshot and how many entries it sends in a request.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         max_payload_entries: 4_096,
@@ -471,9 +474,9 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
     config.validate().map_err(io::Error::other)
 }
 
-/// Takes a snapshot whenever the log has grown too long, and then removes the entries that the snapshot contains. The
-/// limit of the log's length grows with the last snapshot. On a disk with little room, the group removes all entries
-/// that the snapshot contains, and takes a snapshot as soon as this frees any bytes.
+/// Takes a snapshot whenever the log has grown too long, and then removes entries that the snapshot contains. The
+/// larger the last snapshot, the longer the log may grow. When the disk has little room, the log keeps no entry that a
+/// snapshot contains, and any new entry is a reason for another snapshot.
 async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let retained_bytes = (bytes_max / KEPT_LOG_DIVISOR) as u64;
@@ -498,7 +501,7 @@ async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max:
         {
             return;
         }
-        // Each attempt costs time. The pauses therefore grow while the disk has little room.
+        // Each attempt costs time, so the pauses grow while the disk has little room.
         pause = if is_low { (pause * 2).min(CHECK_INTERVAL_MAX) } else { CHECK_INTERVAL };
         machines.fill_reserve().await;
         let is_long = log.bytes_after(snapshot) > if is_low { 0 } else { bytes_max };
@@ -508,16 +511,16 @@ async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max:
     }
 }
 
-/// The requests for snapshots. openraft ignores a request while a snapshot is being made.
+/// Decides when to request a snapshot. openraft ignores a request while a snapshot is being made.
 #[derive(Default)]
 struct SnapshotRequests {
-    /// At the time of the last request: the last entry of the newest snapshot, and the last applied entry.
+    /// The last entry of the newest snapshot, and the last applied entry, both at the time of the last request.
     last: Option<(Option<u64>, Option<u64>)>,
 }
 
 impl SnapshotRequests {
-    /// Whether to request a snapshot: the newest snapshot lacks applied entries, and entries were applied or a snapshot
-    /// was made since the last request.
+    /// Whether to request a snapshot. The newest snapshot must lack applied entries. Also, entries must have been
+    /// applied, or a snapshot made, since the last request.
     fn is_due(&mut self, snapshot: Option<u64>, applied: Option<u64>) -> bool {
         let request = Some((snapshot, applied));
         applied > snapshot && std::mem::replace(&mut self.last, request) != request

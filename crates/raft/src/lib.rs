@@ -1,6 +1,7 @@
-//! State machines replicated over several nodes by raft.
+//! Replicates state machines over several nodes with the Raft protocol.
 //!
-//! Only this crate depends on openraft. The log and the snapshots are [journals](dunlin_journal).
+//! No other crate depends on openraft, the library that implements the protocol. The log and the snapshots are stored
+//! as [journals](dunlin_journal).
 
 mod codec;
 mod commands;

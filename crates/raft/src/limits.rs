@@ -6,36 +6,37 @@ pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 /// The limits of a Raft group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftLimits {
-    /// Interval of the leader's heartbeats, and time limit for each response, ms. A leader that receives no timely
-    /// responses accepts no writes. The interval must therefore exceed a round trip between nodes. Within
-    /// [`HEARTBEAT_MS`], and equal on every node.
+    /// Interval of the leader's heartbeats, and time limit for each response, ms. It must be within [`HEARTBEAT_MS`],
+    /// equal on every node, and longer than a round trip between nodes: a leader that receives no timely responses
+    /// accepts no writes.
     pub heartbeat_ms: u64,
     /// Maximum number of commands that may wait to be proposed.
     pub waiting_max: usize,
-    /// Maximum size of all commands without a response, bytes; a single larger batch is allowed. Batches of up to 4 KiB
-    /// do not count and are always allowed, so that leases are kept alive.
+    /// Maximum size of all commands that have no response yet, bytes; if there are none, a larger batch is allowed.
+    /// Batches of up to 4 KiB are not counted and always allowed, so that leases can still be renewed.
     pub waiting_bytes_max: usize,
-    /// Maximum size of the commands in one log entry, bytes; a single larger command is allowed.
+    /// Maximum size of the commands in one log entry, bytes. A command that is larger gets an entry of its own.
     pub entry_bytes_max: usize,
     /// Maximum size of one command, bytes.
     pub command_bytes_max: usize,
-    /// Maximum number of entries in flight.
+    /// Maximum number of log entries that are proposed and not yet applied.
     pub in_flight_max: usize,
-    /// Longest wait for the response to a command or read, ms. After this time, the outcome of a command is unknown,
-    /// and a read is refused.
+    /// Longest wait for the response to a command or read, ms. A command without a response then has an unknown
+    /// outcome, and a read has failed.
     pub answer_ms_max: u64,
-    /// A new snapshot is taken when the log has grown by this number of bytes since the last snapshot, or by an eighth
-    /// of the last snapshot's size if that is more. After the snapshot, entries up to a quarter of this limit stay in
-    /// the log, for followers that lack only the last entries.
+    /// The growth of the log since the last snapshot, in bytes, that causes a new snapshot. If an eighth of the last
+    /// snapshot's size is more, that counts instead. After a snapshot, the newest entries stay in the log, up to a
+    /// quarter of this limit: followers that lack only these entries need no snapshot.
     pub log_bytes_max: usize,
-    /// Bytes that the log and the snapshots each reserve on the disk, 0 for none. When the disk is full, commands that
-    /// free room can use these bytes.
+    /// Number of bytes that the log and the snapshots each reserve on the disk; 0 for none. When the disk is full,
+    /// commands that make the state smaller are written to these bytes.
     pub reserve_bytes: u64,
-    /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
+    /// Maximum size of the log entries in one request to another node, bytes. A larger entry is sent alone.
     pub append_bytes_max: usize,
-    /// Maximum number of requests with entries in flight to one node.
+    /// Maximum number of requests with log entries that are in flight to one node.
     pub appends_in_flight_max: usize,
-    /// Time limit for a node to store and sync a request with log entries, ms. Afterwards the request is repeated.
+    /// Time limit for another node to store and sync the log entries of one request, ms. After this time, the request
+    /// is repeated.
     pub append_ms_max: u64,
     /// Maximum number of bytes of a snapshot that this node accepts from another node.
     pub snapshot_bytes_max: usize,
@@ -68,16 +69,16 @@ impl Default for RaftLimits {
 }
 
 impl RaftLimits {
-    /// The shortest random wait of a follower before it starts an election, ms. The longest is
-    /// [`election_ms_max`](RaftLimits::election_ms_max). The wait begins when no heartbeat has arrived for
-    /// `election_ms_max`.
+    /// The shortest random wait before a follower starts an election, ms. The longest is
+    /// [`election_ms_max`](RaftLimits::election_ms_max). The wait begins when the follower has received no heartbeat
+    /// for `election_ms_max`.
     pub fn election_ms_min(&self) -> u64 {
         self.heartbeat_ms * 6 / 5
     }
 
-    /// How long the response to a heartbeat confirms that the node which sent the heartbeat leads, ms. openraft sends
-    /// the next heartbeat up to 1.2 intervals later, and the response may take one interval. Less than 2.2 intervals
-    /// would stop the writes of a leader that all other nodes follow.
+    /// How long a response to a heartbeat confirms the leader, ms. openraft sends the next heartbeat up to 1.2
+    /// intervals later, and the response may take another interval. A time below 2.2 intervals could therefore stop the
+    /// writes of a leader that all other nodes follow.
     pub fn election_ms_max(&self) -> u64 {
         self.heartbeat_ms * 12 / 5
     }

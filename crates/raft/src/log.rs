@@ -1,14 +1,4 @@
-//! Raft's log on disk: a journal of operations, from which a restart rebuilds the log.
-//!
-//! Invariants:
-//! - The journal has the operations in the order in which they were done. A write is complete only after it is synced.
-//! - Entries that may still be read are in memory, and readable as soon as they are appended.
-//! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
-//! - On a full disk, writes wait for room, and [`DiskSpace`] reports that the disk is full. After an error of the disk,
-//!   the log writes nothing.
-//!
-//! Entries after the last purge are in memory, so that [`log_bytes_max`](crate::RaftLimits::log_bytes_max) bounds the
-//! memory.
+//! Stores a Raft log on disk as a journal of operations. After a restart, repeating the operations rebuilds the log.
 
 mod margin;
 mod operation;
@@ -28,5 +18,5 @@ pub use synced::is_begun;
 const DIR: &str = "log";
 /// The name of the journal, which is written to each of the journal's files.
 const NAME: &str = "raft";
-/// Name of the reserve file, which is removed when the disk is full.
+/// Name of the file that reserves room for the time when the disk is full.
 const RESERVE: &str = "reserve";

@@ -5,21 +5,20 @@ use std::io;
 
 use bytes::Bytes;
 
-/// A replicated state machine, in which equal commands at equal times produce equal states on all nodes.
+/// A replicated state machine. The same commands at the same times must produce the same state on all nodes.
 pub trait StateMachine: Any + Send {
     /// Sets the cluster's time, ms. The time never decreases.
     fn advance(&mut self, now_ms: u64);
 
-    /// The last time set, ms.
+    /// The time that was last set, ms.
     fn now_ms(&self) -> u64;
 
-    /// The next time, ms, at which the machine changes without a command; `None` if the machine will not change by
-    /// itself.
+    /// The time, ms, at which the machine next changes without a command; `None` if only commands can change it.
     fn next_due_ms(&self) -> Option<u64>;
 
-    /// Whether it may take more than a few milliseconds to [`advance`](StateMachine::advance) to the time `now_ms` and
-    /// to apply these short commands. If so, the entry is applied on another thread, so that the entry does not delay
-    /// heartbeats.
+    /// Whether it may take more than a few milliseconds to [`advance`](StateMachine::advance) the machine to `now_ms`
+    /// and then to apply these commands, which are short. If so, this happens on another thread, so that heartbeats are
+    /// not delayed.
     fn is_long(&self, _now_ms: u64, _commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
         false
     }
@@ -33,13 +32,13 @@ pub trait StateMachine: Any + Send {
     /// may contain several commands.
     fn apply(&mut self, index: u64, command: &[u8]) -> Bytes;
 
-    /// Called after the last command of an entry: callers and subscribers may now be notified.
+    /// Called after the last command of an entry was applied. The machine may now notify callers and subscribers.
     fn end_entry(&mut self) {}
 
-    /// Returns the present state in constant time.
+    /// Returns the present state in a form that later commands do not change. This must take constant time.
     fn freeze(&self) -> Box<dyn FrozenMachine>;
 
-    /// Whether a snapshot may omit this block, because [`FrozenMachine::write_history`] wrote it.
+    /// Whether `block` was written by [`FrozenMachine::write_history`], so that a snapshot may omit it.
     fn is_optional_block(_block: &[u8]) -> bool
     where
         Self: Sized,
@@ -47,17 +46,18 @@ pub trait StateMachine: Any + Send {
         false
     }
 
-    /// Replaces the state by one that a [`FrozenMachine`] wrote. After an error, the machine must not be used.
+    /// Replaces the state by one that a [`FrozenMachine`] wrote as blocks. After an error, the machine must not be
+    /// used.
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()>;
 }
 
-/// The state of a state machine as it was at one moment, from which a snapshot is written.
+/// The state of a state machine as it was at one moment. A snapshot is written from it while the machine continues.
 pub trait FrozenMachine: Send {
-    /// Writes the state in blocks until `write_block` returns an error.
+    /// Passes the state to `write_block`, block by block. Stops if `write_block` returns an error.
     fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 
-    /// Writes further blocks, which contain history from before the state. Snapshots omit these blocks on a disk with
-    /// little room; backups always omit them.
+    /// Writes further blocks with the history that led to the state. A snapshot omits these blocks if the disk has
+    /// little room. Backups never contain them.
     fn write_history(&self, _write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         Ok(())
     }

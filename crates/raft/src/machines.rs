@@ -1,4 +1,4 @@
-//! Implements openraft's state machine interface with this node's state machine and snapshots.
+//! Implements openraft's interface for state machines with the state machine and the snapshots of this node.
 
 use std::io;
 use std::path::Path;
@@ -20,16 +20,17 @@ use crate::type_config::{
     Blocks, EntryResponses, LogId, Proposal, RaftSnapshot, SnapshotMeta, StoredMembership, Types,
 };
 
-/// Size in bytes above which a command batch or snapshot is handled on another thread. On Raft's thread, a larger batch
-/// or snapshot would delay heartbeats. For a smaller one, changing the thread costs more than the work.
+/// Batches of commands and snapshots of more than this many bytes are handled on another thread, because they would
+/// delay heartbeats on Raft's thread. For smaller ones, passing them to another thread costs more than the work itself.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// First pause before a snapshot that found no room on the disk is tried again. Each further pause is twice as long.
+/// If the disk has no room for a snapshot, the first retry follows after this pause. Each further pause is twice as
+/// long.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause before a snapshot that found no room is tried again.
+/// The longest pause before a snapshot that lacked room is retried.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A handle to a group's state machine and its snapshots. The handle hides the machine's type, so that openraft is
-/// compiled once.
+/// A handle to a group's state machine and its snapshots. It hides the machine's type, so that openraft is compiled for
+/// one type only.
 #[derive(Clone)]
 pub(crate) struct Machines {
     applied_machine: Arc<Mutex<AppliedMachine>>,
@@ -41,12 +42,12 @@ pub(crate) struct Machines {
     room: DiskSpace,
 }
 
-/// The machine, with the last entry and the last membership that were applied to the machine.
+/// The machine, with the last entry and the last membership that were applied.
 struct AppliedMachine {
     machine: Box<dyn StateMachine>,
     applied: Option<LogId>,
     membership: StoredMembership,
-    /// Whether a change has begun that is not complete. The value stays `true` if the machine panics or refuses a
+    /// Whether a change of the machine has begun and not ended. This stays `true` if the machine panics or refuses a
     /// snapshot.
     is_changing: bool,
 }
@@ -57,8 +58,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Machines {
     /// Restores the last snapshot into `machine`, which must be in its initial state. Also fills the reserve for
-    /// snapshots, and reports to `room` whether the reserve is filled. If the disk becomes full soon after the start,
-    /// the reserve still has room for a snapshot.
+    /// snapshots, so that a snapshot can be written even if the disk soon becomes full. Reports to `room` whether the
+    /// reserve is filled.
     pub(crate) fn open<M: StateMachine>(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -103,7 +104,7 @@ impl Machines {
         read(&*lock(&self.applied_machine).machine)
     }
 
-    /// Like [`Machines::with`], but does nothing while the machine applies an entry.
+    /// Like [`Machines::with`], but returns `None` without calling `read` while the machine is busy.
     pub(crate) fn try_with<R>(&self, read: impl FnOnce(&dyn StateMachine) -> R) -> Option<R> {
         match self.applied_machine.try_lock() {
             Ok(applied_machine) => Some(read(&*applied_machine.machine)),
@@ -114,7 +115,7 @@ impl Machines {
         }
     }
 
-    /// Applies an entry. If applying takes long, this happens on another thread, so that it does not delay heartbeats.
+    /// Applies an entry. An entry that takes long is applied on another thread, so that heartbeats are not delayed.
     async fn apply_entry(
         &self,
         log_id: LogId,
@@ -127,7 +128,7 @@ impl Machines {
         blocking(move || Ok(lock(&applied_machine).apply_entry(log_id, &payload))).await
     }
 
-    /// Applies an entry, unless that would take long.
+    /// Applies an entry unless this would take long. Returns the responses if the entry was applied.
     fn apply_short_entry(
         &self,
         log_id: LogId,
@@ -150,8 +151,8 @@ impl Machines {
         self.snapshot_bytes.load(Ordering::Relaxed)
     }
 
-    /// Writes a snapshot, without optional blocks if there is little room. Returns `false` if there is too
-    /// little room for the state.
+    /// Writes a snapshot, and omits optional blocks if there is little room. Returns `false` if there is too little
+    /// room even then.
     fn save(&self, snapshots: &mut Snapshots, meta: &SnapshotMeta, blocks: &mut Blocks) -> io::Result<bool> {
         if !snapshots.has_ample_room(blocks)? {
             blocks.0.retain(|block| !(self.is_optional_block)(block));
@@ -176,9 +177,9 @@ impl Machines {
         Ok((meta, applied_machine.machine.freeze()))
     }
 
-    /// Fills the reserve for snapshots if the reserve is not filled and there is room.
+    /// Fills the reserve for snapshots if it is not filled and the disk has room.
     pub(crate) async fn fill_reserve(&self) {
-        // The lock is not awaited: a thread that holds the lock is writing a snapshot, and manages the reserve itself.
+        // Does not wait for the lock: whichever thread holds it is writing a snapshot, and manages the reserve itself.
         let is_lacking = self.snapshots.try_lock().is_ok_and(|snapshots| snapshots.lacks_reserve());
         if is_lacking {
             let machines = self.clone();
@@ -192,12 +193,12 @@ impl Machines {
 
     /// Fills the reserve for snapshots if there is room, and reports whether the reserve is filled.
     fn fill_reserve_of(&self, snapshots: &mut Snapshots) {
-        // An error is ignored here. If the disk fails, the next snapshot reports the failure.
+        // An error is ignored here, because the next snapshot reports it if the disk has failed.
         let is_filled = snapshots.fill_reserve().unwrap_or(false);
         self.room.set_snapshot_reserve_filled(is_filled);
     }
 
-    /// Writes a snapshot of the present state; `None` if there is no room.
+    /// Writes a snapshot of the present state; returns `None` if the disk has no room.
     fn build(&self) -> io::Result<Option<RaftSnapshot>> {
         let (meta, frozen) = self.frozen()?;
         let mut blocks = Vec::new();
@@ -210,7 +211,7 @@ impl Machines {
         let mut snapshot = Blocks(blocks);
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
-            // Another node's later snapshot has arrived in the meantime.
+            // A later snapshot from another node arrived while this one was prepared.
             return Ok(snapshots.load()?.map(|(meta, snapshot)| RaftSnapshot { meta, snapshot }));
         }
         Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(RaftSnapshot { meta, snapshot }))
@@ -233,8 +234,9 @@ impl AppliedMachine {
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
-                // The clock of a new leader begins at the time of the leader's applied state. Earlier entries that the
-                // leader has not applied yet may have later times. The machine's time must not decrease.
+                // A new leader starts its clock at the time of its applied state. Entries that it has not applied by
+                // then may have later times. The time of this entry may therefore be earlier, but the machine's time
+                // must not decrease.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let responses = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();
@@ -277,7 +279,7 @@ impl RaftStateMachine<Types> for Machines {
         let (machines, new_meta, snapshot) = (self.clone(), meta.clone(), Arc::new(snapshot));
         let blocks = Arc::clone(&snapshot);
         blocking(move || {
-            // If the machine refuses the snapshot, the snapshot is not kept.
+            // The machine restores the snapshot before it is stored: a snapshot that the machine refuses is not kept.
             let mut applied_machine = lock(&machines.applied_machine);
             applied_machine.is_changing = true;
             applied_machine.machine.restore(&mut blocks.0.iter().cloned())?;
@@ -317,7 +319,7 @@ fn bytes_of(blocks: &[Bytes]) -> u64 {
     blocks.iter().map(|block| block.len() as u64).sum()
 }
 
-/// Repeats `work`, with growing pauses, while `work` returns `None` because the disk has no room.
+/// Repeats `work`, with growing pauses, as long as `work` returns `None` for lack of room on the disk.
 async fn retry_until_room<T: Send + 'static, W: FnOnce() -> io::Result<Option<T>> + Send + 'static>(
     work: impl Fn() -> W,
 ) -> io::Result<T> {

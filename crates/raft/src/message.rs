@@ -1,4 +1,4 @@
-//! Binary encoding of messages between nodes.
+//! Encodes the messages between the nodes of a group in binary form, and decodes them.
 
 use bytes::{BufMut, Bytes};
 use openraft::EntryPayload;
@@ -9,12 +9,12 @@ use openraft::raft::{
 use crate::codec::{CodecError, ValueCodec, write_head};
 use crate::type_config::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
 
-/// The version, the first byte of every message.
+/// The version of the encoding, which is the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
 
-/// Parts of a message with fewer bytes than this are copied together into one piece.
+/// Parts of a message that are smaller than this are copied into one joint piece. Size in bytes.
 const PIECE_BYTES_MIN: usize = 8 << 10;
-/// The most bytes that an entry takes without its commands, and that a message takes without its entries.
+/// The largest size of an entry without its commands, and of a message without its entries, bytes.
 const ENTRY_BYTES: usize = 128;
 
 /// A request from one member of a Raft group to another.
@@ -24,23 +24,22 @@ pub(crate) enum RaftRequest {
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
     TransferLeader(TransferLeaderRequest<Types>),
-    /// Begins a snapshot. The response is the number of the snapshot's blocks that the receiver already has.
+    /// Begins to send a snapshot. The response is the number of the snapshot's blocks that the receiver already has.
     Begin(Vote, SnapshotId, SnapshotMeta),
-    /// Sends the block with this number. The response is the number of blocks that the receiver now has.
+    /// Sends the block with the given number. The response is the number of blocks that the receiver now has.
     Block(Vote, SnapshotId, u64, Bytes),
-    /// Ends the snapshot.
+    /// Ends a snapshot: the receiver has all blocks and now installs them.
     End(Vote, SnapshotId),
 }
 
-/// Identifies a snapshot by its content. A snapshot with the same content has the same identity, whichever leader sends
-/// it.
+/// Identifies a snapshot by its content, so that any leader that has the same snapshot can send it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotId {
     /// Number of blocks.
     pub(crate) blocks: u64,
-    /// Bytes of all blocks.
+    /// Total size of all blocks, bytes.
     pub(crate) bytes: u64,
-    /// CRC-64/NVME of all blocks, each preceded by the block's length.
+    /// CRC-64/NVME checksum of all blocks, each preceded by its length.
     pub(crate) check: u64,
 }
 
@@ -70,7 +69,7 @@ impl ValueCodec for SnapshotId {
 }
 
 impl RaftRequest {
-    /// Encodes the request in consecutive pieces. Large parts are not copied.
+    /// Encodes the request in pieces that follow one another. Large parts are not copied.
     pub(crate) fn pieces(&self) -> Vec<Bytes> {
         let mut pieces = Pieces { written: Vec::new(), out: Vec::with_capacity(self.copied_bytes()) };
         let out = &mut pieces.out;
@@ -126,7 +125,7 @@ impl RaftRequest {
         pieces.written
     }
 
-    /// The most bytes that encoding copies into the pieces.
+    /// An upper bound for the number of bytes that encoding copies.
     fn copied_bytes(&self) -> usize {
         let of_entry = |entry: &LogEntry| match &entry.payload {
             EntryPayload::Normal(proposal) if proposal.0.len() < PIECE_BYTES_MIN => {
@@ -139,10 +138,10 @@ impl RaftRequest {
     }
 }
 
-/// Collects a message as consecutive pieces.
+/// Collects the pieces of a message, which follow one another.
 struct Pieces {
     written: Vec<Bytes>,
-    /// Small parts, joined.
+    /// The small parts since the last piece, joined.
     out: Vec<u8>,
 }
 

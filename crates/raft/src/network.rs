@@ -1,11 +1,11 @@
 //! Sends requests to the other nodes of a group.
 //!
-//! Requests with entries follow one another without waiting for responses. A slow disk delays only later requests of
-//! the same lane. Heartbeats and votes have their own lane ([`RequestLane`]).
+//! Requests with log entries are sent without waiting for the responses to earlier ones. A slow disk therefore delays
+//! only the later requests of the same lane, and heartbeats and votes have a lane of their own ([`RequestLane`]).
 //!
-//! Large requests use another lane than small requests. The transport may serve the lane of large requests on another
-//! thread. Copying and encrypting megabytes then delays no heartbeat. Requests with entries change to the other lane
-//! only when all sent requests have received their responses, so that no request overtakes another.
+//! Large requests use another lane than small ones, so that the transport can serve them on another thread, where
+//! copying and encrypting megabytes delays no heartbeat. Requests with entries change from one lane to the other only
+//! when all earlier ones have their responses. No request therefore overtakes another.
 
 use std::future::Future;
 use std::io;
@@ -35,22 +35,22 @@ use crate::type_config::{LogEntry, LogId, RaftSnapshot, Types, Vote};
 /// A member of a Raft group: its number and its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RaftMember {
-    /// The node's number, never given to another node.
+    /// The node's number, which is never given to another node.
     pub id: u64,
-    /// The member's address for other nodes.
+    /// The address at which other nodes reach the member.
     pub address: String,
 }
 
-/// A future that completes with the response to a request between nodes.
+/// A future that completes with the response to a request that was sent to another node.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// The queue that carries a request to another node. Requests of one lane arrive in order, independently of other
-/// lanes.
+/// One of the queues in which requests are sent to another node. Requests of one lane arrive in order, independently of
+/// the other lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.
     Urgent,
-    /// Entries of the log.
+    /// Entries of the log, unless they are large.
     Log,
     /// Large requests: blocks of snapshots, and large entries.
     Bulk,
@@ -63,26 +63,23 @@ impl RequestLane {
     pub const ALL: [RequestLane; 4] =
         [RequestLane::Urgent, RequestLane::Log, RequestLane::Bulk, RequestLane::Forward];
 
-    /// Whether the lane's messages may be large. A transport serves such lanes outside its
+    /// Whether the lane's requests may be large. A transport serves such lanes outside its
     /// [`runtime`](Transport::runtime).
     pub fn may_be_large(self) -> bool {
         matches!(self, RequestLane::Bulk | RequestLane::Forward)
     }
 }
 
-/// Sends requests to the other nodes of a Raft group, and returns the responses.
-/// The other nodes pass requests to [`UntypedGroup::receive`](crate::UntypedGroup::receive).
-///
-/// A response may be awaited on any thread, without a runtime. A missing response is an error after a bounded time.
-/// The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.
+/// Sends requests to the other nodes of a Raft group, and returns their responses. A node that receives such a request
+/// must pass it to [`UntypedGroup::receive`](crate::UntypedGroup::receive).
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a request. The request's order within the lane is fixed when this call returns. If the future is dropped,
-    /// the response is ignored. The request consists of consecutive pieces, so that large parts need not be copied.
+    /// Sends a request, which consists of the given pieces in order; large parts thus need not be copied. Requests of
+    /// one lane are sent in the order of the calls. If the future is dropped, the response is ignored.
     fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
 
-    /// The runtime of the connections for short messages; `None` unless this runtime has exactly one thread, and
-    /// timers. The group runs on this runtime, so that messages wake no other thread. With `None`, the group has its
-    /// own thread.
+    /// The runtime that serves the connections for short messages. The group then also runs on this runtime, so that
+    /// messages wake no other thread. `None` if this runtime has more than one thread or no timers: the group then has
+    /// a thread of its own.
     fn runtime(&self) -> Option<Handle> {
         None
     }
@@ -136,7 +133,7 @@ impl RaftNetworkFactory<Types> for MemberClients {
 }
 
 type PeerResult<A> = Result<A, RPCError<Types>>;
-/// The result of a request with entries, and whether later requests are still useful.
+/// The result of a request with entries, and whether it is useful to send the requests after it.
 type AppendResult = (PeerResult<StreamAppendResult<Types>>, bool);
 
 fn unreachable(error: &io::Error) -> RPCError<Types> {
@@ -144,7 +141,7 @@ fn unreachable(error: &io::Error) -> RPCError<Types> {
 }
 
 impl MemberClient {
-    /// Sends a request immediately; awaiting the result waits for the response.
+    /// Sends a request immediately. The returned future waits for the response.
     fn request<A: ValueCodec>(
         &self,
         lane: RequestLane,
@@ -172,7 +169,8 @@ impl MemberClient {
         }
     }
 
-    /// Sends a request with entries. Returns its result, and whether later requests are still useful.
+    /// Sends a request with entries. The future returns the result, and whether it is useful to send the requests after
+    /// this one.
     fn append(
         &self,
         lane: RequestLane,
@@ -203,7 +201,8 @@ impl MemberClient {
         let timeout = Duration::from_millis(self.limits.block_ms_max);
         let snapshot_id = SnapshotId::of(&snapshot);
         let begin = RaftRequest::Begin(vote, snapshot_id, snapshot.meta);
-        // The receiver still has the blocks of an earlier attempt, which are not sent again.
+        // If an earlier attempt was interrupted, the receiver still has the blocks of that attempt. They are not sent
+        // again.
         let mut next: u64 = self.request(self.lane, &begin, timeout).await?;
         while let Some(block) = snapshot.snapshot.0.get(next as usize) {
             let received: u64 = self
@@ -216,12 +215,13 @@ impl MemberClient {
     }
 }
 
-/// Sends requests with entries to one node, and keeps several of them in flight.
+/// Sends requests with entries to one node. Several requests may be in flight at the same time.
 struct AppendPipeline<'a, S> {
     peer: &'a MemberClient,
     timeout: Duration,
     input: S,
-    /// The next request, if it must use another lane than the requests in flight.
+    /// A request that was taken from `input` and not sent yet. It may have to wait, because it uses another lane than
+    /// the requests in flight.
     next: Option<AppendEntriesRequest<Types>>,
     input_ended: bool,
     in_flight: FuturesOrdered<BoxFuture<'static, AppendResult>>,
@@ -230,7 +230,8 @@ struct AppendPipeline<'a, S> {
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendPipeline<'_, S> {
-    /// The next response; `None` when all requests have their responses and the input has ended.
+    /// Sends requests until a response arrives, and returns the response. Returns `None` when the input has ended and
+    /// all requests have their responses.
     async fn next_response(&mut self) -> Option<AppendResult> {
         loop {
             if let Some(append) = self.next.take() {
@@ -279,7 +280,7 @@ impl RaftNetworkV2<Types> for MemberClient {
     where
         S: Stream<Item = AppendEntriesRequest<Types>> + Send + Unpin + 'static,
     {
-        // openraft limits every request to the interval of a heartbeat, but a disk may take longer.
+        // openraft allows each request only one heartbeat interval, but a disk may take longer to store entries.
         let timeout = match self.lane {
             RequestLane::Urgent => option.hard_ttl(),
             RequestLane::Log | RequestLane::Bulk | RequestLane::Forward => {
@@ -337,7 +338,7 @@ impl RaftNetworkV2<Types> for MemberClient {
         transfer: TransferLeaderRequest<Types>,
         option: RPCOption,
     ) -> PeerResult<TransferLeaderResponse<Types>> {
-        // The response is ignored: the next election shows whether the transfer succeeded.
+        // The response is ignored: the next election will show whether the other node became the leader.
         self.call::<Vote>(RaftRequest::TransferLeader(transfer), &option).await.map(|_| Ok(()))
     }
 }

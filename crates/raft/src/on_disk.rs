@@ -1,4 +1,4 @@
-//! Reads a group's members from the files in a node's directory. The node need not run.
+//! Reads a group's members from the files in a node's directory. The node need not be running.
 
 use std::io;
 use std::path::Path;
@@ -15,9 +15,9 @@ use crate::network::RaftMember;
 use crate::snapshots::SnapshotRecord;
 use crate::type_config::Membership;
 
-/// Returns the voters and learners of the newest membership in a group's directory. The membership need not be
-/// committed. If the directory contains no membership, the list is empty. The function only reads, so another process
-/// may use the directory.
+/// Returns the voters and learners of the newest membership in a group's directory, even if that membership is not
+/// committed. Returns no members if the directory contains no membership. Another process may use the directory
+/// meanwhile, because this function only reads.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut consider = |index: u64, membership: Membership| {

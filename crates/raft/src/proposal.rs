@@ -1,11 +1,11 @@
-//! The content of a log entry: the cluster's time, and commands, each preceded by its length.
+//! Encodes the content of a log entry: the group's time, and then the commands, each preceded by its length.
 
 use bytes::BufMut;
 
 use crate::commands::{self, CommandBatch};
 use crate::type_config::Proposal;
 
-/// Joins commands that were proposed at about the same time.
+/// Makes one proposal of batches that were proposed at about the same time.
 pub(crate) fn join<'a>(now_ms: u64, batch: impl Iterator<Item = &'a CommandBatch> + Clone) -> Proposal {
     let bytes = batch.clone().map(|commands| commands.bytes().len()).sum::<usize>();
     let mut out = Vec::with_capacity(8 + bytes);
@@ -14,7 +14,7 @@ pub(crate) fn join<'a>(now_ms: u64, batch: impl Iterator<Item = &'a CommandBatch
     Proposal(out.into())
 }
 
-/// Splits a proposal into the time and the commands; invalid bytes yield no commands.
+/// Splits a proposal into the time and the commands. Invalid bytes yield no commands.
 pub(crate) fn split(proposal: &[u8]) -> (u64, impl Iterator<Item = &[u8]>) {
     let (now, rest) = proposal.split_first_chunk().unwrap_or((&[0; 8], &[]));
     (u64::from_le_bytes(*now), commands::split(rest))

@@ -1,4 +1,4 @@
-//! Creates a group from a backup.
+//! Creates a group of one node from a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,8 +14,8 @@ use crate::network::RaftMember;
 use crate::snapshots::Snapshots;
 use crate::type_config::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
-/// Writes the directory of a node that is the only member, with the state `blocks` of a
-/// [`FrozenMachine`](crate::FrozenMachine). Fails if the directory already contains a state.
+/// Writes the directory of a node that is the only member of its group. The node's state is `blocks`, which a
+/// [`FrozenMachine`](crate::FrozenMachine) wrote. Fails if the directory already contains a state.
 pub fn seed(
     disk: Arc<dyn Disk>,
     dir: &Path,

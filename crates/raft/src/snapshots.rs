@@ -1,10 +1,5 @@
-//! Snapshots on disk: a journal that contains, for each snapshot, a begin record, blocks and an end record. A snapshot
-//! without an end record is ignored.
-//!
-//! Each snapshot begins an epoch, and thus a file, so that older files can be removed. A snapshot is written only if
-//! the disk has room for the whole snapshot. If necessary, the [`DiskReserve`] becomes the snapshot's file, and is
-//! filled again after older snapshots are removed. If another program takes the room meanwhile, the written part of the
-//! snapshot is removed, so that a later attempt can use its room.
+//! Stores snapshots on disk in a journal. Each snapshot has a begin record, records with blocks, and an end record. A
+//! snapshot without an end record is ignored.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,15 +15,16 @@ use crate::type_config::{Blocks, LogId, SnapshotMeta};
 
 /// The name of the journal, which is written to each of the journal's files.
 const NAME: &str = "raft snapshots";
-/// Blocks are written in batches of this size, bytes.
+/// Blocks are written to the journal in batches of about this size, bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// Name of the file with the reserve.
+/// Name of the file that reserves room for a snapshot.
 const RESERVE: &str = "reserve";
-/// The most bytes by which a frame is larger than the block that it contains.
+/// The most bytes that a frame takes in addition to the block that it contains.
 const BLOCK_BYTES_EXTRA: u64 = 64;
-/// The most bytes that the header and marks of the first file, and the marks of the file before it, take.
+/// The most bytes that are needed for the header and marks of a snapshot's first file, and for marks in the file before
+/// it.
 const FIRST_FILE_BYTES_EXTRA: u64 = 16 << 10;
-/// The most bytes that the header, marks and preallocation of each further file take.
+/// The most bytes that are needed for the header, the marks and the preallocated room of each further file.
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
 impl ValueCodec for SnapshotMeta {
@@ -42,11 +38,11 @@ impl ValueCodec for SnapshotMeta {
     }
 }
 
-/// A record of the journal that stores a snapshot.
+/// A record in the journal of snapshots.
 pub(crate) enum SnapshotRecord {
     Begin(SnapshotMeta),
     Block(Bytes),
-    /// The end of a snapshot, with the number of its blocks.
+    /// The end of a snapshot, with the number of the snapshot's blocks.
     End(u64),
 }
 
@@ -78,7 +74,7 @@ impl ValueCodec for SnapshotRecord {
     }
 }
 
-/// The last complete snapshot, and the journal for the next snapshot.
+/// The last complete snapshot, and the journal to which the next snapshot is written.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     disk: Arc<dyn Disk>,
@@ -87,13 +83,13 @@ pub(crate) struct Snapshots {
     journal: Journal,
     epoch: u32,
     next_seq: u64,
-    /// The last complete snapshot and the position of its begin record.
+    /// The last complete snapshot's metadata, and the position of its begin record.
     last: Option<(SnapshotMeta, Position)>,
     frames: EncodedRecords,
 }
 
 impl Snapshots {
-    /// Opens the snapshots in a directory.
+    /// Opens the journal of snapshots in a directory, or creates one.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, reserve_bytes: u64) -> io::Result<Snapshots> {
         let opened = Journal::open(Arc::clone(&disk), dir, NAME, JournalConfig::default());
         let (journal, recovered) = opened.map_err(io::Error::other)?;
@@ -124,7 +120,8 @@ impl Snapshots {
         Ok(last)
     }
 
-    /// Calls `handle` with each record from `from` on, and with `None` for a hole, until `handle` returns `false`.
+    /// Calls `handle` with each record from `from` on, and with `None` for each hole in the journal, until `handle`
+    /// returns `false`.
     fn scan(
         &self,
         from: Position,
@@ -146,7 +143,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The last complete snapshot.
+    /// Reads the last complete snapshot; `None` if there is none.
     pub(crate) fn load(&self) -> io::Result<Option<(SnapshotMeta, Blocks)>> {
         let Some((meta, position)) = &self.last else { return Ok(None) };
         let (mut blocks, mut is_complete) = (Vec::new(), false);
@@ -168,12 +165,12 @@ impl Snapshots {
         Ok(Some((meta.clone(), Blocks(blocks))))
     }
 
-    /// The last entry in the last complete snapshot.
+    /// The last log entry that the last complete snapshot contains.
     pub(crate) fn last(&self) -> Option<LogId> {
         self.last.as_ref().and_then(|(meta, _)| meta.last_log_id)
     }
 
-    /// The number of free bytes on the disk, and the number of bytes that a snapshot of these blocks needs.
+    /// The number of free bytes on the disk, and the number of bytes that a snapshot with these blocks would take.
     fn free_and_needed(&self, blocks: &Blocks) -> io::Result<(u64, u64)> {
         let bytes: u64 = blocks.0.iter().map(|block| block.len() as u64 + BLOCK_BYTES_EXTRA).sum();
         let further = bytes / JournalConfig::default().file_bytes;
@@ -181,18 +178,18 @@ impl Snapshots {
         Ok((self.disk.free_bytes(&self.dir)?, need))
     }
 
-    /// Whether the disk has room for twice this snapshot, in addition to the room for the reserve.
+    /// Whether the disk has room for a snapshot of twice this size, and also for the reserve.
     pub(crate) fn has_ample_room(&self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         let for_reserve = if self.reserve.needs_fill() { self.reserve.bytes() } else { 0 };
         Ok(free.saturating_sub(for_reserve) >= need.saturating_mul(2))
     }
 
-    /// Whether there is room for this snapshot. If necessary, reuses the reserve as the snapshot's file. Deleting the
-    /// reserve instead would let the logs on the disk take the freed room.
+    /// Whether there is room for this snapshot. If necessary, makes the reserve the file of the snapshot. If the
+    /// reserve were deleted instead, logs on the same disk could take the room.
     fn has_room(&mut self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
-        // An earlier attempt may have claimed room in the file with which this attempt begins.
+        // An earlier attempt may already have claimed room in the file that this attempt uses first.
         let free = free.saturating_add(self.journal.room_left());
         if free >= need {
             return Ok(true);
@@ -203,8 +200,8 @@ impl Snapshots {
             return Ok(false);
         }
         let begun = self.journal.begin_file_in(&mut self.reserve, first_file).and_then(|is_begun| {
-            // If an earlier attempt left an empty file, the snapshot continues in this file. The room of the reserve is
-            // then free, and is claimed for this file.
+            // If an earlier attempt left an empty file, the journal continues in that file, and the reserve's room
+            // becomes free. The room must therefore be claimed for that file.
             let claimed = first_file.saturating_sub(FIRST_FILE_BYTES_EXTRA);
             if is_begun { self.journal.reserve_room(claimed).map(|()| true) } else { Ok(false) }
         });
@@ -219,12 +216,13 @@ impl Snapshots {
         self.reserve.needs_fill()
     }
 
-    /// Fills the reserve if there is room.
+    /// Fills the reserve if the disk has room. Returns whether the reserve is filled.
     pub(crate) fn fill_reserve(&mut self) -> io::Result<bool> {
         self.reserve.fill().map_err(io::Error::other)
     }
 
-    /// Writes a snapshot and removes older ones; `false` if there is no room, or the process lacks file descriptors.
+    /// Writes a snapshot and removes older ones. Returns `false` if the disk has no room or the process lacks file
+    /// descriptors.
     pub(crate) fn save(&mut self, meta: &SnapshotMeta, blocks: &Blocks) -> io::Result<bool> {
         if !self.has_room(blocks)? {
             return Ok(false);
@@ -243,22 +241,22 @@ impl Snapshots {
             Err(error) => return Err(io::Error::other(error)),
         }
         self.last = Some((meta.clone(), begin));
-        // Frees the part of the reserve's room that the snapshot did not use.
+        // Frees the part of the reserve's room that this snapshot did not need.
         self.journal.end_file().map_err(io::Error::other)?;
-        // Files that could not be removed are removed after the next snapshot.
+        // Files that cannot be removed now are removed after the next snapshot.
         let _ = self.journal.truncate_before(begin);
         Ok(true)
     }
 
-    /// Removes the written part of a snapshot that began at `begin`, after the record `before`. The next snapshot uses
-    /// the same file.
+    /// Removes the written part of a snapshot that began at `begin`. `before` is the last record before it. The next
+    /// snapshot then uses the same file.
     fn discard(&mut self, before: Option<Position>, begin: Position) -> io::Result<()> {
         match self.journal.discard_after(before) {
             Ok(()) => {
                 (self.epoch, self.next_seq) = (begin.epoch - 1, begin.seq);
                 Ok(())
             }
-            // The written part remains on disk until a later snapshot is complete.
+            // The written blocks remain on disk until a later snapshot is complete.
             Err(error) if error.allows_retry() => Ok(()),
             Err(error) => Err(io::Error::other(error)),
         }
@@ -273,7 +271,7 @@ impl Snapshots {
     }
 
     fn push(&mut self, record: &SnapshotRecord) -> Result<(), AppendError> {
-        // This crate makes no block that is too large for a frame.
+        // No block that this crate makes is too large for a frame.
         self.frames.push(record).map_err(|_| AppendError::Batch("a block of a snapshot is too long"))?;
         if self.frames.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }

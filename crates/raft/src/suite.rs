@@ -1,4 +1,4 @@
-//! Runs openraft's test suite for storage with this crate's storage.
+//! Runs openraft's test suite for storage on this crate's log and state machine.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::machines::Machines;
 use crate::proposal;
 use crate::type_config::{LogEntry, LogId, Types};
 
-/// A state machine that adds up bytes. The machine panics in the middle of the command `fail`.
+/// A state machine that adds up bytes. It panics in the middle of the command `fail`.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Sum {
     pub(crate) sum: u64,
@@ -86,7 +86,7 @@ async fn store_passes_openrafts_test_suite() {
     Suite::test_all(Stores).await.unwrap();
 }
 
-/// Applies a command as the entry with this index. Returns `false` if the state machine panics.
+/// Applies a command in an entry with this index. Returns `false` if the state machine panics.
 async fn is_applied(machines: &Machines, index: u64, command: &[u8]) -> bool {
     let log_id = LogId::new(LeaderId { term: 1, node_id: 1 }, index);
     let payload = EntryPayload::Normal(proposal::join(1, [&CommandBatch::one(command)].into_iter()));

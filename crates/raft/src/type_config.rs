@@ -1,4 +1,4 @@
-//! Names for openraft's types with the type parameters of this crate.
+//! Gives short names to openraft's types with the type parameters that this crate uses.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use openraft::type_config::alias::{
 };
 
 openraft::declare_raft_types!(
-    /// openraft's configuration of types.
+    /// The types that this crate uses with openraft.
     pub(crate) Types: D = Proposal, R = EntryResponses, Node = openraft::BasicNode,
 );
 
@@ -20,7 +20,7 @@ pub(crate) type StoredMembership = StoredMembershipOf<Types>;
 pub(crate) type SnapshotMeta = SnapshotMetaOf<Types>;
 pub(crate) type RaftSnapshot = SnapshotOf<Types, Blocks>;
 
-/// The content of a log entry: the time and commands, each command preceded by its length.
+/// The content of a log entry: the group's time and the commands, each command preceded by its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proposal(pub(crate) Bytes);
 
@@ -30,10 +30,10 @@ impl fmt::Display for Proposal {
     }
 }
 
-/// The responses to the commands of an entry.
+/// The responses to the commands of an entry, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct EntryResponses(pub(crate) Vec<Bytes>);
 
-/// A machine's state as blocks.
+/// The state of a state machine, encoded as blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Blocks(pub(crate) Vec<Bytes>);

@@ -1,5 +1,5 @@
-//! Combines commands that are proposed at about the same time into one log entry, and lets pending reads share one
-//! confirmation of the leadership.
+//! Combines commands that are proposed at about the same time into one log entry. Also combines pending reads, so that
+//! one confirmation of this node's leadership serves all of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
 use crate::type_config::{EntryResponses, Proposal};
 
-/// Proposed commands, and the channel through which their responses are sent.
+/// Proposed commands that have no responses yet, and the channel on which the responses will be sent.
 pub(super) struct PendingCommands {
     pub(super) commands: CommandBatch,
     pub(super) since: Instant,
@@ -33,7 +33,7 @@ pub(super) struct PendingCommands {
 #[derive(Debug, Clone, Default)]
 pub(super) struct WaitingBytes(Arc<AtomicUsize>);
 
-/// The size of one batch of commands, which is counted in [`WaitingBytes`] until this value is dropped.
+/// The size of one batch of commands. It is part of the total in [`WaitingBytes`] until this value is dropped.
 #[derive(Debug)]
 pub(super) struct CountedBytes {
     total: Arc<AtomicUsize>,
@@ -41,8 +41,8 @@ pub(super) struct CountedBytes {
 }
 
 impl WaitingBytes {
-    /// Counts a batch of commands, unless the batch is small. Returns `None` if more than `bytes_max` would wait. If no
-    /// other batch waits, the batch may be larger.
+    /// Adds the size of a batch of commands to the total, unless the batch is small. Returns `None` if the total would
+    /// exceed `bytes_max`. If the total is 0, a larger batch is allowed.
     pub(super) fn add(&self, bytes: usize, bytes_max: usize) -> Option<CountedBytes> {
         let bytes = if bytes <= UNCOUNTED_BYTES_MAX { 0 } else { bytes };
         if bytes > 0 {
@@ -62,7 +62,7 @@ impl Drop for CountedBytes {
     }
 }
 
-/// The sender through which a pending read receives the index of the entry that must be applied before the read.
+/// The channel to a pending read. It sends the index of the entry that must be applied before the read.
 pub(super) type PendingRead = oneshot::Sender<Result<u64, RaftGroupError>>;
 
 /// Number of committed commands, and the sum of their latencies from proposal to application.
@@ -79,26 +79,26 @@ impl Commits {
         }
     }
 
-    /// The number of commands, and the sum of their latencies.
+    /// The number of commands so far, and the sum of their latencies.
     pub(super) fn totals(&self) -> (u64, Duration) {
         let (count, latency_ns) = &*self.0;
         (count.load(Ordering::Relaxed), Duration::from_nanos(latency_ns.load(Ordering::Relaxed)))
     }
 }
 
-/// Maximum number of commands in one entry, and of reads that share one confirmation.
+/// Maximum number of commands in one log entry, and of reads that share one confirmation of the leadership.
 const BATCH_MAX: usize = 4 << 10;
 
-/// Batches of commands up to this size, in bytes, do not count towards `waiting_bytes_max`.
+/// Batches of commands up to this size, in bytes, are not counted towards `waiting_bytes_max`.
 const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 
-/// Pause before a retry, if this node does not know whether it still leads.
+/// Pause before the leader retries an entry that openraft has refused because the leader lacks timely responses.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Interval at which a leader checks whether its machine needs to know the time.
+/// Interval at which a leader checks whether the state machine has to act because time has passed.
 const CLOCK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Joins pending commands into entries, several of which may be in flight.
+/// Joins pending commands into log entries. Several entries may be in flight at the same time.
 pub(super) async fn propose(
     raft: OurRaft,
     machines: Machines,
@@ -122,18 +122,19 @@ pub(super) async fn propose(
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let batch = queue.collect_batch(first);
         let (level, is_time_only) = (room.level(), batch.is_empty());
-        // A follower does not refuse commands for lack of room: the leader has another disk and may accept them.
+        // A follower lets such commands pass: the leader, which has another disk, decides about them.
         let batch = match level > SpaceLevel::Ample && raft.is_leader() {
             true => refuse(batch, &room, level, machines.grows),
             false => batch,
         };
-        // Even if refused commands arrive without a pause, the group's time must advance. Otherwise leases would not
-        // end.
+        // The group's time must advance even while all commands are refused, because otherwise no lease would end. An
+        // entry without commands then carries the time.
         let is_time_needed = is_time_only || batch.is_empty() && clock.is_due(&raft, &machines);
         if batch.is_empty() && (!is_time_needed || level == SpaceLevel::Out) {
             continue;
         }
-        // The time is read after the wait, so that a lease granted by this entry does not begin too early.
+        // Reads the time only after waiting for a slot. Otherwise a lease granted by this entry would begin too early
+        // and end too soon.
         let (now_ms, _) = clock.read(&raft, &machines);
         let Some((joined, batch)) = join(now_ms, batch).await else { return };
         let (raft, commits) = (raft.clone(), commits.clone());
@@ -144,22 +145,22 @@ pub(super) async fn propose(
             if written.as_ref().is_ok_and(Result::is_ok) {
                 commits.count(&batch);
             }
-            // An entry whose write takes too long is in this node's log and may still be committed. The outcome of its
-            // commands is therefore unknown.
+            // If the write takes too long, the entry is in this node's log and may still be committed. The outcome of
+            // its commands is therefore unknown.
             respond(batch, written.unwrap_or(Err(RaftGroupError::Unknown)));
         });
     }
 }
 
-/// Joins commands into an entry. If the commands have many bytes, this happens on another thread. Returns `None` while
-/// the runtime is ending.
+/// Joins commands into an entry. Commands with many bytes are joined on another thread. Returns `None` while the
+/// runtime is ending.
 async fn join(now_ms: u64, batch: Vec<PendingCommands>) -> Option<(Proposal, Vec<PendingCommands>)> {
     let bytes: usize = batch.iter().map(|pending| pending.commands.bytes().len()).sum();
     let join = move || (proposal::join(now_ms, batch.iter().map(|pending| &pending.commands)), batch);
     if bytes > LARGE_BYTES { tokio::task::spawn_blocking(join).await.ok() } else { Some(join()) }
 }
 
-/// Refuses the commands for which the disk has no room, and returns the others.
+/// Refuses the commands for which the disk has no room, and returns the remaining commands.
 fn refuse(
     batch: Vec<PendingCommands>,
     room: &DiskSpace,
@@ -173,8 +174,8 @@ fn refuse(
     accepted
 }
 
-/// Writes an entry. If the leader has had no timely responses from its followers, for example because their disks are
-/// slow, openraft refuses the entry before it writes anything. The leader then retries.
+/// Writes an entry. openraft refuses an entry, without writing it, while the leader lacks timely responses from its
+/// followers, for example because their disks are slow. This function then retries.
 async fn write(
     raft: &OurRaft,
     proposal: Proposal,
@@ -212,7 +213,7 @@ fn respond(batch: Vec<PendingCommands>, responses: Result<EntryResponses, RaftGr
 
 struct Queue {
     pending_proposals: mpsc::Receiver<PendingCommands>,
-    /// Commands that did not fit into the last entry.
+    /// The commands that were taken from the channel last, but exceeded the size of the entry.
     carried_over: Option<PendingCommands>,
     bytes_max: usize,
 }
@@ -225,7 +226,7 @@ impl Queue {
         }
     }
 
-    /// Returns `first` together with the commands that have arrived since, up to the limits of one entry.
+    /// Returns `first` and the commands that have arrived since then, as far as one entry may contain them.
     fn collect_batch(&mut self, first: Option<PendingCommands>) -> Vec<PendingCommands> {
         let mut batch = Vec::from_iter(first);
         let mut bytes: usize = batch.iter().map(|pending| pending.commands.bytes().len()).sum();
@@ -245,7 +246,7 @@ impl Queue {
     }
 }
 
-/// Confirms this node's leadership, once for all reads that are pending at that time.
+/// Confirms that this node is still the leader, once for all reads that are pending at the time.
 pub(super) async fn confirm(
     raft: OurRaft,
     mut pending_reads: mpsc::Receiver<PendingRead>,
@@ -263,26 +264,28 @@ pub(super) async fn confirm(
     }
 }
 
-/// The group's time on a leader. When this node begins to lead, the time continues from the time of the state machine.
-/// Time without a leader does not count, so leases last longer. The clock is monotonic.
+/// The group's time, which the leader counts. A new leader continues from the time in its state machine. The time does
+/// not advance while there is no leader, so leases then last longer. The time never decreases, even if the computer's
+/// clock is set back.
 #[derive(Default)]
 struct Clock {
-    /// The term in which the clock runs, the group's time when the clock started, and the local time of that start.
+    /// The term in which the clock was started, the group's time at its start, and the local time of the start.
     started: Option<(u64, u64, Instant)>,
 }
 
 impl Clock {
-    /// The group's time, and the next time at which the machine has to act; 0 and `None` on a follower.
+    /// Returns the group's time, and the time at which the state machine next has to act. On a follower, they are 0 and
+    /// `None`.
     fn read(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
-        // A follower does not read its machine's time, because a snapshot may keep the machine busy for a long time.
+        // A follower must not wait for its machine here: a snapshot may keep the machine busy for a long time.
         if !raft.is_leader() {
             self.stop();
             return (0, None);
         }
         let times = |machine: &dyn StateMachine| (machine.now_ms(), machine.next_due_ms());
         let (machine_ms, due_ms) = match self.started {
-            // While the machine applies a large entry, the clock continues from its own last value.
+            // If the machine is busy with a large entry, the clock continues from its own start.
             Some((clock_term, base_ms, _)) if clock_term == term => {
                 machines.try_with(times).unwrap_or((base_ms, None))
             }
@@ -291,15 +294,15 @@ impl Clock {
         (self.now_ms(Instant::now(), term, machine_ms), due_ms)
     }
 
-    /// Whether this node leads, and the machine has to act by now.
+    /// Whether this node leads and its state machine has to act now.
     fn is_due(&mut self, raft: &OurRaft, machines: &Machines) -> bool {
         let (now_ms, due_ms) = self.read(raft, machines);
         due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
     /// The group's time, ms. A restarted node may begin to lead before its machine has applied the last entries of
-    /// earlier leaders. The times of these entries can be above the clock's, so the clock continues from the latest
-    /// applied time.
+    /// earlier leaders. These entries may have later times than the clock. The clock then starts again from the
+    /// machine's time.
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
         let elapsed_ms = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
         let started = self.started.filter(|(clock_term, ..)| *clock_term == term);
@@ -331,7 +334,7 @@ mod tests {
         assert_eq!(waiting.0.load(Ordering::Relaxed), 0);
     }
 
-    /// After a restart, the clock may run before the machine has applied all entries of the log.
+    /// A restarted leader's clock may start before its machine has applied all entries of the log.
     #[test]
     fn leader_clock_continues_from_the_latest_applied_entry() {
         let (mut clock, began) = (Clock::default(), Instant::now());

@@ -1,7 +1,7 @@
 //! Measures the durations of the elections that this node wins.
 //!
-//! Elections are measured on Raft's thread, in the order of events. An election's duration begins with this node's
-//! candidacy, even if the election ends before a caller reads its duration.
+//! Raft's thread measures elections in the order of events. A measured duration therefore begins when this node becomes
+//! a candidate, even if the election is very short.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use super::OurRaft;
 
 const WON_MAX: usize = 1_024;
 
-/// Durations of elections that this node won.
+/// The durations of the recent elections that this node won.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Elections(Arc<Mutex<VecDeque<Duration>>>);
 

@@ -1,4 +1,4 @@
-//! Changes a group's members and its leader. Only the leader can change the members.
+//! Changes the members of a group and its leader. Only the leader can change the members.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,15 @@ use crate::error::RaftGroupError;
 use crate::network::RaftMember;
 
 impl UntypedGroup {
-    /// Adds a member without a vote; returns once the member has nearly caught up.
+    /// Adds a member without a vote. Returns when the member's log has nearly caught up with the leader's.
     pub async fn add_learner(&self, member: &RaftMember) -> Result<(), RaftGroupError> {
         let node = BasicNode::new(&member.address);
         self.raft.add_learner(member.id, node, true).await?;
         Ok(())
     }
 
-    /// Sets the voters, which must be members already. Present voters that are not in the list leave the group.
+    /// Makes the listed members the voters. All of them must be members already. Present voters that are not listed
+    /// leave the group.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), RaftGroupError> {
         let voters: BTreeSet<u64> = voters.iter().copied().collect();
         self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;

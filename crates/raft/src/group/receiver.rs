@@ -1,7 +1,7 @@
-//! Handles requests of other nodes.
+//! Handles the requests that other nodes of the group send to this node.
 //!
-//! Limit: a partly received snapshot is dropped if no request for the snapshot arrives within [`IDLE_BLOCKS`] times
-//! `block_ms_max`. The drop happens at most twice this time after the last request.
+//! Limit: if no more blocks of a partly received snapshot arrive, the snapshot is dropped. The drop happens once
+//! [`IDLE_BLOCKS`] times `block_ms_max` have passed since the last request, and at the latest after twice this time.
 
 use std::io;
 use std::sync::Arc;
@@ -17,21 +17,22 @@ use crate::limits::RaftLimits;
 use crate::message::{RaftRequest, SnapshotId};
 use crate::type_config::{Blocks, RaftSnapshot, SnapshotMeta};
 
-/// The blocks of an interrupted transfer are dropped after this many times `block_ms_max` without a request.
+/// A partly received snapshot is dropped after this many times `block_ms_max` without a request that belongs to it.
 const IDLE_BLOCKS: u32 = 6;
 
-/// A partly received snapshot. Any leader may send the rest.
+/// A partly received snapshot. If the leader changes, the new leader may send the remaining blocks.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotReceiver {
     snapshot: Option<(SnapshotId, SnapshotMeta)>,
     blocks: Vec<Bytes>,
     bytes: u64,
-    /// The time of the last request that belongs to the snapshot.
+    /// The time of the last request that belonged to the snapshot.
     requested_at: Option<Instant>,
 }
 
 impl SnapshotReceiver {
-    /// Begins or resumes a snapshot. Returns the number of the snapshot's blocks that this node already has.
+    /// Begins to receive a snapshot, or resumes an interrupted one. Returns how many of the snapshot's blocks this node
+    /// already has.
     fn begin(
         &mut self,
         snapshot_id: SnapshotId,
@@ -52,8 +53,8 @@ impl SnapshotReceiver {
         Ok(self.blocks.len() as u64)
     }
 
-    /// Takes the next block. Returns how many blocks this node now has. A repeated block is not an error, because a
-    /// response may have been lost.
+    /// Takes the block with the number `at`. Returns how many blocks this node now has. A block may arrive again if the
+    /// response to it was lost.
     fn take_block(
         &mut self,
         snapshot_id: SnapshotId,
@@ -74,7 +75,7 @@ impl SnapshotReceiver {
         Ok(self.blocks.len() as u64)
     }
 
-    /// Returns the complete snapshot.
+    /// Returns the complete snapshot, with all its blocks.
     fn end(&mut self, snapshot_id: SnapshotId) -> io::Result<RaftSnapshot> {
         self.check_begun(snapshot_id)?;
         let SnapshotReceiver { snapshot: begun, blocks, .. } = std::mem::take(self);
@@ -83,8 +84,8 @@ impl SnapshotReceiver {
         if SnapshotId::of(&snapshot) == snapshot_id { Ok(snapshot) } else { Err(unexpected()) }
     }
 
-    /// Forgets the snapshot if its last request arrived at least `idle_max` ago. Returns the blocks of a forgotten
-    /// snapshot.
+    /// Forgets the snapshot if its last request arrived at least `idle_max` ago. Returns the forgotten blocks, or no
+    /// blocks.
     fn remove_idle(&mut self, now: Instant, idle_max: Duration) -> Vec<Bytes> {
         let is_idle = self.requested_at.is_some_and(|at| now.saturating_duration_since(at) >= idle_max);
         if is_idle { std::mem::take(self).blocks } else { Vec::new() }
@@ -100,7 +101,7 @@ fn unexpected() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "received a part of a snapshot whose transfer has not begun")
 }
 
-/// Drops partly received snapshots that no leader sends any more, for example because the leader has ended.
+/// Drops a partly received snapshot if no leader sends the rest, for example because the leader has ended.
 pub(super) async fn drop_idle_snapshots(receiver: Arc<Mutex<SnapshotReceiver>>, limits: RaftLimits) {
     let idle_max = Duration::from_millis(limits.block_ms_max.max(1)).saturating_mul(IDLE_BLOCKS);
     loop {
@@ -108,7 +109,7 @@ pub(super) async fn drop_idle_snapshots(receiver: Arc<Mutex<SnapshotReceiver>>, 
         let blocks = receiver.lock().await.remove_idle(Instant::now(), idle_max);
         if !blocks.is_empty() {
             tracing::info!(blocks = blocks.len(), "dropped a snapshot whose rest has not arrived");
-            // Freeing many blocks takes long. On this thread, it would delay heartbeats.
+            // Freeing many blocks takes long and would delay heartbeats on this thread.
             tokio::task::spawn_blocking(move || drop(blocks));
         }
     }
@@ -128,7 +129,7 @@ pub(super) async fn receive(
             let vote = *transfer.from_leader();
             encode_response(raft.handle_transfer_leader(transfer).await.map(|_| vote))
         }
-        // The leadership of the sender is checked at the end, when the snapshot is complete.
+        // Whether the sender leads is checked only at the end, when the snapshot is complete.
         RaftRequest::Begin(_, snapshot_id, meta) => {
             encode_response(receiver.lock().await.begin(snapshot_id, meta, bytes_max, Instant::now()))
         }

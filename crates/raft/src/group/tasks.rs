@@ -1,4 +1,4 @@
-//! The thread and the tasks of a group, and how the thread and the tasks end.
+//! Runs the thread and the tasks of a group, and ends them.
 
 use std::io;
 use std::sync::mpsc::Receiver;
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle, ThreadId};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// A thread for one group. Dropping this value waits until the thread has ended.
+/// A thread that runs one group. Dropping this value waits until the thread has ended.
 pub(super) struct GroupThread {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -33,7 +33,8 @@ impl Drop for GroupThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
-            // A task on this thread may drop the last handle; the thread cannot wait for itself.
+            // If a task on this thread drops the last handle, this code runs on the thread itself, which cannot wait
+            // for its own end.
             && thread.thread().id() != thread::current().id()
         {
             let _ = thread.join();
@@ -41,7 +42,7 @@ impl Drop for GroupThread {
     }
 }
 
-/// A group's tasks. Dropping this value ends the tasks and waits until they have ended.
+/// The tasks of a group. Dropping this value ends the tasks and waits until all of them have ended.
 pub(super) struct GroupTasks {
     pub(super) end: Option<oneshot::Sender<()>>,
     /// A channel that is disconnected when the tasks have ended.
@@ -55,7 +56,8 @@ pub(super) struct GroupTasks {
 impl Drop for GroupTasks {
     fn drop(&mut self) {
         drop(self.end.take());
-        // One of the tasks may drop the last handle. This task cannot wait for its own end.
+        // If one of the tasks drops the last handle, this code runs on the tasks' thread, which cannot wait for its own
+        // tasks.
         if self.thread_id != thread::current().id() {
             let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv();
         }

@@ -1,9 +1,5 @@
-//! The room that a log has left on a full disk: the [`DiskReserve`], and the room in the journal's file that was
-//! claimed before other programs could use it.
-//!
-//! While the reserve is not filled, commands that make the state larger are refused ([`DiskSpace`]). Only deletes,
-//! votes and purges are written. The reserve is filled before the first command, even at a start, because a node
-//! restarted on a full disk has no claimed room.
+//! Manages the room that a log can still use on a full disk. This room is the [`DiskReserve`], and what was claimed in
+//! the journal's file before other programs could take it.
 
 use std::time::{Duration, Instant};
 
@@ -18,27 +14,27 @@ pub(super) const FILL_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) struct Margin {
     reserve: DiskReserve,
     room: DiskSpace,
-    /// Whether the reserve's room was claimed for the journal.
+    /// Whether room was claimed in the journal's file since room became short.
     is_claimed: bool,
-    /// Time at which the log last tried to fill the reserve.
+    /// Time of the last attempt to fill the reserve.
     tried_at: Instant,
 }
 
 impl Margin {
-    /// Fills the reserve. If the disk has no room for the reserve, commands that make the state larger are refused from
-    /// the start.
+    /// Fills the reserve at a start. If the disk has too little room, commands that make the state larger are refused
+    /// from then on.
     pub(super) fn open(reserve: DiskReserve, room: DiskSpace) -> Result<Margin, DiskError> {
         let mut margin = Margin { reserve, room, is_claimed: false, tried_at: Instant::now() };
         margin.fill()?;
         Ok(margin)
     }
 
-    /// Whether the reserve is filled and nothing has to be done.
+    /// Whether the reserve is filled and the log has room for all writes.
     pub(super) fn is_settled(&self) -> bool {
         !self.reserve.needs_fill() && self.room.log_level() == SpaceLevel::Ample
     }
 
-    /// Fills the reserve if there is room again.
+    /// Tries to fill the reserve, unless it is filled or the last attempt was less than [`FILL_INTERVAL`] ago.
     pub(super) fn fill_if_due(&mut self) -> Result<(), DiskError> {
         if self.is_settled() || self.tried_at.elapsed() < FILL_INTERVAL {
             return Ok(());
@@ -50,7 +46,7 @@ impl Margin {
     fn fill(&mut self) -> Result<(), DiskError> {
         match self.reserve.fill() {
             Ok(true) => {
-                // A reserve of 0 bytes always counts as filled. The next write then shows whether there is room.
+                // A reserve of 0 bytes always counts as filled, so the next write shows whether there is room.
                 self.is_claimed = false;
                 self.room.set_ample();
             }
@@ -67,19 +63,21 @@ impl Margin {
         Ok(())
     }
 
-    /// Makes the reserve the journal's next file. Returns `false` if the reserve was not filled.
+    /// Makes the reserve the journal's next file, so that the journal can use its room. Returns `false` if the reserve
+    /// was not filled.
     pub(super) fn release_reserve(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.report_low(RaftGroupError::NoRoom(why.to_owned()));
         let is_released = journal.begin_file_in(&mut self.reserve, 0)?;
         if is_released {
-            // If the journal's last file has no records, the journal continues in that file. The reserve's room is then
-            // free, and must be claimed for that file.
+            // If the journal's last file has no records, the journal keeps this file, and the reserve's room becomes
+            // free. The room must therefore be claimed for the journal.
             self.claim(journal)?;
         }
         Ok(is_released)
     }
 
-    /// Reports that the journal has freed its preallocated room. While room is short, the next write claims room again.
+    /// Must be called after the journal has freed its preallocated room. If room is still short, the next write claims
+    /// room again.
     pub(super) fn forget_claim(&mut self) {
         self.is_claimed = false;
     }
@@ -89,7 +87,7 @@ impl Margin {
         self.room.is_ending()
     }
 
-    /// Reports that the log cannot write.
+    /// Reports that the log has no room for any write, and why.
     pub(super) fn report_out_of_room(&self, why: RaftGroupError) {
         self.room.set_short(SpaceLevel::Out, why);
     }
@@ -100,7 +98,8 @@ impl Margin {
             SpaceLevel::Low => {}
             SpaceLevel::Out => self.room.set_short_again(SpaceLevel::Low),
         }
-        // After a start, the journal has no file before the first write, and room can only be claimed in a file.
+        // Right after a start, the journal has no file in which room could be claimed. The first write creates the
+        // file.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }
 
@@ -110,7 +109,8 @@ impl Margin {
         }
     }
 
-    /// Claims as much room as possible in the journal's file, so that other programs cannot use it.
+    /// Claims as much room as possible in the journal's file, up to the size of the reserve, so that other programs
+    /// cannot take the room.
     fn claim(&mut self, journal: &mut Journal) -> Result<(), AppendError> {
         self.is_claimed = true;
         match journal.reserve_room(self.reserve.bytes()) {

@@ -1,18 +1,18 @@
-//! The operations on a Raft log, which are the records of the log's journal.
+//! Defines the operations on a Raft log. Each record in the log's journal is one operation.
 
 use bytes::Bytes;
 
 use crate::codec::{CodecError, ValueCodec};
 use crate::type_config::{LogEntry, LogId, Vote};
 
-/// An operation on the Raft log, as the journal stores it.
+/// An operation on the Raft log, as it is stored in the journal.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LogOperation {
     /// Appends an entry after the last one.
     Append(LogEntry),
-    /// Removes all entries after the given entry, or all entries if none is given.
+    /// Removes all entries after the given one; `None` removes all entries.
     Truncate(Option<LogId>),
-    /// Removes all entries up to and including the given entry, because a snapshot contains them.
+    /// Removes all entries up to and including the given one, because a snapshot contains them.
     Purge(LogId),
     Vote(Vote),
 }

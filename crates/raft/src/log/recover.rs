@@ -1,4 +1,4 @@
-//! Rebuilds a Raft log from its journal at a start.
+//! Rebuilds a Raft log from its journal when a node starts.
 
 use std::io;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn replay(journal: &Journal, oldest: Position, log_index: &mut LogIndex) -> io::
 }
 
 impl LogIndex {
-    /// Repeats an operation of the journal.
+    /// Does an operation again, which was read from the journal at `at`.
     fn replay_operation(&mut self, operation: LogOperation, at: Position) -> io::Result<()> {
         match operation {
             LogOperation::Append(entry) => {
@@ -81,7 +81,7 @@ impl LogIndex {
                 self.push(entry, at);
             }
             LogOperation::Truncate(last) => self.truncate(last),
-            // The snapshot of another node may include entries that this log never had.
+            // The purge may be for a snapshot from another node, so this log need not have had all the purged entries.
             LogOperation::Purge(last) => self.purge(last),
             LogOperation::Vote(vote) => self.vote = Some(vote),
         }

@@ -1,42 +1,44 @@
-//! The room left on the log's disk. The log's writer thread sets this information, and other threads read it.
+//! Tells other threads how much room is left on the log's disk. The log's writer thread sets this information.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::RaftGroupError;
 
-/// The kinds of writes for which a disk has room: all, only necessary ones, or none.
+/// The writes for which the disk has room: all, only the necessary ones, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SpaceLevel {
     /// There is room for all writes.
     Ample = 0,
-    /// A reserve is in use or not complete. Only commands that free room, and Raft's own messages, are written.
+    /// The reserve is in use or not filled. Only commands that make the state smaller, and Raft's own messages, are
+    /// written.
     Low = 1,
-    /// No room is left. All writes wait.
+    /// No room is left, so all writes wait.
     Out = 2,
 }
 
-/// The room left on the disk of a group's log and snapshots. Clones share the information.
+/// How much room is left on the disk for the log and the snapshots of a group. Clones share this information.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DiskSpace(Arc<DiskSpaceState>);
 
 #[derive(Debug, Default)]
 struct DiskSpaceState {
-    /// The level of the log alone.
+    /// The level of the log, without regard to the reserve of the snapshots.
     level: AtomicU8,
     /// Whether the reserve of the snapshots is not filled.
     lacks_snapshot_reserve: AtomicBool,
-    /// Whether room was short since the log was last shortened.
+    /// Whether room has been short since the last purge of the log.
     was_short: AtomicBool,
     /// Whether the group is ending. Writes then do not wait for room.
     is_ending: AtomicBool,
-    /// The error of commands that make the state larger, while room is short.
+    /// The error with which commands that make the state larger are refused while room is short.
     shortage: Mutex<Option<RaftGroupError>>,
 }
 
 impl DiskSpace {
-    /// The writes for which there is room now. While the reserve of the snapshots is not filled, the level is not
-    /// [`SpaceLevel::Ample`]: on a full disk without this reserve, no snapshot could shorten the log.
+    /// Decides which writes there is room for now. Without the reserve of the snapshots, the level is never
+    /// [`SpaceLevel::Ample`]: if the disk became full, no snapshot could be written, and the log could not be
+    /// shortened.
     pub(crate) fn level(&self) -> SpaceLevel {
         match self.0.lacks_snapshot_reserve.load(Ordering::Acquire) {
             true => self.log_level().max(SpaceLevel::Low),
@@ -44,7 +46,7 @@ impl DiskSpace {
         }
     }
 
-    /// The writes for which the log has room, whether or not the reserve of the snapshots is filled.
+    /// Decides which writes the log has room for, whether or not the reserve of the snapshots is filled.
     pub(super) fn log_level(&self) -> SpaceLevel {
         match self.0.level.load(Ordering::Acquire) {
             0 => SpaceLevel::Ample,
@@ -53,7 +55,7 @@ impl DiskSpace {
         }
     }
 
-    /// The reason for which commands that make the state larger are refused; `None` while there is enough room.
+    /// The error with which commands that make the state larger are refused; `None` while there is enough room.
     pub(crate) fn shortage(&self) -> Option<RaftGroupError> {
         if self.log_level() > SpaceLevel::Ample {
             return self.0.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -63,12 +65,12 @@ impl DiskSpace {
         lacks_reserve.then(|| RaftGroupError::NoRoom(why()))
     }
 
-    /// Whether the log should remove entries to free room.
+    /// Whether the log should remove as many entries as possible, because room is or was short.
     pub(crate) fn needs_purge(&self) -> bool {
         self.level() > SpaceLevel::Ample || self.0.was_short.load(Ordering::Acquire)
     }
 
-    /// Lets writes that wait for room fail. Otherwise a group whose vote waits for room could not end.
+    /// Lets the writes that wait for room fail. A group could not end while its vote waits for room.
     pub(crate) fn cancel_waits(&self) {
         self.0.is_ending.store(true, Ordering::Release);
     }
@@ -82,7 +84,7 @@ impl DiskSpace {
         self.0.is_ending.load(Ordering::Acquire)
     }
 
-    /// Reports that the log is removing entries.
+    /// Must be called when a purge of the log begins.
     pub(super) fn purge_started(&self) {
         self.0.was_short.store(false, Ordering::Release);
     }
@@ -96,7 +98,7 @@ impl DiskSpace {
         self.set_short_again(level);
     }
 
-    /// Sets the level, and keeps the reason of the last shortage.
+    /// Sets the level, and keeps the error of the previous shortage.
     pub(super) fn set_short_again(&self, level: SpaceLevel) {
         self.0.was_short.store(true, Ordering::Release);
         self.0.level.store(level as u8, Ordering::Release);

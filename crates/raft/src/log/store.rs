@@ -1,4 +1,4 @@
-//! Implements openraft's log storage with the log of this crate.
+//! Implements openraft's interface for log storage.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -16,7 +16,7 @@ use super::writer::{LogWriter, Purge, Write, WriterCommand};
 use crate::frames::EncodedRecords;
 use crate::type_config::{LogEntry, LogId, Types, Vote};
 
-/// The log of a Raft group on disk. Clones share the log.
+/// A Raft group's log on disk. Clones refer to the same log.
 #[derive(Debug, Clone)]
 pub(crate) struct RaftLog {
     log_index: Arc<Mutex<LogIndex>>,
@@ -26,10 +26,10 @@ pub(crate) struct RaftLog {
     append_bytes_max: usize,
 }
 
-/// The part of the log in memory.
+/// The part of the log that is in memory.
 #[derive(Debug, Default)]
 pub(super) struct LogIndex {
-    /// Consecutive entries.
+    /// The entries after the last purge; their indices are consecutive.
     pub(super) entries: VecDeque<StoredEntry>,
     pub(super) purged: Option<LogId>,
     pub(super) vote: Option<Vote>,
@@ -43,8 +43,8 @@ pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,
     /// The position of the entry's record in the journal.
     pub(super) at: Position,
-    /// Running total of the sizes of commands up to the end of this entry, bytes. Only differences of two totals are
-    /// used.
+    /// Sum of the sizes of the commands in this entry and all entries before it, bytes. The sum starts at an arbitrary
+    /// number, so only the difference between two entries has a meaning.
     bytes: u64,
 }
 
@@ -76,7 +76,7 @@ impl LogIndex {
         self.purged = Some(last);
     }
 
-    /// The existing entries of a range.
+    /// The entries in memory whose indices are within the range.
     fn between(&self, range: impl RangeBounds<u64>) -> impl Iterator<Item = &LogEntry> {
         let first = self.entries.front().map_or(0, StoredEntry::index);
         let start = match range.start_bound() {
@@ -114,12 +114,12 @@ impl RaftLog {
         &self.room
     }
 
-    /// The last entry that was removed from the log because a snapshot contains the entry.
+    /// The last entry that was purged: removed from the log, because a snapshot contains it.
     pub(crate) fn purged(&self) -> Option<LogId> {
         self.log_index().purged
     }
 
-    /// Index of the last entry, even if that entry was purged.
+    /// Index of the log's last entry, even if this entry was purged.
     pub(crate) fn last(&self) -> Option<u64> {
         let log_index = self.log_index();
         log_index.entries.back().map(StoredEntry::index).or(log_index.purged.map(|purged| purged.index))
@@ -138,8 +138,8 @@ impl RaftLog {
         last.bytes - before
     }
 
-    /// Index of the last entry after which more than `bytes` bytes of commands follow, up to and including the entry
-    /// `index`.
+    /// Index of the last entry that may be purged if the commands of the entries after it, up to the entry `index`,
+    /// must have more than `bytes` bytes.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let log_index = self.log_index();
         let end = log_index.entries.partition_point(|stored| stored.index() <= index);
@@ -152,8 +152,8 @@ impl RaftLog {
         self.log_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes operations to the writer while the log is locked. The journal therefore has the operations in the same
-    /// order as the log.
+    /// Passes operations to the writer thread while the log is locked, so that the journal has them in the same order
+    /// as the log.
     fn write(
         &self,
         log_index: &mut LogIndex,
@@ -237,7 +237,7 @@ impl RaftLogStorage<Types> for RaftLog {
         I: IntoIterator<Item = LogEntry> + Send,
         I::IntoIter: Send,
     {
-        // The copy is cheap, because clones share the content of entries.
+        // These clones are cheap, because they share the content of the entries.
         let entries: Vec<LogEntry> = entries.into_iter().collect();
         let operations = entries.iter().cloned().map(LogOperation::Append).collect();
         let mut log_index = self.log_index();
@@ -253,8 +253,8 @@ impl RaftLogStorage<Types> for RaftLog {
         self.write_and_wait(LogOperation::Truncate(last), |log_index| log_index.truncate(last)).await
     }
 
-    /// Removes entries up to `last`. Also writes the vote again, so that the files before the first remaining entry can
-    /// be removed.
+    /// Removes entries up to and including `last`. Also writes the vote again, because the files that are removed may
+    /// contain the last copy of it.
     async fn purge(&mut self, last: LogId) -> io::Result<()> {
         let mut log_index = self.log_index();
         log_index.purge(last);
@@ -262,7 +262,7 @@ impl RaftLogStorage<Types> for RaftLog {
         let operations: Vec<LogOperation> = [LogOperation::Purge(last)].into_iter().chain(vote).collect();
         let frames = encode_records(&mut log_index, &operations)?;
         let needed = log_index.entries.front().map_or(next, |stored| stored.at);
-        // Only whole files can be removed. A new file makes it possible to remove the present one.
+        // Only whole files can be removed from the journal. Beginning a new file lets the present one be removed.
         let begins_file = self.room.needs_purge();
         if begins_file {
             self.room.purge_started();
@@ -272,7 +272,7 @@ impl RaftLogStorage<Types> for RaftLog {
     }
 }
 
-/// Encodes operations as the next records.
+/// Encodes operations as the journal's next records.
 fn encode_records(log_index: &mut LogIndex, operations: &[LogOperation]) -> io::Result<EncodedRecords> {
     let mut frames = EncodedRecords::default();
     operations.iter().try_for_each(|operation| frames.push(operation))?;

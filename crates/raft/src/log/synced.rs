@@ -1,16 +1,5 @@
-//! The last synced record of a group's log, in a file beside the group's directory: `control.synced` beside
-//! `control`.
-//!
-//! If files of a log were cut, emptied, removed or replaced by older files, the log looks as if a crash had cut off
-//! its last records. The number in this file distinguishes the two cases: all records up to that number were synced,
-//! and perhaps acknowledged. The file is outside the directory. It therefore also distinguishes a removed directory
-//! from one that never existed.
-//!
-//! The file has two sectors of 512 bytes, each with one number and its checksum. The second sector is written after a
-//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. After a kill of the process, the number
-//! in the second sector may lack the records synced in the last [`WRITE_EVERY`]; after a power cut, it may lack more.
-//! The first sector is written and synced only when the log is opened or closed; at that time the second sector is
-//! complete. At least one of the two sectors is therefore valid after any crash.
+//! Stores the number of the last synced record of a group's log. The file is beside the group's directory:
+//! `control.synced` beside `control`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,20 +10,20 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use dunlin_journal::{Disk, DiskFile, replace_file};
 
 const EXTENSION: &str = "synced";
-/// Shortest time between two writes of the number. With a write for each sync, a single client would complete an
-/// eighth fewer commands per second.
+/// Shortest time between two writes of the number. If every sync were followed by a write, a single client would
+/// complete an eighth fewer commands per second.
 const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"dunsync1";
-/// Size of the magic bytes, the number and the checksum.
+/// Size of the content of a sector, bytes: the magic bytes, the number and the checksum.
 const MARK_BYTES: usize = 20;
 
-/// The number of the log's last record that is known to be synced.
+/// The file with the number of the log's last record that is known to be synced.
 #[derive(Debug)]
 pub(super) struct SyncedMark {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// The open file of the mark; `None` while the disk has no room for the file.
+    /// The open file; `None` if the disk had no room to create it.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
     /// The number that was written last, and the time of that write.
@@ -42,8 +31,8 @@ pub(super) struct SyncedMark {
 }
 
 impl SyncedMark {
-    /// Opens the mark of a group's log, and creates the mark if it does not exist. Returns an error with the reason if
-    /// the log, whose last record is `last`, has lost records that were synced.
+    /// Opens the file with the number of a group's log, or creates the file. `last` is the number of the last record in
+    /// the log. Returns an error if the log has lost synced records.
     pub(super) fn open(disk: Arc<dyn Disk>, group: &Path, last: u64) -> Result<SyncedMark, MarkError> {
         let mut mark = SyncedMark {
             disk,
@@ -77,13 +66,13 @@ impl SyncedMark {
         Ok(mark)
     }
 
-    /// Stores the number of the last synced record, and writes it to the file if a write is due.
+    /// Sets the number of the last synced record, and writes it to the file if a write is due.
     pub(super) fn advance(&mut self, seq: u64) {
         self.seq = seq;
         self.write_if_due();
     }
 
-    /// The time until the number has to be written; `None` if the file already has the number.
+    /// How long the next write of the number can wait; `None` if the file already has the number.
     pub(super) fn due(&self) -> Option<Duration> {
         let (seq, at) = self.written;
         (seq != self.seq).then(|| WRITE_EVERY.saturating_sub(at.elapsed()))
@@ -97,15 +86,15 @@ impl SyncedMark {
 
     fn write_now(&mut self) {
         self.written = (self.seq, Instant::now());
-        // If the mark cannot be written, its number stays too low. The log itself is synced, and the log's writer
-        // continues.
+        // An error is ignored: the number in the file then stays too low, but the log itself is synced.
         let _ = match &self.file {
             Some(file) => write(&**file, 1, self.seq),
             None => self.create(),
         };
     }
 
-    /// Syncs the mark, so that it survives a power cut.
+    /// Syncs the file, then writes the number to the first sector and syncs the file again. The number then survives a
+    /// power cut.
     pub(super) fn persist(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         file.sync()?;
@@ -113,7 +102,7 @@ impl SyncedMark {
         file.sync()
     }
 
-    /// Creates the file if the disk has room for it.
+    /// Creates the file, unless the disk has no room for it.
     fn create(&mut self) -> io::Result<()> {
         match replace_file(&*self.disk, &self.path, &[sector(self.seq), sector(self.seq)].concat()) {
             Err(error) if error.is_full() => return Ok(()),
@@ -125,7 +114,7 @@ impl SyncedMark {
     }
 }
 
-/// Whether the directory of a group has contents, or had contents earlier.
+/// Whether the directory of a group contains files, or contained files earlier.
 pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
     let has_files = |folder| disk.list(&group.join(folder)).is_ok_and(|files| !files.is_empty());
     has_files("log") || has_files("snapshots") || disk.open(&group.with_extension(EXTENSION), false).is_ok()
@@ -134,7 +123,7 @@ pub fn is_begun(disk: &dyn Disk, group: &Path) -> bool {
 /// The reason why the file with the number of a log's last synced record was not opened.
 #[derive(Debug)]
 pub(super) enum MarkError {
-    /// The log lacks synced records, or the mark at this path is damaged.
+    /// The log lacks synced records, or the file at this path is damaged.
     Damaged {
         why: String,
         path: PathBuf,
@@ -161,7 +150,7 @@ fn sector(seq: u64) -> [u8; SECTOR_BYTES] {
     bytes
 }
 
-/// The sector's number, `None` if its checksum does not match.
+/// The number in a sector; `None` if the sector's checksum does not match.
 fn read(file: &dyn DiskFile, sector: usize) -> io::Result<Option<u64>> {
     let mut bytes = [0; MARK_BYTES];
     if file.read_at(&mut bytes, (sector * SECTOR_BYTES) as u64)? < MARK_BYTES || bytes[..8] != MAGIC {
@@ -199,8 +188,8 @@ mod tests {
                     assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
                 }
                 disk.crash();
-                // The stored number must not be lower than at the previous opening. A log that ends before that number
-                // is refused.
+                // The crash must not undo the number that was stored at the previous opening: a log that ends before
+                // this number is refused.
                 assert!(round == 0 || open(&disk, round * 3 - 1).is_err());
                 drop(open(&disk, round * 3 + 3).unwrap());
                 disk.crash();

@@ -1,10 +1,11 @@
-//! The writer thread: operations that arrive during a write become one block with one sync.
+//! Writes the log's operations to the journal on a thread of its own. Operations that arrive during a write become one
+//! block, with one sync.
 //!
-//! On a full disk, the reserve is released, and its room is claimed for the journal ([`Margin`]). [`DiskSpace`] reports
-//! this, and commands that make the state larger are refused. When this room is used up, writes wait in order. Only a
-//! purge may overtake waiting entries, because it frees room. Separate room is kept for purges, and a purge removes no
-//! entry that the waiting writes change. Writes also wait while the process lacks file descriptors or memory for the
-//! next file. After a disk failure, the log writes nothing.
+//! When the disk is full, the journal takes over the room of the reserve ([`Margin`]). From then on, commands that make
+//! the state larger are refused ([`DiskSpace`]). When this room is used up, too, writes wait in order. Only a purge may
+//! overtake waiting writes, because it frees room, and only if none of these writes concerns an entry that it removes.
+//! Some room is kept free for purges. Writes also wait while the process lacks file descriptors or memory for the next
+//! file. After any other disk failure, the log writes nothing more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,9 +26,10 @@ pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Maximum size of a block, bytes.
 const BLOCK_BYTES: usize = 8 << 20;
-/// Interval at which a write is tried again while the disk is full.
+/// Interval at which a write is tried again while it lacks room.
 const RETRY: Duration = Duration::from_millis(50);
-/// Number of bytes kept free for purges: for the block of a purge, and for the new file that contains the block.
+/// Number of bytes that other writes leave free for a purge: for the block of the purge, and for a new file that
+/// contains this block.
 const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum WriterCommand {
@@ -36,25 +38,25 @@ pub(super) enum WriterCommand {
     Close,
 }
 
-/// Records to append after all earlier records. The writer thread encodes them, so that large entries do not delay
-/// heartbeats on the calling thread.
+/// Records to be appended after all earlier ones. The writer thread encodes large entries, which would delay heartbeats
+/// on the calling thread.
 pub(super) struct Write {
     pub(super) operations: Vec<LogOperation>,
     pub(super) frames: EncodedRecords,
-    /// The index of the first entry, if all operations append entries.
+    /// The index of the first entry if all operations append entries; otherwise `None`.
     pub(super) entries_from: Option<u64>,
     pub(super) done: WriteCallback,
 }
 
 /// A request to remove the beginning of the log.
 pub(super) struct Purge {
-    /// Records of the purge, and of the vote, which is written again.
+    /// The record of the purge, and a record that repeats the vote.
     pub(super) frames: EncodedRecords,
-    /// The last removed entry.
+    /// The index of the last entry that is removed.
     pub(super) upto: u64,
     /// Records before this position can be removed once the purge is written.
     pub(super) needed: Position,
-    /// Whether to begin a new file, so that earlier files can be removed.
+    /// Whether to begin a new file first, so that the present file can be removed as well.
     pub(super) begins_file: bool,
 }
 
@@ -71,7 +73,7 @@ pub(super) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Starts the thread, which writes from the record `next` on.
+    /// Starts the thread. Its first record gets the position `next`.
     pub(super) fn start(
         journal: Journal,
         mark: SyncedMark,
@@ -86,8 +88,8 @@ impl LogWriter {
         let run = move || {
             state.run(&receiver);
             if state.failure.is_none() {
-                // All writes are synced. If writing the closing mark fails, the next start only has to check more of
-                // the log.
+                // All writes are synced already. If the closing mark cannot be written, the only effect is that the
+                // next start has to check more of the log.
                 let _ = state.journal.close();
                 let _ = state.mark.persist();
             }
@@ -97,7 +99,7 @@ impl LogWriter {
     }
 
     pub(super) fn send(&self, work: WriterCommand) {
-        // If the thread has ended, the operation is dropped, and the dropped callbacks report an error.
+        // If the thread has ended, the operation is dropped together with its callback, which then reports an error.
         let _ = self.sender.send(work);
     }
 }
@@ -118,15 +120,15 @@ struct WriterState {
     margin: Margin,
     /// Writes that wait for room, in order.
     waiting: VecDeque<Write>,
-    /// Commands that arrived after the waiting writes.
+    /// Commands that arrived while writes were waiting for room.
     deferred: VecDeque<WriterCommand>,
-    /// Whether the log is closing. Writes then do not wait for room.
+    /// Whether the log is closing. Writes then fail instead of waiting for room.
     is_closing: bool,
-    /// The error after which the log writes nothing.
+    /// The error after which the log writes nothing more.
     failure: Option<String>,
 }
 
-/// The reason why the log wrote nothing.
+/// The reason why a write did not succeed.
 enum WriteFailure {
     Full(String),
     /// The process or the machine lacks file descriptors or memory.
@@ -168,7 +170,7 @@ impl WriterState {
             }
             match purge {
                 Some(purge) if writes.is_empty() => self.purge(purge, receiver),
-                // If the writes wait for room, the purge may overtake them.
+                // If the writes have to wait for room, this purge may overtake them.
                 Some(purge) => self.deferred.push_front(WriterCommand::Purge(purge)),
                 None => {}
             }
@@ -176,8 +178,8 @@ impl WriterState {
         }
     }
 
-    /// Waits for the next command and returns it; `None` when no more commands can arrive. While it waits, the thread
-    /// fills the reserve if possible, and writes the mark when it is due.
+    /// Waits for the next command and returns it; `None` if no more commands can arrive. Meanwhile, fills the reserve
+    /// and writes the mark when they are due.
     fn wait_next(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         loop {
             if self.failure.is_none() {
@@ -204,14 +206,14 @@ impl WriterState {
         self.deferred.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
-    /// Writes all of `writes` as one block. If there is too little room for the block, writes them one after another.
+    /// Writes all of `writes` as one block. If there is too little room for this block, writes them one after another.
     fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<WriterCommand>) {
         if writes.is_empty() {
             return;
         }
         let frames: Vec<&EncodedRecords> = writes.iter().map(|write| &write.frames).collect();
         match self.try_write(&frames, PURGE_BYTES) {
-            // There may be room for some of the writes, though not for all.
+            // There may be room for some of the writes, though not for all of them.
             Err(WriteFailure::Full(_) | WriteFailure::LacksResource(_)) => {
                 self.waiting = writes;
                 self.write_waiting(receiver);
@@ -223,8 +225,8 @@ impl WriterState {
         }
     }
 
-    /// Writes the waiting writes one after another. If there is too little room, releases the reserve, or waits for
-    /// room.
+    /// Writes the waiting writes one after another. When there is too little room for one, releases the reserve, or
+    /// waits for room.
     fn write_waiting(&mut self, receiver: &Receiver<WriterCommand>) {
         while let Some(write) = self.waiting.pop_front() {
             match self.try_write(&[&write.frames], PURGE_BYTES) {
@@ -254,7 +256,7 @@ impl WriterState {
         done(self.failure.as_ref().map_or(Ok(()), |why| Err(io::Error::other(why.clone()))));
     }
 
-    /// Writes and syncs records, if at least `room_after` bytes of room remain afterwards.
+    /// Writes and syncs records, but only if at least `room_after` bytes of room remain after the write.
     fn try_write(&mut self, writes: &[&EncodedRecords], room_after: u64) -> Result<(), WriteFailure> {
         if let Some(why) = &self.failure {
             return Err(WriteFailure::Broken(why.clone()));
@@ -273,8 +275,8 @@ impl WriterState {
         Ok(())
     }
 
-    /// Prepares another attempt after a failure that allows one: releases the reserve if the disk is full, or waits a
-    /// little.
+    /// Prepares to repeat a failed write: releases the reserve if the disk is full, or waits a little. If repeating is
+    /// useless, stores the failure.
     fn prepare_retry(&mut self, failure: WriteFailure, receiver: &Receiver<WriterCommand>) {
         match failure {
             WriteFailure::Full(why) => match self.margin.release_reserve(&mut self.journal, &why) {
@@ -304,9 +306,9 @@ impl WriterState {
         self.purge_before_waiting();
     }
 
-    /// Writes the first pending purge before the entries that wait for room, if the purge removes none of these
-    /// entries. The purge's records then come before the entries' records, so the stored positions of the entries are
-    /// too low. A file may therefore be kept too long, but is never removed too early.
+    /// Writes the first pending purge before the entries that wait for room, provided that the purge removes none of
+    /// these entries. The journal then has the purge's records first, so the entries get later positions than those
+    /// that are stored for them. Because of this, a file may be kept too long, but it is never removed too early.
     fn purge_before_waiting(&mut self) {
         let Some(at) = self.deferred.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
             return;
@@ -344,7 +346,7 @@ impl WriterState {
             self.margin.forget_claim();
         }
         self.try_write(&[&purge.frames], 0)?;
-        // Files that could not be removed are removed by the next purge.
+        // The next purge removes the files that could not be removed now.
         let _ = self.journal.truncate_before(purge.needed);
         Ok(())
     }

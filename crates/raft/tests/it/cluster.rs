@@ -1,4 +1,4 @@
-//! A cluster of nodes in one process for tests, with links between the nodes that a test can cut.
+//! A test cluster whose nodes all run in one process. Tests can cut the links between the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,12 +31,12 @@ pub const LIMITS: RaftLimits = RaftLimits {
     install_ms_max: 60_000,
 };
 
-/// A state machine that keeps every command in order.
+/// A state machine that stores all commands in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandLog {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
-    /// The time that a command has set as the next time at which the machine has to act.
+    /// The time at which the machine next has to act. A command sets it.
     pub due_ms: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl StateMachine for CommandLog {
         self.due_ms
     }
 
-    /// Some entries are applied on another thread.
+    /// Returns `true` for some entries, so that they are applied on another thread.
     fn is_long(&self, now_ms: u64, _commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
         now_ms.is_multiple_of(3)
     }
@@ -160,7 +160,7 @@ impl TestCluster {
         TestCluster { network, disks, nodes, limits, acknowledged }
     }
 
-    /// Starts a node on the node's disk. At the first start, the disk is empty.
+    /// Starts a node with the disk that it had before. At its first start, the disk is empty.
     pub fn start(&mut self, id: u64) {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
         let transport = TestTransport { from: id, network: Arc::clone(&self.network) };
@@ -192,7 +192,7 @@ impl TestCluster {
         tokio::task::spawn_blocking(move || drop(node)).await.unwrap();
     }
 
-    /// Cuts or restores all links of a node.
+    /// Cuts or restores all links between a node and the others.
     pub fn isolate(&self, id: u64, cut: bool) {
         let mut network = self.network.write().unwrap();
         for &other in self.nodes.keys().filter(|other| **other != id) {
@@ -226,8 +226,8 @@ impl TestCluster {
         }
     }
 
-    /// Proposes a line until one of these nodes acknowledges it. After an unknown outcome, the line is proposed again,
-    /// and may then be applied twice.
+    /// Proposes a line to these nodes until one of them acknowledges it. A proposal with an unknown outcome is
+    /// repeated, so the line may be applied twice.
     pub async fn propose_line_among(&self, ids: &[u64], line: &str) {
         let deadline = Deadline::new();
         loop {
@@ -249,7 +249,8 @@ impl TestCluster {
         self.propose_line_among(&self.nodes.keys().copied().collect::<Vec<_>>(), line).await;
     }
 
-    /// Waits until all nodes have the same lines, and these include all acknowledged lines in order.
+    /// Waits until all nodes have the same lines, which must include all acknowledged lines in order. Returns the
+    /// lines.
     pub async fn wait_until_equal(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {
@@ -268,7 +269,7 @@ impl TestCluster {
         }
     }
 
-    /// Waits until a condition holds.
+    /// Waits until `condition` holds. `what` describes it in the error.
     pub async fn wait_until(&self, what: &str, condition: impl Fn(&TestCluster) -> bool) {
         let deadline = Deadline::new();
         while !condition(self) {

@@ -67,8 +67,8 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     let mut cluster = TestCluster::with_nodes(3, limits).await;
     let absent = (1..=3).find(|id| *id != 1).unwrap();
     cluster.crash(absent).await;
-    // Proposes lines until entries that the crashed node lacks are purged. A snapshot leaves some entries in the log,
-    // so this takes many lines.
+    // Proposes lines until the log is purged beyond the entries that the crashed node has. This takes many lines,
+    // because some entries stay in the log after a snapshot.
     let mut number = 0;
     while cluster.nodes.values().any(|node| node.status().purged.is_none()) {
         cluster.propose_line(&format!("a line of some bytes {number}")).await;
@@ -86,14 +86,15 @@ async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
     (1..=3).for_each(|id| cluster.start(id));
     cluster.propose_line("after all").await;
     cluster.wait_until_equal().await;
-    // The node's log begins after a snapshot of another node. The node must be able to start with such a log.
+    // The node received a snapshot from another node, so its log begins after that snapshot. The node must be able to
+    // start with such a log.
     cluster.crash(absent).await;
     cluster.start(absent);
     cluster.propose_line("once more").await;
     cluster.wait_until_equal().await;
 }
 
-/// Entries wait while the other nodes cannot be reached. The delay that a command requests must begin when the command
+/// A command that asks for a delay waits while the other nodes cannot be reached. The delay must begin when the command
 /// is proposed, not earlier.
 #[tokio::test(flavor = "multi_thread")]
 async fn delay_of_a_command_starts_when_the_command_is_proposed() {
@@ -114,7 +115,7 @@ async fn delay_of_a_command_starts_when_the_command_is_proposed() {
     let (proposed_at, last) = (Instant::now(), propose("due in 500".to_owned()));
     tokio::time::sleep(Duration::from_millis(50)).await;
     cluster.isolate(leader, false);
-    // The outcome is unknown: a leader that was cut off for long may report that it does not lead.
+    // The outcome is unknown: a leader that is cut off for long may refuse the command, because it no longer leads.
     if last.await.unwrap().is_ok() {
         cluster
             .wait_until("it was due", |cluster| cluster.nodes[&leader].with(|log| log.due_ms.is_none()))
@@ -123,8 +124,8 @@ async fn delay_of_a_command_starts_when_the_command_is_proposed() {
     }
 }
 
-/// Every start of a node begins a new epoch and a new file of the journal. The log after a snapshot therefore spans
-/// several files.
+/// Every start of a node begins a new epoch and a new file of the log's journal. After these restarts, the log behind
+/// the snapshot spans several files.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_of_several_files_behind_a_snapshot_survives_restarts() {
     let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
@@ -157,7 +158,7 @@ fn start_error(cluster: &mut TestCluster) -> String {
     *started.unwrap_err().downcast::<String>().unwrap()
 }
 
-/// The only file in this directory with the suffix `.log`.
+/// The only file with the suffix `.log` in this directory.
 fn only_log_file(disk: &dyn Disk, dir: &str) -> PathBuf {
     let dir = Path::new(dir);
     let mut logs = disk.list(dir).unwrap().into_iter().filter(|name| name.ends_with(".log"));
@@ -185,8 +186,8 @@ async fn log_with_a_hole_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn truncated_emptied_or_removed_log_is_not_opened() {
-    // Without a power cut, the journal has one file, and damage 3 replaces this file by an older version. After a power
-    // cut the journal has two files, so damage 3 is left out.
+    // After a regular shutdown, the journal has one file, and damage 3 replaces this file by an older version. After a
+    // power cut, the journal has two files, and damage 3 is left out.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
         let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
@@ -217,7 +218,7 @@ async fn truncated_emptied_or_removed_log_is_not_opened() {
                 _ => disk.overwrite(&path, older.clone()),
             }
         }
-        // The second start must fail, too: the first attempt to open the log must not repair the log.
+        // The second start must also fail: the first one must not have repaired the log.
         for _ in 0..2 {
             let error = start_error(&mut cluster);
             assert!(

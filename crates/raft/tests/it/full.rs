@@ -1,4 +1,4 @@
-//! Tests with full disks and failing disks.
+//! Tests of groups whose disks are full or fail.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn line(number: usize) -> String {
     format!("line {number} {}", "-".repeat(1_000))
 }
 
-/// Proposes lines until there is no room; returns how many were acknowledged.
+/// Proposes lines until one is refused for lack of room. Returns the number of acknowledged lines.
 async fn fill(cluster: &TestCluster, leader: u64) -> usize {
     for number in 0..100_000 {
         match cluster.nodes[&leader].propose(Bytes::from(line(number))).await {
@@ -47,7 +47,7 @@ async fn node_without_a_snapshot_reserve_refuses_additional_data() {
     cluster.crash(1).await;
     let disk = Arc::clone(&cluster.disks[&1]);
     disk.remove(Path::new("/raft/snapshots/reserve")).unwrap();
-    // Even without the zeros at the end of the log, less than twice the reserve's size is free.
+    // Less than twice the reserve's size is free, even if the start frees the zeros at the end of the log.
     disk.set_capacity(disk.used() + LIMITS.reserve_bytes / 2);
     cluster.start(1);
     cluster.leader().await;
@@ -76,12 +76,12 @@ async fn full_disk_takes_only_commands_that_free_room() {
     let outcome = cluster.nodes[&1].propose(Bytes::from("forget")).await;
     assert!(outcome.is_ok(), "{outcome:?}");
     cluster.acknowledged.lock().unwrap().clear();
-    // The state is small now: a snapshot fits, and the log can be purged.
+    // The state is now small enough for a snapshot, after which the log can be purged.
     cluster.wait_until("there is room", |cluster| cluster.nodes[&1].status().lacks_room.is_none()).await;
     cluster.propose_line("on we go").await;
     let mut again = fill(&cluster, 1).await;
     while again < line_count / 2 {
-        // The files of the log are freed a little later than the room that the log has claimed.
+        // The room that the log had claimed becomes free a little earlier than the log's files.
         cluster.wait_until("there is room", |cluster| cluster.nodes[&1].status().lacks_room.is_none()).await;
         again += fill(&cluster, 1).await;
     }
@@ -114,7 +114,8 @@ async fn writes_continue_when_the_disk_is_no_longer_full() {
     let cluster = TestCluster::with_nodes(1, limits).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());
     fill(&cluster, 1).await;
-    // Fills the disk completely. These commands make the state smaller, and are accepted while there is any room.
+    // Fills the disk completely with commands that make the state smaller, because these are accepted as long as there
+    // is any room.
     let mut forget_count = 0;
     while cluster.nodes[&1].propose(Bytes::from(format!("forget {}", "-".repeat(1_000)))).await.is_ok() {
         forget_count += 1;

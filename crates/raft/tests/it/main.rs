@@ -1,4 +1,4 @@
-//! Groups of a few nodes in one process, with links that can be cut and disks that can crash.
+//! Tests of Raft groups. All nodes run in one process, their links can be cut, and their disks can crash.
 
 mod cluster;
 mod faults;

@@ -22,12 +22,12 @@ fn open(disk: &Arc<FakeDisk>, reserve_bytes: u64) -> RaftLog {
     log::open(disk.clone(), Path::new("/raft"), &limits).unwrap()
 }
 
-/// Appends an entry of 4 KiB. Returns the receiver of the write's outcome.
+/// Appends an entry of 4 KiB. Returns a channel that receives the outcome of the write.
 fn append(log: &RaftLog, index: u64) -> Receiver<io::Result<()>> {
     append_bytes(log, index, 4 << 10)
 }
 
-/// Appends an entry of this size. Returns the receiver of the write's outcome.
+/// Appends an entry of `bytes` bytes. Returns a channel that receives the outcome of the write.
 fn append_bytes(log: &RaftLog, index: u64, bytes: usize) -> Receiver<io::Result<()>> {
     let (sender, receiver) = channel();
     let payload = EntryPayload::Normal(Proposal(Bytes::from(vec![7; bytes])));
@@ -40,7 +40,8 @@ fn append_bytes(log: &RaftLog, index: u64, bytes: usize) -> Receiver<io::Result<
     receiver
 }
 
-/// Appends until an entry waits for room. Returns that entry, and the receiver of its outcome.
+/// Appends entries until one of them waits for room. Returns the index of this entry, and the channel that receives the
+/// outcome of its write.
 fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
     for index in 1..10_000 {
         let written = append(log, index);
@@ -88,7 +89,7 @@ async fn log_purge_of_unwritten_entries_waits_for_their_write() {
     let mut log = open(&disk, 0);
     disk.set_capacity(disk.used() + (300 << 10));
     let (waiting_index, written) = fill(&log);
-    // A snapshot from another node causes a purge up to an entry that this log has not written yet.
+    // After a snapshot from another node, openraft may purge an entry that this log has not written yet.
     log.purge(id(waiting_index)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_capacity(u64::MAX);
@@ -109,7 +110,7 @@ async fn log_purge_overtakes_a_write_that_arrived_together_with_it() {
     disk.set_capacity(disk.used() + (300 << 10));
     let (waiting_index, written) = fill(&log);
     let large = append_bytes(&log, waiting_index + 1, 100 << 10);
-    // The purge waits for the first entry. The writer then takes the large entry and the purge at the same time.
+    // The purge must wait for the first entry. The writer then receives the purge together with the large entry.
     log.purge(id(waiting_index)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_capacity(disk.used() + (40 << 10));
@@ -133,7 +134,7 @@ fn idle_log_stores_the_number_of_its_last_synced_record() {
     for index in 1..=3 {
         append(&log, index).recv_timeout(PATIENCE).unwrap().unwrap();
     }
-    // The record's number is at offset 8 of the file's second sector.
+    // The record's number is 8 bytes after the start of the file's second sector.
     let mark = || disk.content(Path::new("/raft.synced")).map(|bytes| bytes[520]);
     dunlin_wait::until("the mark is written", || mark() == Some(3));
     drop(log);
