@@ -1,19 +1,19 @@
-//! The errors of the journal: one type for each kind of operation.
+//! Defines the errors of the journal: one type for each kind of operation.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::position::Position;
 
-/// The error for a failed disk operation, with the file and the cause.
+/// The error of a disk operation: what was attempted, on which file, and why it failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct DiskError {
-    /// The attempted action.
+    /// The attempted action, such as "open".
     pub action: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// The system's error.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
@@ -28,8 +28,8 @@ impl DiskError {
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// Returns this error, changed so that a full disk at a sync does not allow a retry: the failed sync may have lost
-    /// earlier writes.
+    /// Returns this error in a form that allows no retry if it reports a full disk at a sync: the failed sync may have
+    /// lost earlier writes.
     pub(crate) fn without_retry_of_sync(self) -> DiskError {
         match self.action {
             "sync" => DiskError { source: io::Error::other(self.source), ..self },
@@ -54,8 +54,8 @@ fn is_lack_of_resource(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(lacks) || error.kind() == io::ErrorKind::OutOfMemory
 }
 
-/// Whether an operation failed because the process or the machine lacked file descriptors or memory. The error may be
-/// the cause of `error`. A later attempt may succeed.
+/// Whether `error`, or the error that caused it, reports that the process or the machine lacks file descriptors or
+/// memory. A later attempt may then succeed.
 pub fn lacks_resource(error: &io::Error) -> bool {
     if is_lack_of_resource(error) {
         return true;
@@ -74,7 +74,7 @@ pub fn lacks_resource(error: &io::Error) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process or `Journal` writes to this log.
+    /// Another process, or another `Journal` of this process, is writing this log.
     #[error("the log in {} is being written by another process", .0.display())]
     InUse(PathBuf),
     /// The directory contains no log.
@@ -87,10 +87,10 @@ pub enum OpenError {
         dir: PathBuf,
         /// The requested name.
         expected: String,
-        /// The name that the log's files state.
+        /// The name in the log's files.
         found: String,
     },
-    /// A newer version wrote the file.
+    /// A newer version of Dunlin wrote the file, in a format that this build cannot read.
     #[error("a newer version of Dunlin wrote {} in format {version}; this build reads formats up to {reads}", file.display())]
     Newer {
         /// The file.
@@ -100,15 +100,15 @@ pub enum OpenError {
         /// The newest version that this build reads.
         reads: u32,
     },
-    /// A file's content does not match its name: the file was renamed or replaced.
+    /// A file's content does not belong to its name: the file was renamed or replaced.
     #[error("the content of {} does not match the file's name: was the file renamed?", .0.display())]
     Misnamed(PathBuf),
-    /// The log's name is too long or empty.
+    /// The requested name of the log is empty or too long.
     #[error("a log's name is 1 to {bytes_max} bytes, not {bytes}")]
     Name {
         /// The name's length, bytes.
         bytes: usize,
-        /// The limit.
+        /// The maximum length, bytes.
         bytes_max: usize,
     },
     /// The directory contains more files than a log may have.
@@ -118,7 +118,7 @@ pub enum OpenError {
         dir: PathBuf,
         /// Number of files.
         files: usize,
-        /// The limit.
+        /// The maximum number of files.
         files_max: usize,
     },
     /// The disk failed.
@@ -126,31 +126,31 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
-/// The reason why a batch was not appended to a log.
-/// The log is unchanged, except after [`AppendError::Ended`] and [`AppendError::Disk`].
+/// The reason why a batch was not appended to a log. After [`AppendError::Ended`] and [`AppendError::Disk`], records
+/// may be lost; after any other error, the log is unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// The disk is full. No record is lost; a later retry may succeed.
+    /// The disk is full. No record is lost, and a later retry may succeed.
     #[error("{}", lack_of_room(*need, *free))]
     Full {
-        /// Bytes needed.
+        /// Number of bytes that the operation needs.
         need: u64,
-        /// Bytes free.
+        /// Number of bytes that are free.
         free: u64,
     },
-    /// The process or the machine lacked file descriptors or memory. No record is lost; a later retry may succeed.
+    /// The process or the machine lacks file descriptors or memory. No record is lost, and a later retry may succeed.
     #[error("the process lacks file descriptors or memory: {0}")]
     LacksResource(#[source] DiskError),
-    /// The batch does not continue the log.
+    /// The position of the batch does not follow the log's last record.
     #[error("position {got} does not follow the log's last record: expected {expected}")]
     Order {
         /// The position of the batch.
         got: Position,
-        /// The position at which the log would have continued.
+        /// The position that the batch would have needed.
         expected: Position,
     },
-    /// The log was not closed properly, and continues only in a higher epoch.
+    /// The log was not closed properly, so the batch would need a higher epoch.
     #[error("the log was not closed cleanly and cannot continue in epoch {got}: use epoch {least} or higher")]
     Epoch {
         /// The epoch of the batch.
@@ -163,25 +163,25 @@ pub enum AppendError {
     TooLarge {
         /// The batch's size, bytes.
         bytes: u64,
-        /// The limit.
+        /// The maximum size, bytes.
         bytes_max: u64,
     },
-    /// Count, times and bytes of the batch contradict each other.
+    /// The number of records, the times and the bytes of the batch do not fit each other.
     #[error("the bytes are not a batch of frames: {0}")]
     Batch(&'static str),
-    /// The disk failed earlier, and this log accepts no more records. Synced records are kept.
+    /// The disk failed earlier, so this log accepts no more records. Records that were synced are kept.
     #[error("the log accepts no more records, because the disk failed: {0}")]
     Ended(String),
-    /// The disk failed. If a write or sync of records failed, this log accepts no more records.
+    /// A disk operation failed. If this was a write or sync of records, this log accepts no more records.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
-/// The text of [`AppendError::Full`]. If a write fails although much more room than needed is free, the write has
-/// reached a quota or the size limit of a file.
+/// Returns the text of [`AppendError::Full`]. If a write fails although the disk has much more free space than needed,
+/// the text says that a quota or the maximum size of a file is reached.
 fn lack_of_room(need: u64, free: u64) -> String {
-    /// If the free space exceeds the need by at most this number of bytes, the disk still counts as full. Other
-    /// programs may have freed the space after the failure, or the file system may keep it back.
+    /// Up to this many free bytes more than needed, the disk still counts as full. Other programs may have freed this
+    /// space after the failure, or the file system may not let the process use it.
     const UNCERTAIN_BYTES: u64 = 1 << 20;
     match free > need.saturating_add(UNCERTAIN_BYTES) {
         true => format!(
@@ -193,14 +193,14 @@ fn lack_of_room(need: u64, free: u64) -> String {
 }
 
 impl AppendError {
-    /// Converts the error of a disk operation whose failure does not end the log: to `LacksResource` if a later retry
-    /// may succeed, otherwise to `Disk`.
+    /// Converts an error that does not end the log: to `LacksResource` if a later retry may succeed, otherwise to
+    /// `Disk`.
     pub(crate) fn classify_disk_error(error: DiskError) -> AppendError {
         if error.lacks_resource() { AppendError::LacksResource(error) } else { AppendError::Disk(error) }
     }
 
-    /// Whether a retry may append the batch later. This is so if the disk was full, or if the process lacked file
-    /// descriptors or memory. The log is then unchanged.
+    /// Whether the same batch may be appended by a later retry. This is so if the disk was full, or if file descriptors
+    /// or memory were lacking. The log is then unchanged.
     pub fn allows_retry(&self) -> bool {
         matches!(self, AppendError::Full { .. } | AppendError::LacksResource(_))
     }
@@ -210,7 +210,7 @@ impl AppendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The record at the position was dropped, or this log never had it.
+    /// The record at the position was dropped, or this log never contained it.
     #[error("{position} is not retained: the oldest record is {oldest}")]
     Gone {
         /// The requested position.

@@ -1,8 +1,8 @@
-//! The files of one log in order, and how much of each file can be read.
+//! Keeps the list of a log's files, oldest first, and how much of each file can be read.
 //!
 //! Invariants:
-//! - Files are ordered by the position of their first record; a file holds records of one epoch only.
-//! - Bytes below a file's `readable` never change, so they are read without a lock.
+//! - Files are ordered by the position of their first record. All records of a file have the same epoch.
+//! - The bytes of a file before the offset `readable` never change, so readers need no lock for them.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,27 +14,27 @@ use crate::error::{DiskError, OpenError};
 use crate::layout::{BlockHeader, FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, FileName, HeaderError};
 use crate::position::Position;
 
-/// State that is common to the writer and the readers of a log.
+/// State that the writer and the readers of a log share.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     pub name: String,
-    /// Whether a writer in this process sets the readable length of the last file. Otherwise, readers find the end of
-    /// that file from its content.
+    /// Whether a writer in this process sets how much of the last file is readable. Otherwise, readers read that file
+    /// until they find no more valid blocks.
     pub has_local_writer: bool,
     state: Mutex<LogFiles>,
 }
 
-/// The files of a log, oldest first, and the log's last synced record.
+/// The list of a log's files, oldest first, and the position of the log's last synced record.
 #[derive(Debug, Default)]
 pub(crate) struct LogFiles {
     pub all: Vec<Arc<LogFile>>,
-    /// The last synced record.
+    /// The position of the last synced record; `None` if there is none or it is not known.
     pub durable: Option<Position>,
 }
 
-/// One file of a log, with the index of the file's blocks.
+/// One file of a log, and an index of some of its blocks.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub name: FileName,
@@ -44,7 +44,7 @@ pub(crate) struct LogFile {
     index: Mutex<Vec<IndexEntry>>,
 }
 
-/// An index entry: the offset of a block in its file, and the sequence number and append time of the block's first
+/// An entry of a file's index: the offset of a block, and the sequence number and append time of the block's first
 /// record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexEntry {
@@ -74,20 +74,20 @@ impl SharedLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last file that begins at or before this position. If no file does, the oldest file. `None` if the log has no
-    /// files.
+    /// The last file that begins at or before `position`, or the oldest file if all files begin later. `None` if the
+    /// log has no files.
     pub fn file_of(&self, position: Position) -> Option<Arc<LogFile>> {
         let files = self.files();
         let end = files.all.partition_point(|file| file.name.first <= position);
         files.all.get(end.saturating_sub(1)).cloned()
     }
 
-    /// Removes a file from the list, because it is no longer on the disk.
+    /// Removes a file from the list, because the file no longer exists on the disk.
     pub fn remove(&self, file: &LogFile) {
         self.files().all.retain(|other| other.name != file.name);
     }
 
-    /// The file that follows `file`, and whether that next file is the log's oldest file. `None` if no file follows.
+    /// The file after `file`, and whether that file is now the log's oldest file. `None` if no file follows.
     pub fn file_after(&self, file: &LogFile) -> Option<(Arc<LogFile>, bool)> {
         let files = self.files();
         let next = files.all.partition_point(|other| other.name <= file.name);
@@ -107,7 +107,7 @@ impl LogFile {
         }
     }
 
-    /// The offset up to which the file is readable, bytes.
+    /// The offset up to which the file may be read, bytes.
     pub fn readable(&self) -> u64 {
         self.readable.load(Ordering::Acquire)
     }
@@ -116,7 +116,7 @@ impl LogFile {
         self.readable.store(bytes, Ordering::Release);
     }
 
-    /// Adds a block to the index if the block is far enough from the last indexed block.
+    /// Adds a block to the index, unless the last indexed block is close before it.
     pub fn add_to_index(&self, at: u64, header: &BlockHeader) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if index.last().is_none_or(|last| at >= last.at + JournalLimits::INDEX_STEP_BYTES) {
@@ -125,8 +125,8 @@ impl LogFile {
         }
     }
 
-    /// The last index entry for which `is_before` returns `true`. If there is no such entry, the entry of the file's
-    /// first block.
+    /// The last index entry for which `is_before` returns `true`, or an entry for the file's first block if there is
+    /// none.
     pub fn start_before(&self, is_before: impl Fn(&IndexEntry) -> bool) -> IndexEntry {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let end = index.partition_point(is_before);
@@ -138,7 +138,7 @@ impl LogFile {
     }
 }
 
-/// A file of the directory: its name, and its header or the defect of the header.
+/// A file that was found in the directory: its name, its size, and its header or the reason why the header is invalid.
 #[derive(Debug)]
 pub(crate) struct ListedFile {
     pub name: FileName,
@@ -147,7 +147,8 @@ pub(crate) struct ListedFile {
     pub header: Result<FileHeader, HeaderError>,
 }
 
-/// Creates a [`LogFile`] for each listed file. If a header is damaged, the file's name suffices.
+/// Creates a [`LogFile`] for each listed file. For a file with a damaged header, the information in the file's name is
+/// enough.
 pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) -> Vec<Arc<LogFile>> {
     let mut time_ns = 0;
     let file = |listed: &ListedFile| {
@@ -155,8 +156,8 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // The first time of a file is not earlier than the first time of the previous file, so that records can be
-            // searched by time.
+            // A search by time needs the first times of the files in ascending order, so this file gets the first time
+            // of the file before it.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });
@@ -166,7 +167,7 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
     listed.iter().map(file).collect()
 }
 
-/// Lists the record files of a directory, oldest first.
+/// Lists the files with records in a directory, oldest first.
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<ListedFile>, OpenError> {
     let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
     let mut names: Vec<FileName> = names.iter().filter_map(|name| FileName::parse(name)).collect();
@@ -178,7 +179,7 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<ListedFile>, OpenE
     names.into_iter().filter_map(|name| read_header(disk, dir, name).transpose()).collect()
 }
 
-/// Reads a file's header; `None` if the log's writer has removed the file in the meantime.
+/// Reads the header of a file; `None` if the process that writes the log has just removed the file.
 fn read_header(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<ListedFile>, OpenError> {
     let path = dir.join(name.to_string());
     let file = match open(disk, &path, false) {
@@ -192,8 +193,8 @@ fn read_header(disk: &dyn Disk, dir: &Path, name: FileName) -> Result<Option<Lis
     Ok(Some(ListedFile { name, path, bytes, header }))
 }
 
-/// Refuses files that this build cannot read, or that belong to another log. Files with a damaged header are accepted,
-/// because their names suffice.
+/// Refuses files that this build cannot read, and files of another log. Accepts files with a damaged header, because
+/// the information in their names is enough.
 pub(crate) fn check(listed: &[ListedFile], dir: &Path, log_name: Option<&str>) -> Result<(), OpenError> {
     for file in listed {
         match &file.header {

@@ -1,4 +1,4 @@
-//! The layout of a log's files: a header, then blocks and marks.
+//! Encodes and decodes the parts of a log's files: a file has a header, followed by blocks and marks.
 //!
 //! ```text
 //!  file   +-------------+-------+-------+-----+------+- - - - - - - - -+
@@ -21,12 +21,12 @@ pub(crate) use file_header::{FileHeader, HeaderError};
 pub(crate) use file_name::{FileName, SnapshotName, TEMPORARY_SUFFIX};
 pub(crate) use mark::{MARK_BYTES, Mark};
 
-/// Reads a little-endian integer. Missing bytes count as 0.
+/// Reads a little-endian integer at offset `at`. If `bytes` has fewer than 8 bytes there, returns 0.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Reads a little-endian integer. Missing bytes count as 0.
+/// Reads a little-endian integer at offset `at`. If `bytes` has fewer than 4 bytes there, returns 0.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }

@@ -1,12 +1,12 @@
-//! The log on disk: blocks of group commits, recovery, retention, snapshots and verification. A [`Disk`] abstracts
-//! the file system, so that tests can inject faults.
+//! Stores a log on disk, repairs it after a crash, drops old records, saves snapshots, and verifies logs. The file
+//! system is behind the interface [`Disk`], so that tests can inject faults.
 //!
-//! One directory holds one log. A log consists of files of bounded size, each with a header and blocks. A block is
-//! the result of one commit: frames, as in memory and on the wire, with a checksum. `docs/journal.md` draws the
-//! layout and defines the acknowledgement levels.
+//! One directory holds one log. A log consists of files of bounded size, each with a header and blocks. Each commit
+//! writes one block: a checksum and frames, which are the same as in memory and on the wire. `docs/journal.md` draws
+//! the layout and defines the acknowledgement levels.
 //!
 //! # Writing
-//! One thread drives a [`Journal`]. A commit of several records is one [`append`](Journal::append) and one
+//! One thread calls a [`Journal`]. To commit several records, it calls [`append`](Journal::append) once and then
 //! [`sync`](Journal::sync):
 //!
 //! ```

@@ -1,7 +1,8 @@
-//! Measures the journal alone on a real disk: the time of commits of several records each, and of a replay.
+//! Measures how fast a journal without the rest of a node uses a real disk: the time of commits with several records
+//! each, and the time of reading the whole log.
 //!
-//! The benchmark compares a durable topic with these figures on the same disk in the same run. The caller passes the
-//! current time.
+//! The benchmark compares a durable topic with these results on the same disk in the same run. The caller provides the
+//! clock.
 
 use std::io;
 use std::path::Path;
@@ -16,10 +17,11 @@ use crate::position::Position;
 use crate::reader::{Reader, ScanItem};
 use crate::writer::{AppendBatch, Journal};
 
-/// The records to write in a disk measurement: their size, and how many each commit has.
+/// The load of a disk measurement: the size of the records, how many records each commit has, and the number of
+/// commits.
 #[derive(Debug, Clone, Copy)]
 pub struct CommitLoad {
-    /// Payload size, bytes.
+    /// Payload size of each record, bytes.
     pub payload_bytes: usize,
     /// Number of records in each commit.
     pub in_flight: u32,
@@ -27,26 +29,26 @@ pub struct CommitLoad {
     pub commits: u64,
 }
 
-/// The result of measuring a disk, either by commits or by a replay: records, bytes and durations.
+/// The result of a disk measurement: how many records and bytes were committed or read, and how long this took.
 #[derive(Debug, Clone, Default)]
 pub struct DiskMeasurement {
     /// Number of records written or read.
     pub records: u64,
-    /// Bytes of the records' frames.
+    /// Size of the records' frames, bytes.
     pub bytes: u64,
-    /// Total time, ns.
+    /// Duration of the whole measurement, ns.
     pub elapsed_ns: u64,
-    /// Time of each commit in order, ns; empty for a replay.
+    /// Duration of each commit, ns, in order; empty if the log was read.
     pub commits_ns: Vec<u64>,
 }
 
 impl DiskMeasurement {
-    /// Records per second.
+    /// The number of records per second.
     pub fn records_per_s(&self) -> f64 {
         self.records as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// Bytes per second.
+    /// The number of bytes per second.
     pub fn bytes_per_s(&self) -> f64 {
         self.bytes as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
@@ -73,10 +75,10 @@ pub enum MeasureError {
     Io(#[from] io::Error),
 }
 
-/// Commits records to a new log in this directory, which must be on a disk, and empty or missing.
+/// Commits records to a new log in `dir`, which must be on a disk, and must be empty or not exist.
 ///
-/// `now_ns` is a monotonic clock. A single thread makes the commits: each is one write of `in_flight` records and one
-/// sync.
+/// `now_ns` returns the time of a monotonic clock, ns. One thread makes the commits one after another. Each commit
+/// writes `in_flight` records and syncs them once.
 pub fn measure_commits(
     dir: &Path,
     load: &CommitLoad,
@@ -120,7 +122,7 @@ pub fn measure_commits(
     Ok(measured)
 }
 
-/// Reads a whole log and validates every checksum and frame.
+/// Reads the whole log in `dir` and validates every checksum and frame.
 pub fn measure_replay(dir: &Path, now_ns: impl Fn() -> u64) -> Result<DiskMeasurement, MeasureError> {
     let reader = Reader::open(Arc::new(RealDisk), dir)?;
     let mut scan = reader.scan(Position::default());
@@ -149,7 +151,7 @@ fn frames(load: &CommitLoad) -> Vec<u8> {
     out
 }
 
-/// Writes the append time into each frame, as a topic does.
+/// Writes the append time into each frame, as a topic does with its records.
 fn stamp(frames: &mut [u8], time_ns: u64) {
     let mut at = 0;
     while let Some((_, stride)) = frames.get(at..).and_then(Frame::split) {

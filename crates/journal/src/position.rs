@@ -1,11 +1,11 @@
-//! Positions of records in a log, and holes: ranges of records that cannot be read any more.
+//! Defines the positions of records in a log, and holes: ranges of records that can no longer be read.
 
 /// A record's position in a log. Positions are ordered by epoch, then by sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// The epoch grows whenever the log cannot guarantee that earlier records are complete.
+    /// The epoch, which becomes higher whenever the log may have lost earlier records.
     pub epoch: u32,
-    /// The record's number within the epoch; 0 is before the first record.
+    /// The record's number within the epoch, from 1 on. The position with number 0 is before the first record.
     pub seq: u64,
 }
 
@@ -22,23 +22,23 @@ impl std::fmt::Display for Position {
     }
 }
 
-/// A range of records that were in a log and cannot be read any more.
+/// A range of records that a log contained once, but that can no longer be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hole {
     /// The first missing record.
     pub first: Position,
-    /// Sequence number of the last missing record; `None` if the number of missing records is unknown.
+    /// Sequence number of the last missing record; `None` if it is unknown how many records are missing.
     pub last: Option<u64>,
     /// The reason why the records are missing.
     pub cause: HoleCause,
 }
 
-/// The reason why records of a log cannot be read.
+/// The reason why records of a log can no longer be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoleCause {
-    /// The records' file is damaged or missing.
+    /// The file with the records is damaged or missing.
     Damaged,
-    /// Retention or a snapshot dropped the records during the read.
+    /// The records were dropped, by retention or after a snapshot, while they were being read.
     Dropped,
 }
 

@@ -1,12 +1,12 @@
-//! Reads a log, even while a process writes the log.
+//! Reads a log. Meanwhile, this or another process may write the log.
 //!
 //! Invariants:
-//! - Records come in order, each at most once. If this process writes the log, a reader returns only synced records.
-//!   Otherwise, a reader returns all valid records.
-//! - Missing records are reported as a [`Hole`], with exact bounds if they are known.
+//! - Records are returned in order, each at most once. If this process writes the log, a reader returns only synced
+//!   records; otherwise it returns all valid records.
+//! - Missing records are reported as a [`Hole`]: a range whose end is unknown only if the files do not show it.
 //!
-//! A reader does not check whether the log is complete. At an incomplete write at the end of the log, a reader stops
-//! without an error; [`verify`](crate::verify) reports the incomplete write.
+//! A reader does not check whether the log is complete. If the log ends with an incomplete write, the reader stops
+//! there without an error; use [`verify`](crate::verify) to detect this.
 
 mod load;
 mod scan;
@@ -32,9 +32,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the log of a directory read-only, without repair or lock.
+    /// Opens the log in `dir` for reading, without repairing or locking it.
     ///
-    /// The reader sees the present files; files that another process adds later are not seen.
+    /// The reader sees the files that exist now, but not files that another process adds later.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Reader, OpenError> {
         let listed = files::list(&*disk, dir)?;
         let Some(name) = listed.iter().find_map(|file| Some(file.header.as_ref().ok()?.name.clone())) else {
@@ -51,43 +51,44 @@ impl Reader {
         &self.shared.name
     }
 
-    /// The oldest retained position; `None` before the first append.
+    /// The position at which the oldest file begins; `None` if nothing was appended yet.
     pub fn oldest(&self) -> Option<Position> {
         self.shared.files().all.first().map(|file| file.name.first)
     }
 
-    /// The oldest file's random identity, unique to this log; `None` before the first append.
+    /// The random identity of the oldest file, which no other log has; `None` if nothing was appended yet.
     pub fn identity(&self) -> Option<u64> {
         self.shared.files().all.first().map(|file| file.name.identity)
     }
 
-    /// The start of each retained epoch, ascending. The start of the oldest epoch is the start of its oldest retained
-    /// file.
+    /// The positions at which the retained epochs begin, in ascending order. The oldest epoch counts from its oldest
+    /// file that is left.
     pub fn epochs(&self) -> Vec<Position> {
         let mut firsts: Vec<Position> = self.shared.files().all.iter().map(|file| file.name.first).collect();
         firsts.dedup_by_key(|first| first.epoch);
         firsts
     }
 
-    /// The start of the last file; `None` before the first append.
+    /// The position at which the last file begins; `None` if nothing was appended yet.
     pub fn newest(&self) -> Option<Position> {
         self.shared.files().all.last().map(|file| file.name.first)
     }
 
-    /// The last synced record. `None` if no record is synced, or if this process does not write the log.
+    /// The position of the last synced record. `None` if no record is synced, or if another process writes the log.
     pub fn durable(&self) -> Option<Position> {
         self.shared.files().durable
     }
 
-    /// Scans from the first record at or after a position.
+    /// Returns an iterator over the log, from the first record at or after `from` on.
     pub fn scan(&self, from: Position) -> LogScan {
         LogScan::new(self.shared.clone(), from)
     }
 
-    /// The position of the first record that was appended at `time_ns` or later; `None` if there is no such record.
+    /// The position of the first record that was appended at or after `time_ns`; `None` if there is no such record.
     pub fn position_at(&self, time_ns: u64) -> Result<Option<Position>, ReadError> {
         let start = {
-            // The record is in the last file that begins before the time, or is the first record of the next file.
+            // The record is in the last file that begins before `time_ns`, or it is the first record of the file after
+            // that one.
             let files = self.shared.files();
             let later = files.all.partition_point(|file| file.first_time_ns < time_ns);
             files.all.get(later.saturating_sub(1)).cloned()
@@ -104,14 +105,14 @@ impl Reader {
         Ok(None)
     }
 
-    /// The newest snapshot, if any was saved.
+    /// The newest snapshot; `None` if none was saved.
     pub fn latest_snapshot(&self) -> Result<Option<Snapshot>, ReadError> {
         snapshot::latest(&*self.shared.disk, &self.shared.dir)
     }
 }
 
-/// The position of the block's first record that was appended at `time_ns` or later. If there is no such record, the
-/// position of the block's last record.
+/// The position of the first record in the block that was appended at or after `time_ns`, or of the block's last record
+/// if all were appended earlier.
 fn first_from(records: &Records<'_>, time_ns: u64) -> Position {
     let mut seq = records.first_seq;
     let mut rest = records.frames;

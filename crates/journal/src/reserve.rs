@@ -1,14 +1,14 @@
-//! A reserve of disk room: a file of zeros that a log gives up when the disk is full.
+//! Reserves disk space with a file of zeros, which a log gives up when the disk is full.
 //!
-//! The freed room lets the log write operations that free more room: deletions, compactions, changes of the leader. The
-//! file's zeros are really written, because a sparse file reserves nothing.
+//! The log uses the space for operations that free more space, such as deletions and compactions, and for changes of
+//! the leader. The zeros must really be written, because a file with a length but without data reserves nothing.
 //!
-//! The reserve has the configured size. The reserve is filled only if at least twice this size is free, so that the
-//! reserve itself does not fill the disk.
+//! The reserve has the configured size, but is filled only if twice this size is free. The reserve alone therefore
+//! never fills the disk.
 //!
-//! Any other file can take room that is freed on a full disk. [`Journal::begin_file_in`](crate::Journal) therefore
-//! makes the reserve's file the journal's next file, so that the room is never free. If the process ends before the
-//! journal begins to write this file, the next start makes the file the reserve again.
+//! On a full disk, any program can take space as soon as it is freed. [`Journal::begin_file_in`](crate::Journal)
+//! therefore turns the reserve's file into the journal's next file, so that the space is never free. If the process
+//! ends before the journal writes to this file, the next start makes the file the reserve again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,32 +16,34 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile};
 use crate::error::DiskError;
 
-/// The suffix of the reserve file's name between the handover to a journal and the journal's first write to the file.
+/// The suffix that the reserve file's name gets when the file is handed over to a journal. It keeps this suffix until
+/// the journal first writes to the file.
 const PENDING_SUFFIX: &str = ".next";
-/// The size by which a journal may shorten a file that was handed over, bytes. The previous file needs this room for
-/// its marks. The size is two blocks of a file system.
+/// A journal may shorten a file that was handed over by up to this many bytes, because the previous file needs the
+/// space for its marks. This is two blocks of a file system.
 pub(crate) const LINK_BYTES: u64 = 8 << 10;
-/// The zeros that one write appends to the reserve.
+/// The zeros that are written with one call to fill the reserve.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A file of zeros, which a log deletes to free disk space when the disk is full.
+/// A file of zeros that keeps disk space for a log. When the disk is full, the log uses this space.
 #[derive(Debug)]
 pub struct DiskReserve {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     path: PathBuf,
     bytes: u64,
-    /// The size of the filled file, bytes. A file that a journal has shortened can be slightly smaller than `bytes`.
+    /// The size of the file when it is filled, bytes. This is slightly less than `bytes` if a journal has shortened the
+    /// file.
     file_bytes: u64,
     is_filled: bool,
 }
 
 impl DiskReserve {
-    /// Opens the reserve with this name in a directory. The reserve counts as filled if its file has the full size, or
-    /// a few kilobytes less because a journal has shortened it. If the file was handed over but not used, the file
-    /// becomes the reserve again. An incomplete file is removed. A reserve of 0 bytes has no file.
+    /// Opens the reserve in the file `name` of a directory. The reserve counts as filled if its file has the full size,
+    /// or a few kilobytes less because a journal has shortened it. A smaller or larger file is removed. If the file was
+    /// handed over to a journal that did not use it, it becomes the reserve again. A reserve of 0 bytes has no file.
     ///
-    /// If a journal uses the directory, open the journal first.
+    /// If there is a journal in the directory, open the journal first.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
         disk.create_dir(dir).map_err(DiskError::of("create", dir))?;
         let path = dir.join(name);
@@ -67,13 +69,13 @@ impl DiskReserve {
         }
     }
 
-    /// Whether a file of this size can be the reserve: the file lacks at most [`LINK_BYTES`].
+    /// Whether a file of `found` bytes is large enough to be the reserve: at most [`LINK_BYTES`] may be lacking.
     fn is_usable(&self, found: u64) -> bool {
         self.bytes > 0 && found + LINK_BYTES >= self.bytes && found > self.bytes / 2
     }
 
-    /// Makes a file the reserve again that was handed over before the last end of the process, and that no journal has
-    /// begun to write.
+    /// Looks for a file that was handed over before the process last ended, and that no journal has used. Makes this
+    /// file the reserve again.
     fn take_back(&mut self) -> Result<(), DiskError> {
         let pending = self.pending_path();
         let Some(found) = self.measure(&pending)? else { return Ok(()) };
@@ -98,12 +100,12 @@ impl DiskReserve {
         PathBuf::from(pending)
     }
 
-    /// The configured size of the reserve, bytes, whether or not the reserve is filled.
+    /// The configured size of the reserve, bytes, even if the reserve is not filled.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the reserve should be filled, but is not filled.
+    /// Whether the reserve is configured, but not filled.
     pub fn needs_fill(&self) -> bool {
         self.bytes > 0 && !self.is_filled
     }
@@ -113,7 +115,7 @@ impl DiskReserve {
         self.is_filled
     }
 
-    /// Fills the reserve if at least twice the reserve's size is free. Returns whether the reserve is filled now.
+    /// Fills the reserve if twice its size is free. Returns whether the reserve is filled now.
     pub fn fill(&mut self) -> Result<bool, DiskError> {
         if !self.needs_fill() {
             return Ok(true);
@@ -126,7 +128,7 @@ impl DiskReserve {
             Ok(()) => (self.is_filled, self.file_bytes) = (true, self.bytes),
             Err(error) if error.is_full() => self.remove()?,
             Err(error) => {
-                // A later attempt creates the file again.
+                // The next attempt creates the file again.
                 let _ = self.disk.remove(&self.path);
                 return Err(error);
             }
@@ -142,8 +144,8 @@ impl DiskReserve {
         Ok(false)
     }
 
-    /// Gives the reserve's file another name, so that the file can become a file of the log, and returns the file's
-    /// path and size. The file is enlarged to `need` bytes if it is smaller.
+    /// Renames the reserve's file, so that it can become a file of the log. Enlarges the file first if it is smaller
+    /// than `need` bytes. Returns its new path and its size.
     ///
     /// Returns `None`, and keeps the reserve, if the reserve is not filled, or if there is no room to enlarge the file.
     pub(crate) fn hand_over(&mut self, need: u64) -> Result<Option<(PathBuf, u64)>, DiskError> {
@@ -173,17 +175,20 @@ impl DiskReserve {
         self.sync_dir()
     }
 
-    /// Syncs the directory after a file's name has changed, if the process has a file descriptor for this.
+    /// Syncs the directory after a file was renamed or removed. Does nothing if the process lacks a file descriptor for
+    /// this.
     fn sync_dir(&self) -> Result<(), DiskError> {
         match self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)) {
-            // After a power cut, the file may have its earlier name. The next start then uses or removes the file.
+            // Without the sync, a power cut can give the file its earlier name back. The next start then uses or
+            // removes it.
             Err(error) if error.lacks_resource() => Ok(()),
             synced => synced,
         }
     }
 }
 
-/// Enlarges a file of zeros from `from` to `to` bytes. Returns `false`, and changes nothing, if there is no room.
+/// Enlarges a file of zeros from `from` to `to` bytes. If there is no room, returns `false`, and the file keeps its
+/// size.
 pub(crate) fn enlarge(disk: &dyn Disk, path: &Path, from: u64, to: u64) -> Result<bool, DiskError> {
     let file = disk.open(path, true).map_err(DiskError::of("open", path))?;
     match write_zeros(&*file, path, from, to) {

@@ -1,9 +1,9 @@
-//! Reads the blocks of one file in order, and searches for the next valid block after damage.
+//! Reads the blocks of a single file in order. After damage, searches for the next valid block.
 //!
 //! Invariants:
-//! - The checksum of a returned block is right for the block's file and offset, and the block has as many valid frames
-//!   as the block's header states.
-//! - No length field makes a scan allocate more than the file's size.
+//! - Every returned block has the right checksum for its file and offset, and as many valid frames as its header
+//!   states.
+//! - Whatever lengths the file contains, a scan allocates no more memory than the file's size.
 //! - A search after damage reads at most [`JournalLimits::SEARCH_FACTOR`] times the file's size.
 
 use std::io;
@@ -20,27 +20,27 @@ use crate::layout::{
 #[derive(Debug)]
 pub(crate) struct BlockScan {
     identity: u64,
-    /// Offset of the next block.
+    /// Offset of the next block in the file.
     at: u64,
     /// Offset at which reading stops.
     end: u64,
-    /// Part of the file, from `buffer_at` on.
+    /// The part of the file that is in memory. It begins at the offset `buffer_at`.
     buffer: Vec<u8>,
     buffer_at: u64,
-    /// Range of the last block's frames in the buffer.
+    /// The range of `buffer` with the frames of the last block.
     body: Range<usize>,
-    /// Range of the last block's note in the buffer.
+    /// The range of `buffer` with the note of the last block.
     note: Range<usize>,
-    /// Bytes fetched at a time, unless a block is larger.
+    /// Number of bytes that are read at a time, unless a block is larger.
     read_bytes: usize,
-    /// Bytes that searches for valid blocks may still read.
+    /// Number of bytes that searches for valid blocks may still read.
     search_left: u64,
 }
 
-/// The block at an offset of a file, or the reason why there is none.
+/// The result of reading at an offset of a file: a block, a mark, the end, or the reason why there is no valid block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ScanStep {
-    /// A block of records. [`BlockScan::frames`] returns the block's frames until the scan's next step.
+    /// A block with records. [`BlockScan::frames`] returns their frames until the next block is read.
     Block {
         at: u64,
         header: BlockHeader,
@@ -53,12 +53,12 @@ pub(crate) enum ScanStep {
         at: u64,
         why: BlockDefect,
     },
-    /// The scan has reached the end of the readable bytes, exactly after a block.
+    /// The last block ends exactly at the end of the readable bytes.
     End,
 }
 
 impl BlockScan {
-    /// Creates a scan from `at`, the start of a block, up to `end`.
+    /// Creates a scan of the file with this identity, from offset `at`, where a block must begin, up to `end`.
     pub fn new(identity: u64, at: u64, end: u64) -> BlockScan {
         BlockScan {
             identity,
@@ -73,7 +73,7 @@ impl BlockScan {
         }
     }
 
-    /// Sets how many bytes are fetched at a time, at most the default.
+    /// Sets how many bytes are read at a time. A number above the default counts as the default.
     pub fn with_read_bytes(self, bytes: usize) -> BlockScan {
         BlockScan { read_bytes: bytes.min(JournalLimits::READ_BYTES), ..self }
     }
@@ -86,7 +86,7 @@ impl BlockScan {
         self.buffer.get(self.note.clone()).unwrap_or(&[])
     }
 
-    /// Offset of the next block.
+    /// Offset of the next block in the file.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -96,7 +96,7 @@ impl BlockScan {
         self.end
     }
 
-    /// Moves to the offset of a block, so that the block is read again.
+    /// Moves to the block at offset `at`, so that it is read next.
     pub fn seek(&mut self, at: u64) {
         self.at = at;
     }
@@ -106,7 +106,7 @@ impl BlockScan {
         self.end = end.max(self.end);
     }
 
-    /// Reads the next block. After a bad block, the scan stays at that block: see [`BlockScan::search`].
+    /// Reads the next block. If the block is invalid, the scan stays there; [`BlockScan::search`] moves on.
     pub fn next(&mut self, file: &dyn DiskFile) -> io::Result<ScanStep> {
         let at = self.at;
         if at >= self.end {
@@ -127,10 +127,10 @@ impl BlockScan {
         })
     }
 
-    /// Moves to the next valid block after a bad block. If there is no valid block, does not move and returns `false`.
+    /// Moves from an invalid block to the next valid one. If there is none, returns `false` and does not move.
     ///
-    /// With `needs_synced_proof`, a later valid block counts only if it states that the bad block was synced. Otherwise
-    /// the bad block may be a write that a crash interrupted.
+    /// With `needs_synced_proof`, moves only if some later valid block states that the invalid block was synced.
+    /// Otherwise, the invalid block may be a write that a crash interrupted.
     pub fn search(&mut self, file: &dyn DiskFile, needs_synced_proof: bool) -> io::Result<bool> {
         let bad = self.at;
         let Some((found, header)) = self.find_valid(file, bad + BLOCK_ALIGN as u64)? else {
@@ -165,12 +165,12 @@ impl BlockScan {
         Ok(None)
     }
 
-    /// The length of the block that the buffered header at this offset states.
+    /// The length that the block at this offset states in its header, which must be in the buffer.
     fn stated_bytes(&self, at: u64) -> u32 {
         crate::layout::u32_at(self.buffered(at), 4)
     }
 
-    /// The offset after the last non-zero byte of the file, searched from the current offset on.
+    /// The offset after the file's last byte that is not zero, searched from the current offset on.
     pub fn written_end(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
         let mut last = self.at;
         let mut at = self.at;
@@ -189,7 +189,8 @@ impl BlockScan {
         Ok(last)
     }
 
-    /// The valid block at this offset, buffered as a whole, or the reason why there is none.
+    /// Reads the block at this offset completely into the buffer. Returns its header if the block is valid, otherwise
+    /// the reason.
     fn read_block(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, BlockDefect>> {
         let left = self.end - at;
         self.fill(file, at, BLOCK_HEADER_BYTES)?;
@@ -205,7 +206,7 @@ impl BlockScan {
         at.checked_sub(self.buffer_at).and_then(|start| self.buffer.get(start as usize..)).unwrap_or(&[])
     }
 
-    /// Buffers `need` bytes from `at`, if the file is long enough.
+    /// Reads into the buffer so that it has `need` bytes from offset `at` on, unless the file ends before.
     fn fill(&mut self, file: &dyn DiskFile, at: u64, need: usize) -> io::Result<()> {
         let available = (self.buffer_at + self.buffer.len() as u64).saturating_sub(at);
         if at >= self.buffer_at && available >= need as u64 {
@@ -229,7 +230,7 @@ impl BlockScan {
     }
 }
 
-/// Validates the checksum and every frame.
+/// Validates the checksum of a block and each of its frames.
 fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(), BlockDefect> {
     let (head, rest) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>().ok_or(BlockDefect::Short)?;
     let body = rest.get(..header.bytes as usize).ok_or(BlockDefect::Short)?;
@@ -243,7 +244,7 @@ fn check(identity: u64, at: u64, header: &BlockHeader, bytes: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Number of frames that fill these bytes; `None` if a frame is invalid.
+/// The number of frames of which these bytes consist; `None` if a frame is invalid.
 fn count_frames(mut body: &[u8]) -> Option<u32> {
     let mut count = 0;
     while !body.is_empty() {

@@ -1,4 +1,5 @@
-//! Saved snapshots. A snapshot is a state at a position. Earlier records are then unnecessary for restoring the state.
+//! Saves and reads snapshots. A snapshot is the state that follows from all records up to a position, so these records
+//! are no longer needed to restore the state.
 //!
 //! ```text
 //!  0              8         12       16      20      24       32          40
@@ -7,8 +8,8 @@
 //!  |              | u32     | u32    | u32   | u32   | u64    | u64       |
 //!  +--------------+---------+--------+-------+-------+--------+-----------+---------
 //! ```
-//! `crc32c` covers all bytes after this field. A snapshot is written under a temporary name, synced and renamed; then
-//! older snapshots are removed. At least one complete snapshot therefore exists once the first was saved.
+//! `crc32c` covers all bytes after this field. A snapshot is written under a temporary name, synced and renamed. Only
+//! then are older snapshots removed, so there is always a complete snapshot once the first was saved.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ const MAGIC: [u8; 8] = *b"DUNLINS\n";
 const HEADER_BYTES: usize = 40;
 const CRC_AT: usize = 12;
 
-/// A saved state, and the position of the last record in it.
+/// A saved state, and the position of the last record that it includes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The last record that the state includes.
@@ -47,7 +48,7 @@ pub(crate) fn latest(disk: &dyn Disk, dir: &Path) -> Result<Option<Snapshot>, Re
         tries_left -= 1;
         let Some(&position) = list(disk, dir)?.last() else { return Ok(None) };
         match read(disk, dir, position) {
-            // A newer snapshot was saved in the meantime, and the older one removed.
+            // A newer snapshot was saved after the listing, and this one was removed.
             Err(ReadError::Disk(error)) if error.is_missing() && tries_left > 0 => {}
             read => return read.map(Some),
         }
@@ -97,7 +98,7 @@ fn check(bytes: &[u8], position: Position) -> Result<(), String> {
     Ok(())
 }
 
-/// Saves a snapshot, then removes older snapshots. After a failure, the older snapshots remain.
+/// Saves a snapshot, and then removes older ones. If saving fails, the older snapshots remain.
 pub(crate) fn save(disk: &dyn Disk, dir: &Path, position: Position, bytes: &[u8]) -> Result<(), DiskError> {
     let path = dir.join(SnapshotName(position).to_string());
     let temporary = dir.join(format!("{}{TEMPORARY_SUFFIX}", SnapshotName(position)));
@@ -121,7 +122,7 @@ pub(crate) fn save(disk: &dyn Disk, dir: &Path, position: Position, bytes: &[u8]
     };
     let written = write();
     if written.is_err() {
-        // Frees the disk space of the file. If this fails too, the next start removes the file.
+        // Frees the file's disk space. If even this fails, the next start removes the file.
         let _ = disk.remove(&temporary);
     }
     written.map_err(DiskError::of("save", &path))?;

@@ -1,4 +1,4 @@
-//! Reads one whole file of a log and reports the file's content, for recovery and verification.
+//! Reads one file of a log from beginning to end and reports what it contains, for recovery and verification.
 
 use crate::disk::DiskFile;
 use crate::layout::{BlockDefect, BlockKind, FILE_HEADER_BYTES, FileName, Mark};
@@ -13,25 +13,25 @@ pub(crate) struct FileSurvey {
     pub records: u64,
     pub next_seq: u64,
     pub last_time_ns: u64,
-    /// The synced length that the file's blocks and marks state.
+    /// Number of bytes of the file that are synced according to its blocks and marks.
     pub synced: u64,
     /// Offset after the last valid block.
     pub end: u64,
     /// The last valid block of the file, if this block is a mark.
     pub mark: Option<Mark>,
-    /// Offset of a mark that states wrong numbers of blocks or records.
+    /// Offset of the first mark that does not state the right numbers of blocks and records before it.
     pub miscounted: Option<u64>,
     pub holes: Vec<Hole>,
-    /// Bad blocks with a valid block after them: the offset and the defect of each bad block.
+    /// The invalid blocks that are followed by a valid one: the offset of each, and why it is invalid.
     pub bad: Vec<(u64, BlockDefect)>,
-    /// The defect after the last valid block.
+    /// The reason why there is no valid block after the last valid block; `None` if the file ends there.
     pub tail: Option<BlockDefect>,
-    /// Offset after the last non-zero byte.
+    /// Offset after the last byte of the file that is not zero.
     pub written: u64,
 }
 
-/// Reads a file. `may_be_torn` is set for the log's last file, whose last write a crash may have interrupted. A bad
-/// block then ends the file, unless a later block states that the bad block was synced.
+/// Reads a file. Set `may_be_torn` for the last file of a log, because a crash may have interrupted its last write. An
+/// invalid block then ends the file, unless a later block states that the invalid block was synced.
 pub(crate) fn survey(
     file: &dyn DiskFile,
     name: FileName,
@@ -101,7 +101,7 @@ impl FileSurvey {
             self.miscounted.get_or_insert(at);
         }
         self.add_hole_before(epoch, mark.next.seq);
-        // The counts continue from the mark's values, which include lost blocks.
+        // Continues with the numbers in the mark, because they also count the blocks that were lost.
         self.blocks = mark.file_blocks;
         self.records = mark.file_records;
         self.next_seq = self.next_seq.max(mark.next.seq);
@@ -117,16 +117,16 @@ impl FileSurvey {
         }
     }
 
-    /// The mark with which the file ends, if the mark is of this kind.
+    /// The mark with which the file ends, if it is a mark of this kind.
     pub fn end_mark(&self, kind: BlockKind) -> Option<Mark> {
         self.mark.filter(|mark| mark.kind == kind && self.written <= self.end)
     }
 
-    /// The kind of the mark with which the file ends: `End` if the log was closed here, `Cut` if recovery cut the log
-    /// here. `None` if the file ends with neither mark.
+    /// The kind of the mark with which the file ends: `End` if the log was closed here, or `Cut` if an incomplete write
+    /// was removed here. `None` if the file ends with neither.
     ///
-    /// Also `None` if a bad block may not have been synced before the mark was written. If every bad block was synced,
-    /// all of them count as damage, so every recovery reads the file in the same way.
+    /// Also `None` unless all invalid blocks in the file were synced when the mark was written. They then count as
+    /// damage rather than as incomplete writes, and every recovery reads the file in the same way.
     pub fn closing_mark(&self) -> Option<BlockKind> {
         let mark = self.end_mark(BlockKind::End).or_else(|| self.end_mark(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

@@ -1,10 +1,10 @@
 //! Verifies a log: reads every block of every file, and checks the files against each other.
 //!
 //! There are two kinds of defects. *Wrong*: a part of the log is damaged, missing, moved or duplicated. *Not ended*: a
-//! process is writing the log, or a crash interrupted the writing process. If the last records are then missing, the
-//! files do not show the loss. The strict check requires that nothing is wrong and that the log has ended.
+//! process is still writing the log, or a crash interrupted it; the last records may then be missing without a trace in
+//! the files. The strict check requires that nothing is wrong and that the log has ended.
 //!
-//! No check detects that the whole directory was replaced by an older copy.
+//! No check can detect that the whole directory was replaced by an older copy.
 
 use std::path::{Path, PathBuf};
 
@@ -16,51 +16,51 @@ use crate::position::{Hole, HoleCause, Position};
 use crate::snapshot;
 use crate::survey::{FileSurvey, survey};
 
-/// The result of verifying a log: its files, its records, and the defects that were found.
+/// The result of verifying a log: what the log contains, and the defects that were found.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyReport {
-    /// The log's name; empty if no file states it.
+    /// The log's name; empty if no file with a valid header exists.
     pub name: String,
-    /// Each file, oldest first.
+    /// One report for each file, oldest first.
     pub files: Vec<FileReport>,
-    /// Number of blocks in all files.
+    /// Number of valid blocks with records in all files.
     pub blocks: u64,
-    /// Number of records in all files.
+    /// Number of records in the valid blocks of all files.
     pub records: u64,
-    /// Bytes of all files.
+    /// Size of all files, bytes.
     pub bytes: u64,
     /// The first record of the log.
     pub first: Option<Position>,
     /// The last record of the log.
     pub last: Option<Position>,
-    /// The position of the newest snapshot.
+    /// The position of the newest snapshot; `None` if there is none.
     pub snapshot: Option<Position>,
     /// Ranges of lost records.
     pub holes: Vec<Hole>,
-    /// Damaged, missing, moved or duplicated parts of the log.
+    /// The damaged, missing, moved or duplicated parts of the log.
     pub wrong: Vec<JournalDefect>,
-    /// The reasons why the log has not ended properly; empty if the log has ended properly.
+    /// The reasons why the log has not ended properly; empty if it has.
     pub unended: Vec<JournalDefect>,
 }
 
-/// The records and blocks that a verification found in one file of a log.
+/// The result of verifying one file of a log: its valid blocks and their records.
 #[derive(Debug, Clone)]
 pub struct FileReport {
     /// Path of the file.
     pub file: PathBuf,
-    /// Length in bytes.
+    /// Size of the file, bytes.
     pub bytes: u64,
-    /// Number of valid blocks of records.
+    /// Number of valid blocks with records.
     pub blocks: u64,
     /// Number of records in the valid blocks.
     pub records: u64,
-    /// The file's epoch, and the sequence number of the file's first record.
+    /// The position with which the file begins.
     pub first: Position,
-    /// Sequence number of the next record.
+    /// Sequence number of the record that would follow in the file.
     pub next_seq: u64,
 }
 
-/// A defect that a verification found, with the file and the offset.
+/// A defect that a verification found: the file, the offset and a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalDefect {
     /// The file.
@@ -78,13 +78,13 @@ impl std::fmt::Display for JournalDefect {
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong; if `strict`, the log must also have ended properly.
+    /// Whether the log has no defect. If `strict` is false, the log need not have ended properly.
     pub fn is_sound(&self, strict: bool) -> bool {
         self.wrong.is_empty() && self.holes.is_empty() && (!strict || self.unended.is_empty())
     }
 }
 
-/// Verifies a whole log, without a lock and without changes.
+/// Verifies a whole log. Takes no lock and changes nothing.
 pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<VerifyReport, OpenError> {
     let listed = files::list(disk, dir)?;
     if listed.is_empty() {
@@ -163,7 +163,8 @@ impl VerifyReport {
         });
     }
 
-    /// Checks that a file's last mark names the next file, and that the records of the next file follow.
+    /// Checks that the last mark of the file `before` names the file `file`, and that no record between the two files
+    /// is missing or duplicated.
     fn check_link(&mut self, before: &ListedFile, mark: Option<&Mark>, file: &ListedFile) {
         let Some(mark) = mark else { return };
         let first = file.name.first;
@@ -181,7 +182,7 @@ impl VerifyReport {
         }
     }
 
-    /// Checks that a file with a successor ends with a mark that names the successor.
+    /// Checks that a file that is not the last one ends with a mark that names the next file.
     fn check_file_end(&mut self, file: &ListedFile, found: &FileSurvey) {
         if found.mark.is_none_or(|mark| mark.kind != BlockKind::Continued) {
             self.add_wrong(file, found.end, "the mark that names the next file is missing");
@@ -192,7 +193,7 @@ impl VerifyReport {
         }
     }
 
-    /// Checks that the last file ends with an end mark or a recovery mark.
+    /// Checks that the last file ends with a mark that says that the log was closed or repaired.
     fn check_log_end(&mut self, file: &ListedFile, found: &FileSurvey, oldest: Position) {
         match found.mark {
             Some(mark) if mark.kind == BlockKind::Continued => {

@@ -1,13 +1,14 @@
-//! The writer of a log: a state machine that one thread drives, without a thread or clock of its own.
+//! Writes a log. A [`Journal`] has no thread or clock of its own: one thread calls its methods.
 //!
 //! Invariants:
-//! - [`Journal::append`] either writes a block or changes nothing; [`Journal::sync`] makes the block durable. Records
+//! - [`Journal::append`] writes a block or changes nothing. [`Journal::sync`] makes the written blocks durable. Records
 //!   up to [`Journal::durable`] survive any crash, unless the disk itself is damaged.
-//! - A failed write or sync ends the log. A failed operation is never retried, because the state of the system's cached
-//!   pages is unknown. Exception: a write that fails for a full disk, or for lack of file descriptors or memory, leaves
-//!   the log unchanged and does not end the log.
-//! - Sequence numbers continue within an epoch; after an unclean end only a higher epoch is accepted.
-//! - Every file has room for marks.
+//! - A failed write or sync ends the log. It is never retried, because the operating system's cache may then differ
+//!   from the disk. Exception: if a write fails because the disk is full, or because file descriptors or memory are
+//!   lacking, the log is unchanged and continues.
+//! - Within an epoch, each sequence number follows the previous one. If the log was not closed properly, the next
+//!   record needs a higher epoch.
+//! - Every file has reserved room for its marks.
 
 mod ahead;
 mod append;
@@ -40,34 +41,35 @@ pub struct Journal {
     current: Option<Current>,
     tail: Tail,
     must_begin_file: bool,
-    /// Whether the directory must be synced because a file was removed, but the process lacked a resource for the sync.
+    /// Whether a removed file still requires a sync of the directory, because the process lacked a resource for the
+    /// sync at that time.
     must_sync_dir: bool,
-    /// A file of zeros that becomes the next file, and the size of this file, bytes.
+    /// The path and the size in bytes of a file of zeros that will become the next file.
     next_file: Option<(PathBuf, u64)>,
-    /// The reason why the log has ended.
+    /// The reason why the log accepts no more records; `None` while it accepts them.
     ended: Option<String>,
-    /// Buffer in which the parts of a small batch are joined before the write.
+    /// A buffer in which the parts of a small batch are joined before they are written.
     joined: Vec<u8>,
     _lock: Box<dyn DirLock>,
 }
 
-/// The last file of the log, to which the journal writes.
+/// The last file of the log, to which the journal appends blocks.
 #[derive(Debug)]
 struct Current {
     log: Arc<LogFile>,
     file: Box<dyn DiskFile>,
     /// Offset of the next block.
     end: u64,
-    /// The offset up to which the file contains blocks or preallocated zeros.
+    /// The offset up to which the file has blocks or preallocated zeros.
     prepared: u64,
     synced: u64,
     blocks: u64,
     records: u64,
-    /// Whether the log was closed or cut at the offset `end`, and was not opened for writing since then.
+    /// Whether a mark at the end says that the log was closed or repaired, and the log was not changed since.
     is_marked_closed: bool,
 }
 
-/// The last record of the log, and the lowest epoch of the next record.
+/// The end of the log: its last record, and the lowest epoch that the next record may have.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
     last: Option<Position>,
@@ -77,10 +79,10 @@ struct Tail {
 }
 
 impl Journal {
-    /// Opens or creates the log of a directory, repairs the log after a crash, and reports the log's state.
+    /// Opens the log in `dir`, or creates a new one. Repairs the log after a crash, and reports in which state it was.
     ///
-    /// The directory holds only this log and is locked while the journal lives. Dropping a journal without
-    /// [`Journal::close`] has the same effect as a crash of the process.
+    /// The directory must contain only this log, and is locked while the journal exists. If a journal is dropped
+    /// without [`Journal::close`], the log is in the same state as after a crash of the process.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -90,22 +92,22 @@ impl Journal {
         recover::open(disk, dir, name, config.bounded())
     }
 
-    /// Creates a reader of this log, for any thread. The reader sees synced records only.
+    /// Creates a reader of this log, which any thread may use. The reader returns only synced records.
     pub fn reader(&self) -> Reader {
         Reader { shared: self.shared.clone() }
     }
 
-    /// The last record appended.
+    /// The position of the last record that was appended.
     pub fn appended(&self) -> Option<Position> {
         self.tail.last
     }
 
-    /// The last synced record.
+    /// The position of the last synced record.
     pub fn durable(&self) -> Option<Position> {
         self.shared.files().durable
     }
 
-    /// Bytes of all files, including preallocated zeros.
+    /// Size of all files, bytes, including preallocated zeros.
     pub fn bytes(&self) -> u64 {
         let files = self.shared.files();
         let ended: u64 = files.all.iter().map(|file| file.readable()).sum();
@@ -113,7 +115,7 @@ impl Journal {
         ended + ahead
     }
 
-    /// Saves the state after the record at `position` and removes older snapshots.
+    /// Saves `bytes`, the state after the record at `position`, as a snapshot, and removes older snapshots.
     ///
     /// Records up to `position` may then be dropped: see [`Journal::truncate_before`].
     pub fn save_snapshot(&mut self, position: Position, bytes: &[u8]) -> Result<(), AppendError> {
@@ -124,13 +126,13 @@ impl Journal {
         }
         match snapshot::save(&*self.shared.disk, &self.shared.dir, position, bytes) {
             Ok(()) => Ok(()),
-            // Older snapshots remain, and the log is unchanged.
+            // The older snapshots remain, and the log is unchanged.
             Err(error) if error.is_full() => Err(self.full(bytes.len() as u64)),
             Err(error) => Err(AppendError::classify_disk_error(error)),
         }
     }
 
-    /// The newest snapshot, if any was saved.
+    /// The newest snapshot; `None` if none was saved.
     pub fn latest_snapshot(&self) -> Result<Option<Snapshot>, crate::ReadError> {
         snapshot::latest(&*self.shared.disk, &self.shared.dir)
     }
@@ -142,7 +144,7 @@ impl Journal {
         }
     }
 
-    /// Ends the log after a disk failure.
+    /// Ends the log after a disk failure, so that it accepts no more records.
     fn end(&mut self, error: DiskError) -> AppendError {
         self.ended = Some(error.to_string());
         AppendError::Disk(error)
@@ -155,7 +157,7 @@ impl Journal {
 }
 
 impl Current {
-    /// Creates a mark: a block that states the log's position, and how many blocks and records this file has.
+    /// Creates a mark: a block that states how far the log has come, and how many blocks and records this file has.
     fn mark(
         &self,
         kind: BlockKind,
@@ -193,7 +195,7 @@ impl Current {
         Ok(())
     }
 
-    /// Removes the preallocated zeros, except the room for marks.
+    /// Removes the preallocated zeros at the end of the file, except the room for marks.
     fn release_ahead(&mut self) -> Result<(), DiskError> {
         let kept_bytes = self.end + ahead::MARKS_BYTES;
         if self.prepared > kept_bytes {

@@ -1,4 +1,15 @@
 //! Stores a Raft log on disk as a journal of operations. After a restart, repeating the operations rebuilds the log.
+//!
+//! Invariants:
+//! - The journal has the operations in the order in which they changed the log. A write is reported as complete only
+//!   after it is synced.
+//! - Entries can be read as soon as they are appended, because all entries that may still be read are in memory.
+//! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
+//! - On a full disk, writes wait for room, and [`DiskSpace`] reports that the disk is full. After any other disk error,
+//!   the log writes nothing more.
+//!
+//! Because all entries after the last purge are in memory, [`log_bytes_max`](crate::RaftLimits::log_bytes_max) also
+//! bounds the memory that the log takes.
 
 mod margin;
 mod operation;

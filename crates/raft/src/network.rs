@@ -72,6 +72,9 @@ impl RequestLane {
 
 /// Sends requests to the other nodes of a Raft group, and returns their responses. A node that receives such a request
 /// must pass it to [`UntypedGroup::receive`](crate::UntypedGroup::receive).
+///
+/// A response may be awaited on any thread, without a runtime. If no response arrives within a bounded time, the future
+/// returns an error. The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request, which consists of the given pieces in order; large parts thus need not be copied. Requests of
     /// one lane are sent in the order of the calls. If the future is dropped, the response is ignored.

@@ -1,5 +1,10 @@
 //! Stores snapshots on disk in a journal. Each snapshot has a begin record, records with blocks, and an end record. A
 //! snapshot without an end record is ignored.
+//!
+//! Each snapshot begins an epoch of the journal, and with it a new file, so that files of older snapshots can be
+//! removed. A snapshot is written only if the disk has room for all of it. If necessary, the [`DiskReserve`] becomes
+//! the snapshot's file; it is filled again after older snapshots are removed. If another program takes the room while a
+//! snapshot is written, the part that was written is removed, so that a later attempt can use its room.
 
 use std::io;
 use std::path::{Path, PathBuf};

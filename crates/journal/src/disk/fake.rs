@@ -1,16 +1,16 @@
-//! A simulated disk for fault injection. The seed determines every fault.
+//! Simulates a disk that fails on purpose. A seed determines all random choices, so that a test can be repeated.
 //!
-//! For every file, the disk keeps the content that programs see, the content on the medium, and the list of sectors in
-//! which the two contents may differ. Faults:
-//! - [`FakeDisk::crash`]: each unsynced sector keeps its old bytes, gets the new ones, or is torn; unsynced lengths
-//!   and names may be lost. Open files fail afterwards, and locks are released.
+//! For every file, the disk keeps the content that programs see, the content on the medium, and the sectors in which
+//! these two may differ. It simulates these faults:
+//! - [`FakeDisk::crash`]: each unsynced sector keeps its old bytes, gets the new ones, or is torn; unsynced lengths and
+//!   names may be lost. Files that are open at that time return errors afterwards, and locks are released.
 //! - [`FakeDisk::flip_bits`]: damages synced bytes.
-//! - [`Faults::sync_fails`]: a sync fails after it stored some sectors, and treats the other sectors as written, as
-//!   Linux does. The next sync succeeds without storing those other sectors.
-//! - [`FakeDisk::set_capacity`]: writes to a full disk are incomplete.
+//! - [`Faults::sync_fails`]: a sync stores some sectors and fails. As on Linux, the remaining sectors then count as
+//!   written, so the next sync succeeds without storing them.
+//! - [`FakeDisk::set_capacity`]: when the disk is full, only a part of a write is done.
 //!
-//! Not simulated: sectors that change without a write (except by `flip_bits`), and disks that report a sync without
-//! doing it.
+//! Not simulated: sectors that change although nothing writes to them, except by `flip_bits`, and disks that report a
+//! sync as done without doing it.
 
 mod crash;
 mod file;
@@ -25,32 +25,32 @@ use super::{DirLock, Disk, DiskFile};
 use file::FakeFile;
 use handle::{FakeFileHandle, count_down};
 
-/// A simulated [`Disk`] that injects faults for tests. Clones share the files.
+/// A simulated [`Disk`] that injects faults for tests. Clones refer to the same disk.
 #[derive(Debug, Clone)]
 pub struct FakeDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// The faults that a [`FakeDisk`] injects, and when.
+/// The faults that a [`FakeDisk`] injects, and when it injects them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// The number of successful syncs before one fails. `None`: no sync fails.
+    /// The number of syncs that still succeed before one fails. `None`: no sync fails.
     pub sync_fails: Option<u32>,
-    /// Whether the sync that fails reports a full disk, as a network file system does.
+    /// Whether the sync that fails reports a full disk, as it can on a network file system.
     pub sync_reports_full: bool,
     /// Whether files cannot be opened, because the process has too many open files.
     pub opens_fail: bool,
     /// Whether files cannot be created and directories cannot be synced, because the process has too many open files.
     pub creates_fail: bool,
-    /// The number of successful writes before one fails with a device error. `None`: no write fails.
+    /// The number of writes that still succeed before one fails with a device error. `None`: no write fails.
     pub write_fails: Option<u32>,
-    /// Whether the write that fails reports a full disk, as file systems that copy on write (btrfs, ZFS) do even if the
-    /// written range exists.
+    /// Whether the write that fails reports a full disk. File systems that copy on write (btrfs, ZFS) do so even if the
+    /// write overwrites an existing range.
     pub write_reports_full: bool,
-    /// The number of successful creations, renames, removals and directory syncs before one of them fails. `None`: none
-    /// of them fails.
+    /// The number of file creations, renames, removals and directory syncs that still succeed before one of them fails.
+    /// `None`: none of them fails.
     pub names_fail: Option<u32>,
-    /// Whether other programs immediately use the room that a removed file frees.
+    /// Whether other programs immediately use the room of every file that is removed.
     pub freed_room_is_taken: bool,
 }
 
@@ -61,7 +61,8 @@ struct State {
     names: BTreeMap<PathBuf, usize>,
     /// The synced file names, each with the file's index in `files`.
     names_synced: BTreeMap<PathBuf, usize>,
-    /// The locked directories, each with the value of `crashes` when it was locked. A crash releases all locks.
+    /// The locked directories. Each has the number of crashes at the time of the lock, because a crash releases all
+    /// locks.
     locks: BTreeMap<PathBuf, u64>,
     /// The number of crashes so far. A file handle that was opened before the last crash returns errors.
     crashes: u64,
@@ -94,23 +95,22 @@ impl FakeDisk {
         self.state().capacity = bytes;
     }
 
-    /// Sets the number of files that the process may have open, as [`Disk::open_files_max`] returns it. The disk does
-    /// not enforce this limit.
+    /// Sets the value that [`Disk::open_files_max`] returns. The disk itself does not enforce this limit.
     pub fn set_open_files_max(&self, files: u64) {
         self.state().open_files_max = Some(files);
     }
 
-    /// Bytes in use.
+    /// The number of bytes in use.
     pub fn used(&self) -> u64 {
         self.state().used()
     }
 
-    /// Replaces the faults to inject. Earlier operations do not count towards the new faults.
+    /// Replaces the faults to inject. The counts in `faults` begin now.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// Simulates a power failure and restart: unsynced writes are kept, lost or torn.
+    /// Simulates a power failure and a restart: each unsynced write is kept, lost or torn.
     pub fn crash(&self) {
         self.state().crash();
     }
@@ -131,7 +131,7 @@ impl FakeDisk {
         state.names_synced.insert(path.to_owned(), index);
     }
 
-    /// Flips `count` random bits of a file, at offsets from `from` up to `to`.
+    /// Flips `count` random bits of a file, at offsets from `from` up to, but not including, `to`.
     pub fn flip_bits(&self, path: &Path, count: u32, from: u64, to: u64) {
         let mut state = self.state();
         let Some(&index) = state.names.get(path) else { return };
@@ -156,7 +156,7 @@ impl State {
     }
 
     fn next(&mut self) -> u64 {
-        // SplitMix64, which works with any seed.
+        // SplitMix64, a random number generator that works with any seed.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

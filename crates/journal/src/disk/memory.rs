@@ -1,5 +1,5 @@
-//! A disk in memory for data that need not outlive the process. This disk never fails; [`FakeDisk`](super::FakeDisk)
-//! injects faults.
+//! Implements a disk in memory, for data that need not outlive the process. This disk never fails: for faults, see
+//! [`FakeDisk`](super::FakeDisk).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DirLock, Disk, DiskFile};
 
-/// A [`Disk`] in memory, for tests and nodes without a directory. Clones share the files.
+/// A [`Disk`] in memory, for tests and for nodes without a data directory. Clones refer to the same disk.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryDisk(Arc<Inner>);
 
@@ -22,7 +22,7 @@ struct Inner {
 
 type Content = Arc<Mutex<Vec<u8>>>;
 
-/// The number of free bytes that the disk reports. The disk reserves no memory for these bytes.
+/// The number of free bytes that the disk reports, although it reserves no memory for them.
 const FREE_BYTES: u64 = 1 << 50;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

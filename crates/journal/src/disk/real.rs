@@ -1,4 +1,4 @@
-//! Implements the disk interface with files of the operating system.
+//! Implements the disk interface with the operating system's files.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,20 +8,21 @@ use std::path::Path;
 
 use super::{DirLock, Disk, DiskFile};
 
-/// The file that a writing process locks.
+/// Name of the file that a process locks while it writes to the directory.
 const LOCK_FILE: &str = "lock";
-/// Maximum number of buffers that Linux accepts in one vectored write.
+/// Maximum number of buffers that Linux accepts in one write call.
 const PARTS_MAX: usize = 1024;
 
-/// A [`Disk`] that uses the machine's file system.
+/// A [`Disk`] that stores logs in the machine's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 
-/// The file system types (`f_type` of `statfs`) of tmpfs and ramfs, which Linux keeps in memory.
+/// The types (`f_type` of `statfs`) of tmpfs and ramfs, the file systems that Linux keeps in memory.
 const IN_MEMORY_TYPES: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl RealDisk {
-    /// Whether a directory is in memory only (tmpfs, ramfs) and does not survive a restart.
+    /// Whether a directory is on a file system in memory (tmpfs, ramfs), whose files do not survive a restart of the
+    /// machine.
     pub fn in_memory(&self, dir: &Path) -> io::Result<bool> {
         let fs_type = rustix::fs::statfs(dir)?.f_type as u64;
         Ok(IN_MEMORY_TYPES.contains(&(fs_type & 0xffff_ffff)))
@@ -46,7 +47,7 @@ impl Disk for RealDisk {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            // Skips names that are not UTF-8. No file of a log has such a name.
+            // Skips names that are not valid UTF-8, because no file of a log has such a name.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -108,14 +109,14 @@ impl Disk for RealDisk {
     }
 
     fn identity(&self) -> u64 {
-        // A new `RandomState` has other random keys at each call, so the hash of no bytes is a random number.
+        // Every new `RandomState` has other random keys, so its hash of nothing is a random number.
         RandomState::new().build_hasher().finish()
     }
 }
 
 /// Opens a regular file. Fails if the path is anything else, such as a pipe.
 fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    // Without `NONBLOCK`, opening a pipe blocks until its other end is opened.
+    // Without `NONBLOCK`, opening a pipe would wait until another process opens the pipe's other end.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = options.custom_flags(nonblocking).open(path)?;
     if !file.metadata()?.is_file() {
@@ -152,8 +153,8 @@ impl DiskFile for File {
         for parts in parts.chunks(PARTS_MAX) {
             let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
             let mut rest = &mut slices[..];
-            // Skips empty parts at the front. A write of empty parts alone returns 0, which would count as an error
-            // below.
+            // Skips empty parts at the front: if all remaining parts were empty, the write would return 0, which counts
+            // as an error below.
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
                 let count = match rustix::io::pwritev(self, rest, at) {
@@ -178,7 +179,7 @@ impl DiskFile for File {
     }
 }
 
-/// The locked file. Closing the file releases the lock.
+/// The locked file. Dropping it closes the file, which releases the lock.
 #[derive(Debug)]
 struct HeldDirLock {
     _file: File,

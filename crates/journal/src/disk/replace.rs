@@ -1,4 +1,4 @@
-//! Replaces a small file so that a crash leaves the old or the new content.
+//! Replaces a small file so that after a crash the file has either its old or its new content.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use super::Disk;
 use crate::error::DiskError;
 use crate::layout::TEMPORARY_SUFFIX;
 
-/// Writes and syncs the content under a temporary name, `path` followed by `.new`, and renames that file to `path`. The
-/// caller must sync the directory afterwards, so that the new name outlives a power cut. After an error the old file is
-/// unchanged.
+/// Writes and syncs `content` under a temporary name, `path` followed by `.new`, and then renames that file to `path`.
+/// After an error, the old file is unchanged. The caller must sync the directory afterwards; otherwise a power cut can
+/// undo the renaming.
 pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<(), DiskError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY_SUFFIX);
@@ -23,7 +23,7 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, content: &[u8]) -> Result<(), 
     };
     let written = write();
     if written.is_err() {
-        // Frees the disk space of the incomplete file.
+        // Frees the disk space that the incomplete file takes.
         let _ = disk.remove(&temporary);
     }
     written

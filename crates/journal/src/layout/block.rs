@@ -1,4 +1,4 @@
-//! The block header. A group commit writes one block.
+//! Encodes and decodes the header of a block. A block contains the records of one commit.
 //!
 //! ```text
 //!  0        4       8      12      16          24      28        32            40           48
@@ -7,37 +7,37 @@
 //!  | u32    | u32   | u32  | u32   | u64       | u32   | u32 (÷8)| u64 ns      | u64 ns     |          |
 //!  +--------+-------+------+-------+-----------+-------+---------+-------------+------------+----------+------
 //! ```
-//! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it.
-//!   A block is therefore valid only in its file and at its offset.
+//! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it. A block
+//!   that is copied to another file or offset is therefore invalid.
 //! - `bytes` counts everything after the header: frames, each padded to 8, and the note.
-//! - `kind` is in the lowest 8 bits; the higher bits are the note's length in units of 8 bytes. The writer
-//!   stores in the note which producer published which records.
-//! - `synced` is the synced length of this file when the block was written, as far as known. A bad block below that
-//!   length is damage. A bad block above it may be a write that a crash interrupted.
+//! - The lowest 8 bits of `kind` are the block's kind, and the higher bits are the length of the note in units of 8
+//!   bytes. The note contains data of the log's user: a topic stores in it which producer published which records.
+//! - `synced` says how many bytes of the file were known to be synced when the block was written. An invalid block
+//!   among these bytes is damage. An invalid block after them may be a write that a crash interrupted.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
 use super::{u32_at, u64_at};
 
-/// Bytes of a block's header.
+/// Size of a block's header, bytes.
 pub const BLOCK_HEADER_BYTES: usize = 48;
 /// Every block starts at a multiple of this many bytes.
 pub const BLOCK_ALIGN: usize = 8;
-/// Size of the smallest frame, bytes: the frame's head and the append time.
+/// Size of the smallest frame, bytes: a frame's head and the append time.
 const FRAME_BYTES_MIN: u64 = (dunlin_frame::HEAD_BYTES + dunlin_frame::META_BYTES_MIN) as u64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum BlockKind {
-    /// Frames of records.
+    /// The block contains records.
     Records = 1,
-    /// A mark: the log continues in the file that the mark names.
+    /// A mark at the end of a file: the log continues in another file, which the mark names.
     Continued = 2,
-    /// A mark: the log was closed, and no record is missing.
+    /// A mark at the end of the log: the log was closed, and no record is missing.
     End = 3,
-    /// A mark that replaces an incomplete write, which recovery removed.
+    /// A mark in place of an incomplete write, which was removed after a crash.
     Cut = 4,
-    /// A mark: the log was opened for writing again.
+    /// A mark after one of the previous two: the log was opened for writing again.
     Begin = 5,
 }
 
@@ -49,20 +49,20 @@ impl BlockKind {
     }
 }
 
-/// The reason why there is no valid block at an offset.
+/// The reason why there is no valid block at an offset of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockDefect {
-    /// No block was ever written here.
+    /// There are only zeros: no block was written here.
     Zeros,
-    /// The file ends before the header does, or before the block does.
+    /// The file ends within the block or its header.
     Short,
     /// The header's fields contradict each other.
     Header,
     /// The stored checksum differs from the checksum of the block's bytes.
     Checksum,
-    /// The checksum is right, but the frames are invalid.
+    /// The checksum is right, but the block's frames are invalid.
     Frames,
-    /// The block is valid, but does not follow the previous block.
+    /// The block is valid, but its epoch or first sequence number does not follow the previous block.
     Order,
 }
 
@@ -79,37 +79,38 @@ impl std::fmt::Display for BlockDefect {
     }
 }
 
-/// The header of a block of a log file.
+/// The header of a block in a log file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub kind: BlockKind,
-    /// Bytes that follow the header.
+    /// Number of bytes that follow the header.
     pub bytes: u32,
     /// Size of the writer's note at the end of the block, bytes.
     pub note_bytes: u32,
     pub epoch: u32,
-    /// Sequence number of the first record. In a mark, the sequence number of the next record.
+    /// Sequence number of the first record in the block. In a mark, the sequence number that the next record gets.
     pub first_seq: u64,
     /// Number of records; 0 for marks.
     pub count: u32,
-    /// The synced length of the file when this block was written.
+    /// Number of bytes of the file that were known to be synced when this block was written.
     pub synced: u64,
     pub first_time_ns: u64,
     pub last_time_ns: u64,
 }
 
 impl BlockHeader {
-    /// The size of the block including the header, bytes.
+    /// The size of the block with its header, bytes.
     pub fn whole_bytes(&self) -> u64 {
         BLOCK_HEADER_BYTES as u64 + u64::from(self.bytes)
     }
 
-    /// The sequence number that follows this block.
+    /// The sequence number of the record that follows this block.
     pub fn next_seq(&self) -> u64 {
         self.first_seq.saturating_add(u64::from(self.count))
     }
 
-    /// Encodes the header with its checksum, for a block at offset `at`.
+    /// Encodes the header and its checksum, for a block with content `body` at offset `at` of the file with this
+    /// identity.
     pub fn encode(&self, identity: u64, at: u64, body: &[&[u8]]) -> [u8; BLOCK_HEADER_BYTES] {
         let mut out = [0; BLOCK_HEADER_BYTES];
         out[4..8].copy_from_slice(&self.bytes.to_le_bytes());
@@ -126,8 +127,8 @@ impl BlockHeader {
         out
     }
 
-    /// Decodes the header at the start of `bytes`. `left` is the number of bytes from there to the end of the file.
-    /// Compare the checksum with [`block_checksum`] once the body is available.
+    /// Decodes the header at the start of `bytes`. `left` is the number of bytes from there to the end of the file. The
+    /// checksum is not checked: compare it with [`block_checksum`] when the block's content is available.
     pub fn parse(bytes: &[u8], left: u64) -> Result<BlockHeader, BlockDefect> {
         let head = bytes.get(..BLOCK_HEADER_BYTES).ok_or(BlockDefect::Short)?;
         let kind = match BlockKind::parse(u32_at(head, 8) & 0xff) {
@@ -169,8 +170,8 @@ impl BlockHeader {
     }
 }
 
-/// The checksum of a block. It covers the file's identity, the block's offset, the block's header from byte 4 on, and
-/// the block's body.
+/// The checksum of a block. It covers the identity of the block's file, the block's offset, its header from byte 4 on,
+/// and its content.
 pub(crate) fn block_checksum(
     identity: u64,
     at: u64,

@@ -1,4 +1,4 @@
-//! The header of each file.
+//! Encodes and decodes the header of a log's files.
 //!
 //! ```text
 //!  0              8         12            16         24         32      36         40
@@ -12,9 +12,9 @@
 //!  | u64           | u32    | u32    |                                                |        |
 //!  +---------------+--------+--------+------------------------------------------------+--------+
 //! ```
-//! `identity` is a random number that is part of every checksum in the file and of the file's name. `previous` is the
-//! identity of the previous file; 0 in the log's first file. `crc32c` covers the rest of the header. Magic, version
-//! and checksum have the same offsets in every version.
+//! `identity` is a random number that is part of the file's name and of every checksum in the file. `previous` is the
+//! identity of the file before this one; 0 in the log's first file. `crc32c` covers the rest of the header. The magic
+//! bytes, the version and the checksum have the same offsets in every version.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -22,9 +22,9 @@ use super::{u32_at, u64_at};
 use crate::JournalLimits;
 use crate::position::Position;
 
-/// Bytes of a file's header; the first block follows.
+/// Size of a file's header, bytes. The first block follows the header.
 pub const FILE_HEADER_BYTES: usize = 512;
-/// The version of the format that this build writes, and the newest version that this build reads.
+/// The version of the format that this build writes. This build cannot read newer versions.
 pub const FORMAT_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"DUNLINJ\n";
 const CRC_AT: usize = 56;
@@ -34,7 +34,7 @@ const NAME_AT: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileHeader {
     pub identity: u64,
-    /// The identity of the previous file; 0 in the log's first file.
+    /// The identity of the file before this one; 0 in the log's first file.
     pub previous: u64,
     /// The position of the file's first record.
     pub first: Position,
@@ -42,7 +42,7 @@ pub(crate) struct FileHeader {
     pub name: String,
 }
 
-/// The reason why a log file has no valid header.
+/// The reason why the header of a log file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("the file is empty")]
@@ -62,7 +62,7 @@ pub(crate) enum HeaderError {
 }
 
 impl FileHeader {
-    /// Encodes the header; the name's length has been checked.
+    /// Encodes the header. The length of the log's name must have been checked before.
     pub fn encode(&self) -> [u8; FILE_HEADER_BYTES] {
         let mut out = [0; FILE_HEADER_BYTES];
         let name = &self.name.as_bytes()[..self.name.len().min(JournalLimits::NAME_BYTES_MAX)];
@@ -89,7 +89,7 @@ impl FileHeader {
             return Err(HeaderError::Magic);
         }
         let bytes: &[u8; FILE_HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short)?;
-        // The checksum is compared first. Otherwise a flipped bit could look like a newer version.
+        // Compares the checksum first: otherwise a flipped bit in the version could look like a newer version.
         if u32_at(bytes, CRC_AT) != checksum(bytes) {
             return Err(HeaderError::Checksum);
         }

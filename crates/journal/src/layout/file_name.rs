@@ -1,15 +1,15 @@
-//! The names of a log's files. A name states the position of the file's content, so that the files can be ordered
-//! without being opened.
+//! Makes and parses the names of a log's files. A name contains the position at which the file's content begins, so
+//! that files can be ordered without being opened.
 //!
 //! Record files: `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal). Snapshots:
-//! `EPOCH-SEQ.snapshot`. A name that ends in `.new` belongs to a file that is being created. If a crash interrupts the
-//! creation, the next start removes the file.
+//! `EPOCH-SEQ.snapshot`. While a file is being created, its name ends in `.new`. If a crash interrupts this, the next
+//! start removes the file.
 
 use crate::position::Position;
 
 const LOG_SUFFIX: &str = ".log";
 const SNAPSHOT_SUFFIX: &str = ".snapshot";
-/// The suffix of a file that is being created.
+/// The suffix of a file's name while the file is being created.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".new";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ pub(crate) struct FileName {
 }
 
 impl FileName {
-    /// Parses a file name; `None` if the name is not that of a record file.
+    /// Parses the name of a file with records; `None` if `name` is not such a name.
     pub fn parse(name: &str) -> Option<FileName> {
         let mut parts = name.strip_suffix(LOG_SUFFIX)?.splitn(3, '-');
         let first = position(parts.next()?, parts.next()?)?;
@@ -40,7 +40,7 @@ impl std::fmt::Display for FileName {
 pub(crate) struct SnapshotName(pub Position);
 
 impl SnapshotName {
-    /// Parses a file name; `None` if the name is not that of a snapshot.
+    /// Parses the name of a snapshot; `None` if `name` is not such a name.
     pub fn parse(name: &str) -> Option<SnapshotName> {
         let (epoch, seq) = name.strip_suffix(SNAPSHOT_SUFFIX)?.split_once('-')?;
         position(epoch, seq).map(SnapshotName)

@@ -1,4 +1,4 @@
-//! A mark: a block without records that states the log's position.
+//! Encodes and decodes marks. A mark is a block without records that states how far the log has come.
 //!
 //! ```text
 //!  0                 48            56             64             72            80           88
@@ -7,38 +7,39 @@
 //!  | kind 2…5        | u64         | u64          | u64          | u64         | u64        |
 //!  +-----------------+-------------+--------------+--------------+-------------+------------+
 //! ```
-//! `next file` is the identity of the next file in a `Continued` mark, otherwise 0. `oldest` is the start of the
-//! log's oldest file, so that missing first files are noticed.
+//! In a `Continued` mark, `next file` is the identity of the next file; in other marks it is 0. `oldest_epoch` and
+//! `oldest_seq` are the position at which the log's oldest file begins. They show whether the first files of the log
+//! are missing.
 
 use super::block::{BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use super::u64_at;
 use crate::position::Position;
 
-/// Bytes of a mark after its block header.
+/// Size of a mark without its block header, bytes.
 pub(super) const MARK_BODY_BYTES: usize = 40;
 pub(crate) const MARK_BYTES: usize = BLOCK_HEADER_BYTES + MARK_BODY_BYTES;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub kind: BlockKind,
-    /// Position of the next record of this file.
+    /// Position of the record that would follow this mark in the file.
     pub next: Position,
-    /// Number of blocks of records that precede this mark in the file.
+    /// Number of blocks with records before this mark in the file.
     pub file_blocks: u64,
-    /// Number of records that precede this mark in the file.
+    /// Number of records before this mark in the file.
     pub file_records: u64,
-    /// Start of the log's oldest file.
+    /// Position at which the log's oldest file begins.
     pub oldest: Position,
-    /// Identity of the next file, if the log continues there.
+    /// Identity of the file in which the log continues; 0 if the log does not continue in another file.
     pub next_identity: u64,
     /// The append time of the last record before the mark, 0 for none.
     pub time_ns: u64,
-    /// The synced length of the file when the mark was written.
+    /// Number of bytes of the file that were known to be synced when the mark was written.
     pub synced: u64,
 }
 
 impl Mark {
-    /// Encodes the mark for offset `at`.
+    /// Encodes the mark for offset `at` of the file with this identity.
     pub fn encode(&self, identity: u64, at: u64) -> [u8; MARK_BYTES] {
         let mut out = [0; MARK_BYTES];
         let body = &mut out[BLOCK_HEADER_BYTES..];
@@ -68,7 +69,7 @@ impl Mark {
         out
     }
 
-    /// Decodes the mark of a valid block; `None` for records.
+    /// Decodes the mark from a valid block; `None` if the block contains records.
     pub fn of(header: &BlockHeader, body: &[u8]) -> Option<Mark> {
         if header.kind == BlockKind::Records {
             return None;

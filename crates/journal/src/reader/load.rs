@@ -1,15 +1,15 @@
-//! Loads records from a log's files, after the records have left memory.
+//! Loads records from a log's files, after they have left memory.
 
 use super::{LogScan, Reader, ScanItem};
 use crate::error::ReadError;
 use crate::position::{Hole, Position};
 
-/// The result of loading from a position: records, or a range of records that cannot be read.
+/// The result of loading records from a position: either records, or a range of records that can no longer be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadOutcome {
-    /// The records from the position on.
+    /// The first records at or after the position.
     Records(LoadedRecords),
-    /// The records from the position to the end of the hole cannot be read.
+    /// The first records at or after the position are in this range, and can no longer be read.
     Hole(Hole),
 }
 
@@ -26,18 +26,19 @@ pub struct LoadedRecords {
     pub first_time_ns: u64,
     /// Time at which the last record was appended, ns since 1970.
     pub last_time_ns: u64,
-    /// The validated frames.
+    /// The records' frames, which were validated.
     pub frames: Vec<u8>,
 }
 
 impl Reader {
-    /// Loads records from a position: whole blocks of one epoch up to about `bytes_max` bytes, at least one block.
+    /// Loads the records from position `from` on: complete blocks of one epoch, up to about `bytes_max` bytes, but at
+    /// least one block.
     ///
-    /// Returns `None` if there is no record at or after the position. If the position's epoch has no further records,
-    /// the first record is of a later epoch.
+    /// Returns `None` if there is no record at or after `from`. If the epoch of `from` has no more records, the records
+    /// are from a later epoch.
     ///
     /// # Errors
-    /// [`ReadError::Gone`] if the position is before the oldest record.
+    /// Returns [`ReadError::Gone`] if `from` is before the oldest record.
     pub fn load(&self, from: Position, bytes_max: usize) -> Result<Option<LoadOutcome>, ReadError> {
         let Some(oldest) = self.oldest() else { return Ok(None) };
         if from < oldest {
@@ -66,7 +67,7 @@ impl Reader {
                 break;
             }
         }
-        // Records may have been dropped after the scan began.
+        // Retention may have dropped records since the scan began.
         match self.oldest() {
             Some(oldest) if from < oldest && Position::new(loaded.epoch, loaded.first_seq) > from => {
                 Err(ReadError::Gone { position: from, oldest })

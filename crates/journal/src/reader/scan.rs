@@ -1,4 +1,4 @@
-//! Reads the blocks of a log in order, from one file to the next.
+//! Reads the blocks of a log in order, through all its files.
 
 use std::sync::Arc;
 
@@ -12,14 +12,15 @@ use crate::layout::{BlockHeader, BlockKind, Mark};
 use crate::position::{Hole, HoleCause, Position};
 use crate::scan::{BlockScan, ScanStep};
 
-/// Reads a log from a position to its end. After the end, a further call returns the records appended in the meantime.
+/// Reads a log from a position to its end. At the end, [`LogScan::next`] returns `None`, and later calls return the
+/// records that were appended since.
 #[derive(Debug)]
 pub struct LogScan {
     shared: Arc<SharedLog>,
-    /// Records before this position are skipped.
+    /// The position of the next record that the scan may return. Earlier records are skipped.
     from: Position,
     file: Option<OpenFile>,
-    /// The header of a block after a hole. The scan has returned the hole, and returns the block next.
+    /// The header of the first block after a hole. The scan has returned the hole, and will return this block next.
     pending: Option<BlockHeader>,
     read_bytes: usize,
 }
@@ -29,24 +30,24 @@ struct OpenFile {
     log: Arc<LogFile>,
     file: Box<dyn DiskFile>,
     blocks: BlockScan,
-    /// The sequence number that the next block should begin with.
+    /// The sequence number with which the next block should begin.
     expected: u64,
-    /// The mark that was read last, if a mark was the last block.
+    /// The mark that was read last, if the last block was a mark.
     mark: Option<Mark>,
-    /// Whether the rest of the file was searched and has no valid block.
+    /// Whether a search found no more valid blocks in the file.
     is_exhausted: bool,
 }
 
-/// An item that a scan of a log returns: records, or a range that cannot be read.
+/// An item that a scan of a log returns: records, or a range of records that can no longer be read.
 #[derive(Debug, Clone, Copy)]
 pub enum ScanItem<'a> {
-    /// Records of one commit.
+    /// Consecutive records, which were written by one commit.
     Records(Records<'a>),
-    /// Records that cannot be read.
+    /// A range of records that can no longer be read.
     Hole(Hole),
 }
 
-/// Consecutive records that a scan of a log read from one block.
+/// Consecutive records that a scan has read from one block of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {
     /// The records' epoch.
@@ -59,9 +60,10 @@ pub struct Records<'a> {
     pub first_time_ns: u64,
     /// Time at which the last record was appended, ns since 1970.
     pub last_time_ns: u64,
-    /// The validated frames; see [`Frame::split`].
+    /// The records' frames, which were validated. [`Frame::split`] takes them apart.
     pub frames: &'a [u8],
-    /// The writer's note on the whole block.
+    /// The note that the writer stored with the block. It concerns the whole block, even if earlier records of the
+    /// block were skipped.
     pub note: &'a [u8],
 }
 
@@ -82,28 +84,28 @@ impl LogScan {
         LogScan { shared, from, file: None, pending: None, read_bytes: JournalLimits::READ_BYTES }
     }
 
-    /// Creates a scan that reads about `bytes` bytes at a time.
+    /// Creates a scan that reads about `bytes` bytes from the disk at a time.
     pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> LogScan {
-        // The scan may start up to one index step before the position, and must read the bytes up to the position, too.
+        // The scan may have to start up to one index step before the position, so one read must also cover these bytes.
         let read_bytes = bytes.saturating_add(JournalLimits::INDEX_STEP_BYTES as usize);
         LogScan { read_bytes, ..LogScan::new(shared, from) }
     }
 
-    /// Creates a scan of this file from a block at or before this time.
+    /// Creates a scan that starts in the file `log`, at a block that begins before `time_ns`.
     pub(super) fn at_time(shared: Arc<SharedLog>, log: Arc<LogFile>, time_ns: u64) -> LogScan {
         let start = log.start_before(|entry| entry.first_time_ns < time_ns);
         let from = Position::new(log.name.first.epoch, start.first_seq);
         LogScan::new(shared, from)
     }
 
-    /// Position of the next record, as far as known.
+    /// The position at which the scan continues: no record before it will be returned.
     pub fn position(&self) -> Position {
         self.from
     }
 
-    /// Whether the scan has read the mark with which the log was closed or cut, and nothing follows this mark. Call
-    /// this after [`next`](LogScan::next) has returned `None`. The last records of a log without the mark may be
-    /// missing.
+    /// Whether the scan has read a mark that says that the log was closed or repaired, and nothing follows this mark.
+    /// If there is no such mark, the last records may be missing. Call this after [`next`](LogScan::next) has returned
+    /// `None`.
     pub fn has_end_mark(&self) -> bool {
         self.file.as_ref().is_some_and(|open| {
             let mark = open.mark.is_some_and(|mark| matches!(mark.kind, BlockKind::End | BlockKind::Cut));
@@ -111,7 +113,8 @@ impl LogScan {
         })
     }
 
-    /// The next records or hole; `None` at the end of the readable log. A later call may return newer records.
+    /// Returns the next records or the next hole; `None` at the end of the log. If records are appended later, a later
+    /// call returns them.
     #[allow(clippy::should_implement_trait, reason = "an item borrows the scan until the next call")]
     pub fn next(&mut self) -> Result<Option<ScanItem<'_>>, ReadError> {
         let found = match self.pending.take() {
@@ -125,7 +128,7 @@ impl LogScan {
         }
     }
 
-    /// Returns the block's records, without those before the position `from`.
+    /// Returns the records of the block, but skips those before the position `from`.
     fn records(&mut self, header: &BlockHeader) -> Records<'_> {
         let skip =
             if header.epoch == self.from.epoch { self.from.seq.saturating_sub(header.first_seq) } else { 0 };
@@ -193,7 +196,8 @@ impl LogScan {
         }
     }
 
-    /// Moves to the next valid block after damage. If there is no such block, moves to the end of the file.
+    /// Moves to the first valid block after the damage at offset `at`. If there is none, the file counts as read to its
+    /// end.
     fn skip_damage(&mut self, at: u64) -> Result<(), ReadError> {
         let Some(open) = &mut self.file else { return Ok(()) };
         let is_last = self.shared.file_after(&open.log).is_none();
@@ -207,10 +211,12 @@ impl LogScan {
         Ok(())
     }
 
-    /// Continues at the end of the readable bytes: with further bytes of the file, or with the next file.
+    /// Continues when all readable bytes of the file were read: with bytes that the file has received since, or with
+    /// the next file.
     fn open_next_file(&mut self) -> Result<NextFile, ReadError> {
         let Some(open) = &mut self.file else { return Ok(NextFile::None) };
-        // The file's end is read only after the next file is known. Once there is a next file, this file does not grow.
+        // Looks for the next file before reading how long this file is: once a next file exists, this file no longer
+        // grows.
         let next = self.shared.file_after(&open.log);
         let readable = open.log.readable();
         if readable > open.blocks.end() {
@@ -241,7 +247,7 @@ impl LogScan {
         Ok(hole.map_or(NextFile::Opened, NextFile::Hole))
     }
 
-    /// Reports a hole if the file has no further valid block although later records were synced.
+    /// Reports a hole if no valid block is left in the file, although more records were synced.
     fn hole_at_end(&mut self, epoch: u32, expected: u64) -> NextFile {
         let durable = if self.shared.has_local_writer { self.shared.files().durable } else { None };
         let Some(open) = self.file.as_mut().filter(|open| open.is_exhausted) else { return NextFile::None };
@@ -256,8 +262,8 @@ impl LogScan {
         }
     }
 
-    /// The part of the hole from `first` to the record before `next` that was requested. `None` if no record of the
-    /// hole was requested.
+    /// Returns the part of a hole that the scan has to report. The hole contains the records from `first` to the one
+    /// before `next`, but the scan may begin after `first`. Returns `None` if no record of the hole is left.
     fn hole(&mut self, epoch: u32, first: u64, next: u64, cause: HoleCause) -> Option<Hole> {
         let first = if epoch == self.from.epoch { first.max(self.from.seq) } else { first };
         if first >= next || epoch < self.from.epoch {
@@ -275,8 +281,8 @@ enum NextFile {
 }
 
 impl OpenFile {
-    /// Opens a file at the last indexed block that is not after the position. If the file was dropped in the meantime,
-    /// removes the file from the log's list and returns `None`.
+    /// Opens a file, and starts at the last indexed block at or before `from`. If the file no longer exists, removes it
+    /// from the log's list and returns `None`.
     fn new(
         shared: &SharedLog,
         log: Arc<LogFile>,
@@ -304,7 +310,7 @@ impl OpenFile {
     }
 }
 
-/// The frames after the first `skip` frames, and the append time of the first remaining frame.
+/// Skips the first `skip` frames. Returns the remaining frames, and the append time of the first of them.
 fn skip_frames(mut frames: &[u8], skip: u64) -> (&[u8], u64) {
     for _ in 0..skip {
         let stride = Frame::split(frames).map_or(frames.len(), |(_, stride)| stride);

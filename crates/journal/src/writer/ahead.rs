@@ -1,7 +1,7 @@
-//! Preallocation: zeros written after the records, so that commits overwrite allocated blocks.
+//! Preallocates space: writes zeros after the records, so that commits overwrite space that the file already has.
 //!
-//! When a commit overwrites allocated blocks, a sync need not change metadata of the file system. A full disk is
-//! noticed before a record is numbered. Measurements are in `docs/journal.md`.
+//! If a commit does not enlarge its file, a sync need not change the file system's metadata and is faster. Also, a full
+//! disk is noticed before a record gets its number. Measurements are in `docs/journal.md`.
 
 use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};
@@ -10,19 +10,19 @@ use crate::reserve;
 
 /// Room reserved in every file for marks, bytes.
 pub(super) const MARKS_BYTES: u64 = 4 * MARK_BYTES as u64;
-/// The part of the next file that cannot hold records: the file's header and the room for marks, bytes.
+/// Size of the part of the next file that cannot hold records, bytes: the file's header and the room for marks.
 const NEXT_FILE_BYTES_EXTRA: u64 = FILE_HEADER_BYTES as u64 + super::roll::NEW_FILE_BYTES_MIN;
-/// Size of the first step of zeros in a file, bytes. Later steps are as large as the written part of the file, up to
-/// the configured size.
+/// Minimum number of zeros that are written to a file at once, bytes. The larger the file already is, the more zeros
+/// are written, up to the configured size.
 const STEP_BYTES_MIN: u64 = 64 << 10;
-/// After a commit of at least 1/`LARGE_SHARE` of the configured preallocation, only the smallest step of zeros is
-/// written. More zeros would double the number of written bytes, with little gain.
+/// After a commit of at least 1/`LARGE_SHARE` of the configured preallocation, only the minimum number of zeros is
+/// written. With more zeros, twice as many bytes would be written, with little gain.
 const LARGE_SHARE: u64 = 8;
-/// The zeros that one write appends to a file.
+/// The zeros that one write call appends to a file.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Journal {
-    /// Ensures room for `bytes` more bytes. The caller counts the frames, and
+    /// Ensures that `bytes` more bytes can be written. The caller must count the frames, and
     /// [`BLOCK_HEADER_BYTES`](crate::BLOCK_HEADER_BYTES) for each append. After an error, nothing has changed.
     ///
     /// Before the first append of an epoch there is no file yet: only the disk's free space is checked, and
@@ -45,7 +45,7 @@ impl Journal {
         }
     }
 
-    /// Bytes that can be written even if the disk is full, including block headers.
+    /// Number of bytes, with block headers, that can be written even if the disk is full.
     pub fn room_left(&self) -> u64 {
         if let Some((_, bytes)) = self.next_file {
             return bytes.saturating_sub(NEXT_FILE_BYTES_EXTRA);
@@ -53,13 +53,13 @@ impl Journal {
         self.current.as_ref().filter(|_| self.can_continue_file()).map_or(0, Current::room_left)
     }
 
-    /// Enlarges the file of zeros that becomes the next file, if it is too small and the disk has room.
+    /// Enlarges the file of zeros that will become the next file, if it is too small. Fails if the disk has no room.
     fn ensure_room_in_next_file(&mut self, need: u64) -> Result<(), AppendError> {
         let needed = need + NEXT_FILE_BYTES_EXTRA;
         let Some((path, bytes)) = self.next_file.as_mut().filter(|(_, bytes)| *bytes < needed) else {
             return Ok(());
         };
-        // Callers retry often. Zeros are therefore written only if the disk probably has room for them.
+        // Callers retry often, so zeros are written only if the disk probably has room for all of them.
         let free = self.shared.disk.free_bytes(&self.shared.dir).unwrap_or(0);
         if free < needed - *bytes {
             return Err(AppendError::Full { need, free });
@@ -75,7 +75,7 @@ impl Journal {
         }
     }
 
-    /// Whether the last file accepts further records, because its epoch has not ended.
+    /// Whether more records can be appended to the last file: they must be allowed to have its epoch.
     pub(super) fn can_continue_file(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.log.name.first.epoch >= self.tail.epoch_least)
     }
@@ -91,7 +91,7 @@ impl Journal {
             _ => current.end.clamp(step_min, self.config.ahead_bytes),
         };
         let needed = current.end + need + MARKS_BYTES;
-        // Allocates at most the maximum size of a file: at this size, the journal starts the next file.
+        // Allocates no more than the maximum size of a file, because the journal then begins the next file.
         let target = (needed + step).min((self.config.file_bytes + MARKS_BYTES).max(needed));
         let prepared = match current.prepare(target) {
             Err(error) if error.is_full() && target > needed => current.prepare(needed),

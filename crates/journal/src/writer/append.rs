@@ -6,11 +6,11 @@ use crate::error::{AppendError, DiskError};
 use crate::layout::{BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, BlockKind};
 use crate::position::Position;
 
-/// The largest size in bytes of a batch whose parts are joined before the write. Up to this size, copying costs less
-/// than a vectored write.
+/// Maximum size of a batch whose parts are joined before they are written, bytes. For larger batches, one write call
+/// with several parts is cheaper than copying.
 const JOIN_BYTES_MAX: usize = 256 << 10;
 
-/// Consecutive records to append to a log as one block.
+/// Consecutive records that are appended to a log as one block.
 #[derive(Debug, Clone, Copy)]
 pub struct AppendBatch<'a> {
     /// The records' epoch.
@@ -23,19 +23,20 @@ pub struct AppendBatch<'a> {
     pub first_time_ns: u64,
     /// Time at which the last record was appended, ns since 1970.
     pub last_time_ns: u64,
-    /// The frames, padded, complete and in order. A frame may begin in one part and end in another.
+    /// The complete frames in order, each with its padding, cut into any parts: a frame may begin in one part and end
+    /// in another.
     pub frames: &'a [&'a [u8]],
 }
 
 impl Journal {
-    /// Writes a batch. From then on the batch survives the end of the process; after [`Journal::sync`], it also
-    /// survives a failure of the machine.
+    /// Writes a batch of records. The records then survive the end of the process; after [`Journal::sync`], they also
+    /// survive a failure of the machine.
     pub fn append(&mut self, batch: &AppendBatch<'_>) -> Result<(), AppendError> {
         self.append_with_note(batch, &[])
     }
 
-    /// Like [`append`](Journal::append), but stores a note of the writer atomically with the records. The note's
-    /// length is a multiple of 8 bytes.
+    /// Like [`append`](Journal::append), but stores a note in the same block, so that the note is lost only if the
+    /// records are. The length of the note must be a multiple of 8 bytes.
     pub fn append_with_note(&mut self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<(), AppendError> {
         self.check_not_ended()?;
         let bytes = self.tail.check(batch, note)?;
@@ -73,7 +74,8 @@ impl Journal {
 
     /// Syncs all appended records. Returns the position of the last synced record.
     ///
-    /// A failed sync is never retried: the log has ended, and unsynced records may be lost.
+    /// A failed sync is never retried: the log then accepts no more records, and records that were not synced may be
+    /// lost.
     pub fn sync(&mut self) -> Result<Option<Position>, AppendError> {
         self.check_not_ended()?;
         if let Some(current) = self.current.as_mut().filter(|current| current.synced < current.end) {
@@ -87,7 +89,7 @@ impl Journal {
 }
 
 impl Tail {
-    /// Checks whether the batch may be appended next. Returns the size of the batch's block, bytes.
+    /// Checks whether the batch may be appended now. Returns the size of the block that would contain it, bytes.
     fn check(&self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<u64, AppendError> {
         if batch.epoch < self.epoch_least {
             return Err(AppendError::Epoch { got: batch.epoch, least: self.epoch_least });

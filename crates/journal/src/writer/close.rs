@@ -1,4 +1,5 @@
-//! Writes a log's marks: the begin mark when the log is opened for changes, and the end mark when it is closed.
+//! Writes the marks that say whether a log is open: the begin mark before the first change after an opening, and the
+//! end mark when the log is closed.
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};
@@ -6,7 +7,7 @@ use crate::layout::BlockKind;
 use crate::position::Position;
 
 impl Journal {
-    /// Syncs all records and closes the log. The next start then continues in the same epoch.
+    /// Syncs all records and closes the log. When the log is opened again, it can then continue in the same epoch.
     pub fn close(mut self) -> Result<(), AppendError> {
         self.check_not_ended()?;
         match self.mark(BlockKind::End) {
@@ -17,8 +18,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the begin mark before the first change. If the process then crashes, the next start finds that the log
-    /// was not closed.
+    /// Writes the begin mark before the first change. Because of this mark, the next start knows after a crash that the
+    /// log was not closed.
     pub(super) fn begin(&mut self) -> Result<(), AppendError> {
         self.mark(BlockKind::Begin).map_err(|error| self.end(error))
     }
@@ -35,8 +36,8 @@ impl Journal {
             current.is_marked_closed = is_end;
         }
         if is_end {
-            // The zeros are removed even if the log already has an end mark: a refused append may have preallocated
-            // zeros after the mark.
+            // Removes the zeros even if the log already has an end mark, because an append that was refused may have
+            // preallocated zeros after the mark.
             current.remove_ahead()?;
             current.file.sync().map_err(DiskError::of("sync", &current.log.path))?;
         }

@@ -1,4 +1,4 @@
-//! Removes records that were appended last, for example a snapshot for which the disk had no room.
+//! Removes the records that were appended last, for example the part of a snapshot for which the disk had no room.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::layout::{FILE_HEADER_BYTES, FileHeader};
 use crate::position::Position;
 
 impl Journal {
-    /// Removes all records after `last` and frees their room. `last` must be the last record of its file. The file
-    /// after `last` stays without records; the next append in this file's epoch continues this file.
+    /// Removes all records after `last`, which must be the last record of its file, and frees their room. The file
+    /// after it is kept without records. The next append in that file's epoch then uses this file.
     ///
-    /// No reader may read the removed records during the call. After a crash during the removal, the next start can
+    /// No reader may read the removed records during the call. If a crash interrupts the removal, the next start may
     /// report the removed records as damaged.
     pub fn discard_after(&mut self, last: Option<Position>) -> Result<(), AppendError> {
         self.check_not_ended()?;
@@ -59,7 +59,7 @@ impl Journal {
             records: 0,
             is_marked_closed: false,
         };
-        // If there is no room for the marks now, the file that follows later gives up some of its own room.
+        // If there is no room for the marks now, the file that is created next gives up some of its room for them.
         let _ = current.prepare(start + super::ahead::MARKS_BYTES);
         self.current = Some(current);
         (self.tail.last, self.tail.last_time_ns) = (last, emptied.first_time_ns);

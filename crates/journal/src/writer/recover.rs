@@ -1,12 +1,12 @@
-//! Opens a log: repairs the effects of a crash, and reports damage.
+//! Opens a log, repairs it after a crash, and reports damage.
 //!
-//! A log has ended properly if the last valid block of the log's last file is an `End` mark. Otherwise the bytes after
-//! the last valid block are a torn tail: an incomplete write. The torn tail is removed and replaced by a `Cut` mark. If
-//! a later block states that a bad block had been synced, the bad block is damage: its records are a hole, and later
-//! blocks stay.
+//! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise, the bytes after the
+//! last valid block are a torn tail: a write that a crash interrupted. They are removed and replaced by a `Cut` mark.
+//! An invalid block is no torn tail if a later block states that it was synced: it is damage, its records are a hole,
+//! and the later blocks are kept.
 //!
-//! Each earlier file was complete before the next file began. This module checks only the final marks of the earlier
-//! files; readers report damage inside these files.
+//! Every file was complete before the next file began. Of the files before the last one, this module therefore checks
+//! only the final marks; readers report damage inside these files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,55 +23,57 @@ use crate::scan::{BlockScan, ScanStep};
 use crate::snapshot;
 use crate::survey::{FileSurvey, survey};
 
-/// The content of a log when it was opened: its first and last records, losses and damage.
+/// The state of a log when it was opened: its first and last records, and losses and damage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecoveredLog {
-    /// Start of the oldest file; `None` for a new log.
+    /// Position at which the oldest file begins; `None` for a new log.
     pub oldest: Option<Position>,
-    /// The last retained record.
+    /// The last record that the log still has.
     pub last: Option<Position>,
-    /// The append time of the last retained record, ns since 1970. Later records must not have a smaller time.
+    /// The append time of the last record, ns since 1970. Records that are appended later must not have an earlier
+    /// time.
     pub last_time_ns: u64,
-    /// Whether the log was closed properly. The log then continues in the same epoch.
+    /// Whether the log was closed properly, so that it can continue in the same epoch.
     pub clean: bool,
-    /// The lowest epoch that [`Journal::append`] accepts: the last epoch if the log was closed properly, otherwise one
-    /// more.
+    /// The lowest epoch that [`Journal::append`] accepts. It is the last epoch if the log was closed properly,
+    /// otherwise the last epoch plus 1.
     pub epoch_least: u32,
-    /// Next position: after the last record if the end was clean, otherwise sequence number 1 of `epoch_least` (a new
-    /// epoch may also start at another sequence number).
+    /// The position for the next record. If the log was closed properly, it follows the last record. Otherwise, it is
+    /// number 1 in `epoch_least`, although a new epoch may begin with any number.
     pub next: Position,
-    /// The torn tail that was cut.
+    /// The incomplete write that was removed; `None` if there was none.
     pub cut: Option<TornTail>,
-    /// Lost records in the last file or between files. Readers find losses inside older files.
+    /// Records that were lost in the last file or between two files. Losses inside older files are found only by
+    /// readers.
     pub holes: Vec<Hole>,
-    /// Damage, with or without lost records.
+    /// Damaged parts of the log's files, whether or not records were lost.
     pub damage: Vec<Damage>,
     /// The position of the newest snapshot.
     pub snapshot: Option<Position>,
 }
 
-/// An incomplete write at the end of a log after a crash, which was cut off when the log was opened. A torn tail
-/// contains no record that was acknowledged as synced, unless the disk was damaged exactly there.
+/// An incomplete write at the end of a log, which was removed when the log was opened after a crash. It contains no
+/// record that was acknowledged as synced, unless the disk was damaged exactly there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.
     pub file: PathBuf,
     /// Offset in the file.
     pub at: u64,
-    /// Number of bytes that were written at this offset; 0 if only the end mark was missing.
+    /// Number of bytes that were written from this offset on; 0 if only the end mark was missing.
     pub bytes: u64,
-    /// The last record before the tail; `None` if the log holds none.
+    /// The last record before the incomplete write; `None` if the log has no record.
     pub last_good: Option<Position>,
 }
 
-/// A damaged part of a log's file: the file, the offset and the defect.
+/// A damaged part of a log's file: the file, the offset and a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub file: PathBuf,
     /// Offset in the file.
     pub at: u64,
-    /// The defect.
+    /// Description of the damage.
     pub what: String,
 }
 
@@ -134,13 +136,13 @@ struct Recovery<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
     report: RecoveredLog,
-    /// The last record before the last file.
+    /// The last record in the files before the last one.
     last_before: Option<Position>,
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files. Then syncs the directory, because the process that wrote the log may have ended before
-    /// its last sync of the directory.
+    /// Removes unfinished files, and syncs the directory. The sync also covers earlier changes, because the process
+    /// that wrote the log may have ended before its last sync of the directory.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -151,8 +153,8 @@ impl Recovery<'_> {
         self.disk.sync_dir(self.dir).map_err(DiskError::of("sync", self.dir))
     }
 
-    /// Removes an empty last file that the previous file does not name. Such a file exists if the machine failed after
-    /// the file was created, but before the previous file received the mark that names it.
+    /// Removes a last file that is empty and that the previous file does not name. Such a file exists if the machine
+    /// failed after the file was created, but before a mark in the previous file named it.
     fn remove_unlinked(&self, listed: &mut Vec<ListedFile>) -> Result<(), DiskError> {
         while let [.., before, last] = &listed[..] {
             let is_empty = |found: &FileSurvey| found.records == 0 && found.mark.is_none();
@@ -172,7 +174,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Whether a valid block follows the header. If no valid block follows, only a full read shows whether the file is
+    /// Whether a valid block follows the file's header. If not, the whole file must be read to know whether it is
     /// empty.
     fn has_valid_first_block(&self, listed: &ListedFile) -> Result<bool, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
@@ -186,7 +188,7 @@ impl Recovery<'_> {
         survey(&*file, listed.name, true, |_, _| {}).map_err(DiskError::of("read", &listed.path))
     }
 
-    /// The mark with which a file names the next file; `None` if the file does not end with such a mark.
+    /// The mark with which a file names the next file; `None` if the file ends with no such mark.
     fn final_mark(&self, listed: &ListedFile) -> Result<Option<Mark>, DiskError> {
         let file = files::open(self.disk, &listed.path, false)?;
         let read = || {
@@ -199,7 +201,7 @@ impl Recovery<'_> {
         read().map_err(DiskError::of("read", &listed.path))
     }
 
-    /// Checks the ends of all files but the last, and the links between files.
+    /// Checks that each file except the last one ends properly, and that the next file follows it.
     fn check_older(&mut self, listed: &mut [ListedFile]) -> Result<(), DiskError> {
         for file in &*listed {
             if let Err(error) = &file.header {
@@ -226,8 +228,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Removes preallocated zeros from a file that is not the last one, and syncs the file's end. The zeros are there
-    /// if a crash has undone their removal.
+    /// Makes sure that a file before the last one is on disk as it should be: removes preallocated zeros, which are
+    /// there again if a crash has undone their removal, and syncs the end of the file.
     fn repair_older(
         &self,
         listed: &mut ListedFile,
@@ -295,26 +297,27 @@ impl Recovery<'_> {
         Ok(current)
     }
 
-    /// The last record of the log; if the last file has none, the last record of an earlier file.
+    /// The last record of the log. It may be in an earlier file, if the last file has no records.
     fn last_record(&self, listed: &ListedFile, found: &FileSurvey) -> Option<Position> {
         let first = listed.name.first;
         let in_file = (found.next_seq > first.seq).then(|| Position::new(first.epoch, found.next_seq - 1));
         in_file.or(self.last_before)
     }
 
-    /// Finishes the repair: the file then ends with a mark.
+    /// Finishes the repair of the last file, so that it ends with a mark.
     fn finish_repair(
         &mut self,
         current: &mut Current,
         found: &FileSurvey,
         bytes: u64,
     ) -> Result<(), DiskError> {
-        // The mark is written again even after a regular close, because the sync of the mark may have failed.
+        // Writes the last bytes again even if the log was closed properly, because the sync of its mark may have
+        // failed.
         let rewritten = rewrite(&*current.file, found.synced, found.end).and_then(|()| current.file.sync());
         rewritten.map_err(DiskError::of("write", &current.log.path))?;
         let epoch = current.log.name.first.epoch;
         let closing_mark = found.closing_mark();
-        // The last file may be the empty file of a new epoch. The log then counts as not closed properly.
+        // If the last file was created for a new epoch and is empty, the log counts as not closed properly.
         let continues = self.report.last.is_none_or(|last| last.epoch == epoch);
         self.report.clean = closing_mark == Some(BlockKind::End) && continues;
         self.report.epoch_least = if self.report.clean { epoch } else { epoch.saturating_add(1) };
@@ -352,8 +355,8 @@ impl Recovery<'_> {
     }
 }
 
-/// Rewrites bytes that may not be on the disk, so that the next sync stores them. After a failed sync, the system may
-/// treat lost pages as written.
+/// Writes bytes again that may not be on the disk, so that the next sync stores them. This is necessary because after a
+/// failed sync, the operating system may treat lost pages as written.
 fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     let mut chunk = vec![0; JournalLimits::READ_BYTES.min(to.saturating_sub(from) as usize)];
     let mut at = from;
@@ -369,8 +372,8 @@ fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The mark that names the next file, if the mark is exactly at the end of the file. With `None`, only a full read can
-/// show whether the file ends with such a mark.
+/// The mark that names the next file, if this mark is exactly at the end of the file. If the result is `None`, the
+/// whole file must be read to know whether it ends with such a mark.
 fn mark_at_end(file: &dyn DiskFile, listed: &ListedFile) -> std::io::Result<Option<Mark>> {
     let Some(at) = listed.bytes.checked_sub(MARK_BYTES as u64) else { return Ok(None) };
     let mut scan = BlockScan::new(listed.name.identity, at, listed.bytes);

@@ -1,44 +1,45 @@
-//! Drops old files that retention or a snapshot has made unnecessary.
+//! Drops old files that are not needed any more because of retention or a snapshot.
 //!
-//! Whole files are removed, oldest first. Each removal is durable before the next one begins, so that a crash leaves no
-//! hole. The last file always stays.
+//! Only complete files are removed, oldest first. Each removal is synced before the next one, so that a crash cannot
+//! leave a hole in the log. The last file always stays.
 
 use super::Journal;
 use crate::error::{AppendError, DiskError};
 use crate::position::Position;
 
 impl Journal {
-    /// Drops the files that hold only records before this position. Returns the number of dropped files.
+    /// Drops the files in which all records are before `position`. Returns the number of dropped files.
     pub fn truncate_before(&mut self, position: Position) -> Result<usize, AppendError> {
         let count = {
             let files = self.shared.files();
-            // A file can be dropped if the next file begins at or before the position.
+            // A file can be dropped if the file after it begins at or before `position`.
             files.all.partition_point(|file| file.name.first <= position).saturating_sub(1)
         };
         self.drop_oldest(count)
     }
 
-    /// Drops files beyond the configured bytes and age. Returns the number of dropped files. The call is cheap if there
-    /// is no file to drop.
+    /// Drops the oldest files while the log exceeds the configured size or age. Returns the number of dropped files.
+    /// The call is cheap if there is nothing to drop.
     ///
-    /// For a log with snapshots use [`Journal::save_snapshot`] and [`Journal::truncate_before`]: records after the
-    /// snapshot must stay.
+    /// In a log with snapshots, records after the snapshot must stay: call [`Journal::retain_after_snapshot`] instead.
     pub fn retain(&mut self, now_ns: u64) -> Result<usize, AppendError> {
         self.drop_excess(now_ns, None)
     }
 
-    /// Like [`retain`](Journal::retain), but for a log with a snapshot at `snapshot`: later records stay.
+    /// Like [`retain`](Journal::retain), but keeps all records after the position `snapshot`, at which a snapshot was
+    /// saved.
     pub fn retain_after_snapshot(&mut self, now_ns: u64, snapshot: Position) -> Result<usize, AppendError> {
         self.drop_excess(now_ns, Some(snapshot))
     }
 
-    /// Whether all records of the oldest file exceed the configured age. The file can then be dropped after a snapshot.
+    /// Whether all records of the oldest file exceed the configured age, so that the file could be dropped after a
+    /// snapshot.
     pub fn has_aged(&self, now_ns: u64) -> bool {
         let oldest_ns = self.oldest_allowed_ns(now_ns);
         self.shared.files().all.get(1).is_some_and(|second| second.first_time_ns < oldest_ns)
     }
 
-    /// The time before which records exceed the configured age, ns.
+    /// The time before which records exceed the configured age, ns since 1970.
     fn oldest_allowed_ns(&self, now_ns: u64) -> u64 {
         self.config.retain_ns.map_or(0, |retain_ns| now_ns.saturating_sub(retain_ns))
     }
@@ -53,7 +54,7 @@ impl Journal {
             let due = pairs.take_while(|(file, next)| {
                 let is_excess = excess > 0;
                 excess = excess.saturating_sub(file.readable());
-                // Every record of `file` precedes the first record of `next`.
+                // All records of `file` are before the first record of `next`.
                 let is_unneeded = snapshot.is_none_or(|snapshot| {
                     next.name.first <= Position::new(snapshot.epoch, snapshot.seq + 1)
                 });
@@ -78,7 +79,7 @@ impl Journal {
         }
         for dropped in 0..count {
             let Some(oldest) = self.shared.files().all.first().cloned() else { return Ok(dropped) };
-            // If the removal fails, the file remains the oldest file of the log.
+            // If the file cannot be removed, it remains the log's oldest file.
             let removed = self.shared.disk.remove(&oldest.path);
             removed.map_err(DiskError::of("remove", &oldest.path))?;
             self.shared.remove(&oldest);
@@ -87,7 +88,8 @@ impl Journal {
         Ok(count)
     }
 
-    /// Syncs the removal of a file. If the process lacks a resource, the next removal begins with the sync.
+    /// Syncs the directory after a file was removed. If the process lacks a resource for this, the next removal syncs
+    /// first.
     fn sync_removal(&mut self) -> Result<(), AppendError> {
         let dir = &self.shared.dir;
         let synced = self.shared.disk.sync_dir(dir).map_err(DiskError::of("sync", dir));

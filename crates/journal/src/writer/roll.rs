@@ -1,8 +1,8 @@
-//! Begins a new file when the last file is full, or for a new epoch.
+//! Begins a new file of the log when the last file is full, or when a new epoch begins.
 //!
-//! The new file has a temporary name until the file's header is synced. After the new file is renamed, the old file
-//! receives the mark that names the new file. Only then are records written to the new file. After a crash, a file with
-//! a broken header is therefore damaged, not unfinished. A file that the previous file does not name has no records.
+//! The new file has a temporary name until its header is synced. It is then renamed, and the old file receives a mark
+//! that names it. Only after this are records written to the new file. Therefore, after a crash, a file with an invalid
+//! header is damaged rather than unfinished, and a file that the previous file does not name has no records.
 
 use std::io;
 use std::path::Path;
@@ -21,8 +21,8 @@ use crate::reserve::{DiskReserve, LINK_BYTES};
 pub(super) const NEW_FILE_BYTES_MIN: u64 = 1024;
 
 impl Journal {
-    /// Makes the next append begin a new file, so that the earlier files can be dropped. Frees the preallocation of
-    /// the last file. If there is still no room for a new file, the next append continues the last file.
+    /// Makes the next append begin a new file, so that all earlier files can be dropped. Frees the preallocated space
+    /// of the last file. If the disk has no room for a new file even then, the next append continues the last file.
     pub fn end_file(&mut self) -> Result<(), AppendError> {
         self.check_not_ended()?;
         let Some(current) = self.current.as_mut().filter(|current| current.records > 0) else {
@@ -35,12 +35,12 @@ impl Journal {
         }
     }
 
-    /// Makes the next append begin a new file, which takes over the reserve's file and its room. No other program can
-    /// therefore take this room. The new file has at least `need` bytes, including its header and marks.
+    /// Makes the next append begin a new file in the reserve's file, so that no other program can take the reserve's
+    /// space. The new file has at least `need` bytes, including its header and marks.
     ///
-    /// Returns `false`, and keeps the reserve, if the reserve is not filled, or if it is smaller than `need` and there
-    /// is no room for the rest. If the last file has no records, the next append continues that file, and the reserve
-    /// is only released.
+    /// Returns `false`, and keeps the reserve, if the reserve is not filled. Also does so if the reserve is smaller
+    /// than `need` and the disk has no room for the rest. If the last file has no records, the next append uses that
+    /// file instead, and the reserve's space becomes free.
     pub fn begin_file_in(&mut self, reserve: &mut DiskReserve, need: u64) -> Result<bool, AppendError> {
         self.check_not_ended()?;
         if self.current.as_ref().is_some_and(|current| current.records == 0) && self.can_continue_file() {
@@ -49,8 +49,8 @@ impl Journal {
         match reserve.hand_over(need) {
             Ok(None) => return Ok(false),
             Ok(next_file) => self.next_file = next_file,
-            // Even a new name can need room in the directory. If an operator has removed the reserve's file, the
-            // reserve's room is free already.
+            // Renaming failed: even a new name can need space in the directory. Or an operator has removed the
+            // reserve's file, so that its space is free already.
             Err(error) if error.is_full() || error.is_missing() => {
                 return reserve.release().map_err(AppendError::classify_disk_error);
             }
@@ -65,8 +65,8 @@ impl Journal {
         }
     }
 
-    /// Ensures room for the mark that names the next file. A file that was repaired at the start has no such room. On
-    /// a full disk, the next file then gives up a part of its room.
+    /// Ensures that the last file has room for the mark that names the next file. A file that was repaired at the start
+    /// has no such room. If the disk is full, the next file gives up a part of its room.
     fn prepare_marks(&mut self) -> Result<(), DiskError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let end = current.end + MARKS_BYTES;
@@ -76,7 +76,7 @@ impl Journal {
         };
         let Some((path, bytes)) = self.next_file.clone() else { return Err(full) };
         match self.shared.disk.open(&path, true) {
-            // An operator has removed the file, so the file's room is free.
+            // An operator has removed the file, so its space is free already.
             Err(source) if source.kind() == io::ErrorKind::NotFound => self.next_file = None,
             opened => {
                 let file = opened.map_err(DiskError::of("open", &path))?;
@@ -88,7 +88,7 @@ impl Journal {
         current.prepare(end)
     }
 
-    /// Ensures that a file is open for this batch.
+    /// Ensures that the last file can take this batch, and begins a new file if it cannot.
     pub(super) fn ensure_file(&mut self, batch: &AppendBatch<'_>, need: u64) -> Result<(), AppendError> {
         let (fits, same_epoch, has_room) = match &self.current {
             None => (false, false, false),
@@ -105,19 +105,20 @@ impl Journal {
         let was_requested = std::mem::take(&mut self.must_begin_file);
         let Err(error) = self.roll(batch, need) else { return Ok(()) };
         if error.lacks_resource() {
-            // Nothing has changed. The next append tries again.
+            // Nothing has changed, so the next append can try again.
             self.must_begin_file = was_requested;
             return if has_room { Ok(()) } else { Err(AppendError::LacksResource(error)) };
         }
         if let Some((zeros, _)) = self.next_file.take() {
-            // Frees the room of the file of zeros. If the removal fails, the next start makes the file the reserve
+            // Frees the space of the file of zeros. If the file cannot be removed, the next start makes it the reserve
             // again.
             let _ = self.shared.disk.remove(&zeros);
         }
         if !error.is_full() {
             return Err(self.end(error));
         }
-        // The append continues the old file, which still has reserved room or was ended only on request.
+        // The append can continue the old file if that file still has reserved room, or if a new file was begun only on
+        // request.
         let continues = has_room || was_requested && same_epoch;
         if continues { Ok(()) } else { Err(self.full(need + NEW_FILE_BYTES_MIN)) }
     }
@@ -131,7 +132,7 @@ impl Journal {
             name: self.shared.name.clone(),
         };
         self.prepare_marks()?;
-        // The new file must also have the room that was reserved in the old file.
+        // The new file must have at least as much room as was reserved in the old file.
         let promised = self.room_left();
         let new = self.create_file(&header, need.max(promised))?;
         if let Some(mut old) = self.current.take() {
@@ -148,40 +149,39 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes a new file if the old file could not receive the mark that names the new file, for lack of room or
-    /// memory. Otherwise the old file would later name another file, and the next start would find the unnamed file in
-    /// between.
+    /// Removes a new file if there was no room or memory to write the mark that names it. Otherwise, the old file would
+    /// later name another file, and the next start would find this one between the two.
     fn remove_unlinked(&self, new: &Current, cause: DiskError) -> DiskError {
-        // After other errors the log ends, and the mark may be on the disk.
+        // After any other error, the log ends, and the mark may already be on the disk.
         if !cause.is_full() && !cause.lacks_resource() {
             return cause;
         }
         let path = &new.log.path;
         match self.shared.disk.remove(path) {
             Ok(()) => cause,
-            // The failed removal ends the log, even if its cause is a full disk. The error is therefore changed, so
-            // that it does not report a full disk.
+            // Because the file remains, the log must end. The error is changed so that it does not report a full disk,
+            // which would allow a retry.
             Err(source) => {
                 DiskError { action: "remove", path: path.clone(), source: io::Error::other(source) }
             }
         }
     }
 
-    /// Ends a file with a mark that names the next file. If the returned error reports a lack of room or memory, the
-    /// mark was not written.
+    /// Ends the file `old` with a mark that names the next file. If an error reports a lack of room or memory, the mark
+    /// was not written.
     fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
-        // The sync also stores the file's last records, so its failure ends the log.
+        // This sync also stores the last records of the file. If it fails, the log must end.
         old.write_mark(&mark).map_err(DiskError::without_retry_of_sync)?;
         match old.remove_ahead() {
-            // The next start removes the zeros.
+            // The next start removes the zeros instead.
             Err(error) if error.is_full() || error.lacks_resource() => Ok(()),
             removed => removed,
         }
     }
 
-    /// Start of the oldest file.
+    /// The position at which the oldest file begins.
     pub(super) fn oldest(&self) -> Position {
         self.shared.files().all.first().map_or(Position::default(), |file| file.name.first)
     }
@@ -213,14 +213,14 @@ impl Journal {
             disk.sync_dir(&self.shared.dir).map_err(DiskError::of("sync", &self.shared.dir))
         });
         if created.is_err() {
-            // Frees the disk space of the file. If this fails, the next start removes the file.
+            // Frees the file's disk space. If the file cannot be removed, the next start removes it.
             let _ = disk.remove(&temporary).or_else(|_| disk.remove(&current.log.path));
         }
         created.map(|()| current)
     }
 
-    /// Opens the file of zeros that becomes the next file, and gives it another temporary name. Returns the open file
-    /// and its size. After an error the file is unchanged.
+    /// Opens the file of zeros that is to become the next file, and gives it the name `temporary`. Returns the open
+    /// file and its size; `None` if there is no such file. After an error, the file is unchanged.
     fn take_next_file(&mut self, temporary: &Path) -> Result<Option<SizedFile>, DiskError> {
         let Some((zeros, bytes)) = self.next_file.clone() else { return Ok(None) };
         let disk = &*self.shared.disk;

@@ -1,4 +1,5 @@
-//! Properties that hold for any bytes in a log's files. The random tests here and the fuzz target `journal` use them.
+//! Checks of properties that hold whatever bytes a log's files contain. The random tests here and the fuzz target
+//! `journal` use these checks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ const IDENTITY: u64 = 0x1122_3344_5566_7788;
 const HEADER_BYTES: usize = 512;
 const BLOCK_BYTES: usize = 48;
 
-/// Reads the bytes as two files of a log, with corrected checksums, so that the code after the checksum tests is
-/// reached. The first byte sets where the first file ends.
+/// Reads `bytes` as the content of a log's two files. The first byte decides where the first file ends. The checksums
+/// are corrected, so that the code after the checksum tests is also reached.
 pub fn try_log(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
     let (first, second) = bytes.split_at(bytes.len() * usize::from(cut) / 255);
@@ -53,7 +54,7 @@ fn read_in_order(reader: &Reader) -> u64 {
     records
 }
 
-/// A file with a valid header and these bytes.
+/// Returns a file with a valid header and the content `body`.
 fn file(identity: u64, seq: u64, body: &[u8]) -> Vec<u8> {
     let mut out = vec![0; HEADER_BYTES];
     out[..8].copy_from_slice(b"DUNLINJ\n");
@@ -71,11 +72,11 @@ fn file(identity: u64, seq: u64, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Sets the right checksum at every offset where a block may begin.
+/// Sets the right checksums, as if a block began wherever the one before it ends.
 fn seal_blocks(out: &mut [u8], identity: u64) {
     let mut at = HEADER_BYTES;
     while at + BLOCK_BYTES <= out.len() {
-        // Sets kinds and lengths that random bytes would rarely have.
+        // Sets block kinds and note lengths that are rare in random bytes.
         let (kind, epoch) = (out[at + 8] % 7, out[at + 12] % 3);
         let note = if kind == 1 { out[at + 9] % 3 } else { 0 };
         out[at + 8..at + 12].copy_from_slice(&[kind, note, 0, 0]);

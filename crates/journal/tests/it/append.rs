@@ -1,4 +1,4 @@
-//! Tests that append records, sync them, and close and reopen logs.
+//! Tests of appending and syncing records, and of closing and reopening logs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Writes a log through repeated crashes and restarts, one sequence for each seed.
+//! Tests that write a log while it crashes and restarts again and again. Each seed gives another sequence of
+//! operations.
 //!
 //! Faults: power failures after which unsynced data is lost or partly written, failed syncs and writes, a full disk,
 //! processes that end without closing the log, and flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds;
@@ -57,10 +58,10 @@ struct Play {
     epoch: u32,
     next_seq: u64,
     snapshot: Option<Position>,
-    /// Ranges of records that recoveries reported as lost: holes, and records in removed incomplete writes.
+    /// The ranges of records that were reported as lost.
     lost: Vec<Hole>,
-    /// For each incomplete write that a recovery removed: the last position after the recovery, and the last synced
-    /// position.
+    /// For each incomplete write that was removed at a start: the log's last record after the removal, and the last
+    /// record that was acknowledged as synced.
     incomplete_writes: Vec<(Option<Position>, Position)>,
 }
 
@@ -142,7 +143,7 @@ impl Play {
         self.journal = Some(journal);
     }
 
-    /// Checks the log after a start: every synced record exists, no unknown record exists, and every loss was reported.
+    /// Checks the log after a start: it has every synced record and no unknown record, and every loss was reported.
     fn check_recovered(&mut self, journal: &Journal, found: &RecoveredLog) {
         let seen = read(&journal.reader(), Position::default());
         let holes: Vec<Hole> =
@@ -165,7 +166,7 @@ impl Play {
             .find_map(|s| if let JournalEntry::Record(at, _) = s { Some(*at) } else { None });
         if !self.flipped {
             assert_eq!(found.last, last);
-            // Records that survived count as synced from here on: readers may have seen them.
+            // From now on, all records that survived count as synced, because readers may have seen them.
             self.ledger.record_sync(last.max(self.ledger.synced_through()));
         }
         let snapshot = journal.latest_snapshot();
@@ -193,12 +194,12 @@ impl Play {
                     self.ledger.remove_refused(Position::new(self.epoch, seq));
                 }
             }
-            // Records of a failed append may exist after the next start.
+            // The append failed, but its records may exist after the next start.
             Err(_) => self.restart(),
         }
     }
 
-    /// Reserves room, then fills the disk, and checks that the room still exists.
+    /// Reserves room, then fills the disk, and checks that the reserved room can still be used.
     fn use_reserved_room(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         match journal.reserve_room(3_000) {
@@ -234,7 +235,7 @@ impl Play {
         match begun {
             Ok(true) => {}
             Err(_) if matches!(journal.sync(), Err(AppendError::Ended(_))) => return self.restart(),
-            // A reserve that cannot be filled or renamed does not end the log.
+            // If the reserve cannot be filled or renamed, the log continues.
             Ok(false) | Err(_) => return,
         }
         for _ in 0..2 {
@@ -365,7 +366,7 @@ impl Play {
         self.disk.flip_bits(file, count, 0, u64::MAX);
     }
 
-    /// Checks that a live reader sees exactly the synced records.
+    /// Checks that a reader of the open log returns exactly the synced records.
     fn compare_synced(&mut self) {
         let Some(journal) = &self.journal else { return };
         if self.flipped {
@@ -381,7 +382,7 @@ impl Play {
     }
 }
 
-/// Whether a recovery reported this record as lost.
+/// Whether the record at `at` was reported as lost.
 fn is_reported_lost(at: Position, lost: &[Hole], incomplete_writes: &[(Option<Position>, Position)]) -> bool {
     let in_hole = |hole: &Hole| {
         hole.first.epoch == at.epoch
@@ -392,7 +393,7 @@ fn is_reported_lost(at: Position, lost: &[Hole], incomplete_writes: &[(Option<Po
         || incomplete_writes.iter().any(|(last, synced)| Some(at) > *last && at <= *synced)
 }
 
-/// Checks that the simulated disk loses unsynced data; otherwise these tests would prove nothing.
+/// Checks that the simulated disk really loses unsynced data: otherwise these tests would prove nothing.
 #[test]
 fn fake_disk_loses_only_unsynced_bytes() {
     let mut lost = 0;

@@ -1,5 +1,5 @@
-//! Tests with damaged recordings (logs that were closed). Strict verification refuses a damaged recording. A reader
-//! loses as few records as possible, reports the loss, and does not panic.
+//! Tests with damaged recordings: logs that were closed and then damaged. Strict verification must refuse them. A
+//! reader must lose as few records as possible, report the loss, and not panic.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,7 @@ fn disk_of(files: &[(PathBuf, Vec<u8>)]) -> FakeDisk {
     disk
 }
 
-/// The offset of each block of a file, and the offset of the file's end.
+/// The offsets at which the blocks of a file begin, followed by the offset of the file's end.
 fn boundaries(content: &[u8]) -> Vec<usize> {
     let mut at = 512;
     let mut all = Vec::new();
@@ -53,7 +53,7 @@ fn strict(disk: &FakeDisk) -> Result<VerifyReport, OpenError> {
     verify(disk, &dir())
 }
 
-/// Checks that strict verification refuses the log, and that readable records are valid and in order.
+/// Checks that strict verification refuses the log, and that the records that can be read are valid and in order.
 fn check_refused(files: &[(PathBuf, Vec<u8>)], what: &str) {
     let disk = disk_of(files);
     match strict(&disk) {
@@ -188,8 +188,8 @@ fn recording_with_missing_swapped_or_foreign_files_is_refused() {
             }
         }
     }
-    // Another log with the same records, stored under this log's file names. Its checksums cover other file
-    // identities.
+    // Replaces files by those of another log with the same records. Their checksums are wrong here, because they cover
+    // other file identities.
     let other = FakeDisk::new(43);
     fill(open(&other).unwrap().0, 7);
     for (file, path) in log_files(&other).iter().enumerate() {

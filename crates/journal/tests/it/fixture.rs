@@ -1,4 +1,4 @@
-//! Fixtures of the tests: a log on a simulated disk, with self-describing records.
+//! Helpers for the tests: a log on a simulated disk, and records whose content follows from their position.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub fn dir() -> PathBuf {
     PathBuf::from("/data/orders")
 }
 
-/// A configuration with small files and little preallocation, so that a few records behave like a large log.
+/// A configuration with small files and little preallocation, so that a few records already take several files.
 pub fn small() -> JournalConfig {
     JournalConfig { file_bytes: 8 << 10, ahead_bytes: 2 << 10, ..JournalConfig::default() }
 }
@@ -27,12 +27,12 @@ pub fn open_with(disk: &FakeDisk, config: JournalConfig) -> Result<(Journal, Rec
     Journal::open(Arc::new(disk.clone()), &dir(), "orders", config)
 }
 
-/// The append time of a record, derived from its position.
+/// The append time of a record, which follows from its position.
 pub fn time_of(epoch: u32, seq: u64) -> u64 {
     u64::from(epoch) * 1_000_000 + seq * 10
 }
 
-/// The payload of a record: epoch, sequence number, and derived bytes.
+/// The payload of a record: its epoch, its sequence number, and `bytes` more bytes that follow from them.
 pub fn payload(epoch: u32, seq: u64, bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes + 12);
     out.extend_from_slice(&epoch.to_le_bytes());
@@ -41,7 +41,7 @@ pub fn payload(epoch: u32, seq: u64, bytes: usize) -> Vec<u8> {
     out
 }
 
-/// The frames of consecutive records.
+/// The frames of `count` consecutive records.
 pub fn frames(epoch: u32, first_seq: u64, count: u32, bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for seq in first_seq..first_seq + u64::from(count) {
@@ -74,7 +74,7 @@ pub fn append(
     journal.append_with_note(&batch, &note(epoch, first_seq))
 }
 
-/// The note of a block. A block has a note if its first sequence number is a multiple of three.
+/// The note of a block. Only blocks whose first sequence number is a multiple of three have a note.
 fn note(epoch: u32, first_seq: u64) -> Vec<u8> {
     if first_seq.is_multiple_of(3) {
         [u64::from(epoch), first_seq].map(u64::to_le_bytes).concat()
@@ -83,26 +83,26 @@ fn note(epoch: u32, first_seq: u64) -> Vec<u8> {
     }
 }
 
-/// Checks the note of a block.
+/// Checks that a block has the note that [`note`] gave it.
 fn check_note(records: &Records<'_>) {
     if let Some((epoch, first_seq)) = records.note.split_first_chunk::<8>() {
         assert_eq!(u64::from_le_bytes(*epoch), u64::from(records.epoch));
         let first_seq = u64::from_le_bytes(first_seq.try_into().unwrap());
-        // A reader may start in the middle of a block.
+        // If the reader started in the middle of a block, `records` begins later than the block.
         assert!((1..=records.first_seq).contains(&first_seq) && first_seq.is_multiple_of(3));
     } else {
         assert!(records.note.is_empty());
     }
 }
 
-/// An item that a scan returned: one record, or a range of records that cannot be read.
+/// An item that a scan returns: a record, or a range of records that can no longer be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalEntry {
     Record(Position, Vec<u8>),
     Hole(Hole),
 }
 
-/// All items from a position on.
+/// Reads all items from a position on.
 pub fn read(reader: &Reader, from: Position) -> Vec<JournalEntry> {
     let mut scan = reader.scan(from);
     let mut seen = Vec::new();
@@ -128,7 +128,7 @@ pub fn read(reader: &Reader, from: Position) -> Vec<JournalEntry> {
     seen
 }
 
-/// The records `first..=last` of an epoch with the content that `append` gives them.
+/// The records `first..=last` of an epoch, with the content that [`append`] gives them.
 pub fn expected(epoch: u32, first: u64, last: u64, bytes: usize) -> Vec<JournalEntry> {
     (first..=last)
         .map(|seq| JournalEntry::Record(Position::new(epoch, seq), payload(epoch, seq, bytes)))

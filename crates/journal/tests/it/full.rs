@@ -1,4 +1,4 @@
-//! Tests of logs on a disk that is full, and on a disk that fails.
+//! Tests of logs on a disk that is full or fails.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn full_disk_refuses_appends_until_there_is_room() {
     assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, 399, 100));
 }
 
-/// The text does not say that the disk is full, because callers write `the disk is full` before it.
+/// The error does not say that the disk is full, because callers put `the disk is full` before it.
 #[test]
 fn full_disk_error_names_a_file_size_limit_if_room_is_free() {
     let text = |free| AppendError::Full { need: 1_000_064, free }.to_string();
@@ -86,7 +86,8 @@ fn failed_sync_of_a_new_file_on_a_full_disk_ends_the_log() {
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
     journal.end_file().unwrap();
-    // The first sync is the sync of the new file. The second sync is the sync of the old file and its records.
+    // The first sync is that of the new file. The second one is that of the old file, and also stores the old file's
+    // records.
     disk.set_faults(Faults { sync_fails: Some(1), sync_reports_full: true, ..Faults::default() });
     let refused = append(&mut journal, 1, 6, 1, 100);
     assert!(matches!(refused, Err(AppendError::Disk(_))), "{refused:?}");
@@ -99,7 +100,8 @@ fn new_file_is_removed_if_no_room_is_left_to_mark_the_old_one() {
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
     journal.end_file().unwrap();
-    // The first two writes are the header and the zeros of the new file. The next write is the mark in the old file.
+    // The first two writes are those of the new file's header and zeros. The third one, which fails, is that of the
+    // mark in the old file.
     let faults = Faults { write_fails: Some(2), write_reports_full: true, ..Faults::default() };
     disk.set_faults(faults);
     append(&mut journal, 1, 6, 1, 100).unwrap();
@@ -242,8 +244,8 @@ fn released_reserve_lets_a_full_disk_take_more_records() {
     assert!(verify(&disk, &dir()).unwrap().is_sound(true));
 }
 
-/// Appends records until the disk is full. Returns the sequence number of the refused record. Other programs use any
-/// room that becomes free.
+/// Appends records until the disk is full, and returns the sequence number of the record that was refused. Meanwhile,
+/// other programs use all room that becomes free.
 fn fill(disk: &FakeDisk, journal: &mut Journal) -> u64 {
     disk.set_capacity(disk.used() + 20_000);
     disk.set_faults(Faults { freed_room_is_taken: true, ..Faults::default() });
@@ -322,7 +324,7 @@ fn lack_of_file_descriptors_keeps_the_reserve_for_the_next_file() {
     let disk = FakeDisk::new(18);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();
-    // The repaired file has no room for further marks.
+    // After this restart, the file is repaired and has no room for further marks.
     drop(journal);
     let (mut journal, found) = open(&disk).unwrap();
     assert_eq!(found.epoch_least, 2);
@@ -349,7 +351,7 @@ fn discarded_records_free_their_room() {
         let before = journal.appended();
         let used = disk.used();
         disk.set_capacity(used + 40_000);
-        // The records take several files.
+        // Appends so many records that they take several files.
         let mut seq = 6;
         while append(&mut journal, 2, seq, 1, 1_000).is_ok() {
             seq += 1;
@@ -428,7 +430,7 @@ fn append_continues_the_ended_file_if_the_disk_is_full() {
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();
     journal.end_file().unwrap();
-    // The preallocation is freed, but is not enough for another file.
+    // The preallocated space becomes free, but is too small for another file.
     disk.set_capacity(disk.used() + 500);
     append(&mut journal, 1, 11, 1, 100).unwrap();
     journal.sync().unwrap();

@@ -1,10 +1,10 @@
-//! Tests that files with arbitrary content are read or refused without a panic.
+//! Tests that files with arbitrary content are either read or refused, without a panic.
 
 use proptest::prelude::*;
 
 use crate::any_bytes::try_log;
 
-/// Bytes that resemble a block, with plausible numbers and nearly valid frames.
+/// Bytes that resemble a block, with plausible numbers in the header and nearly valid frames.
 fn block() -> impl Strategy<Value = Vec<u8>> {
     let frame = prop::collection::vec(any::<u8>(), 0..40)
         .prop_map(|payload| crate::fixture::frames(1, 1, 1, payload.len()));

@@ -1,4 +1,4 @@
-//! Tests that the layout on disk is the one in `docs/journal.md`, which never changes.
+//! Tests that logs on disk have the layout in `docs/journal.md`, which never changes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ fn golden() -> PathBuf {
 
 const NAME: &str = "0000000007-00000000000000000001-ca8216fa9058d0fa.log";
 
-/// Returns the name and content of a log file: four blocks, the last one with a note, and an end mark. The fake disk
-/// assigns the same identities in each call, so that the content is always the same.
+/// Writes a log file with four blocks, the last of which has a note, and an end mark. Returns the name and the content
+/// of the file. They are the same in each call, because the simulated disk assigns the same file identities.
 fn written() -> (String, Vec<u8>) {
     let disk = FakeDisk::new(0x00c0_ffee);
     let (mut journal, _) = open(&disk).unwrap();
@@ -63,7 +63,8 @@ fn journal_file_fields_are_at_their_documented_offsets() {
     assert_eq!((u32_at(32), u32_at(36), u64_at(40)), (7, 6, 1));
     assert_eq!((u64_at(48), &content[64..70]), (time_of(7, 1), &b"orders"[..]));
     let block = FILE_HEADER_BYTES;
-    // A frame has 8 bytes of head, 8 of append time and 22 (12 + 10) of payload. These 38 bytes are padded to 40.
+    // Each frame has a head of 8 bytes, an append time of 8 bytes and a payload of 22 (12 + 10). These 38 bytes are
+    // padded to 40.
     assert_eq!((u32_at(block + 4), u32_at(block + 8), u32_at(block + 12)), (3 * 40, 1, 7));
     assert_eq!((u64_at(block + 16), u32_at(block + 24), u32_at(block + 28)), (1, 3, 64));
     assert_eq!((u64_at(block + 32), u64_at(block + 40)), (time_of(7, 1), time_of(7, 3)));

@@ -1,5 +1,5 @@
-//! The expected content of a log: the records that a test appended, and the last record that was acknowledged as
-//! synced.
+//! Keeps the expected content of a log: the records that a test has appended, and the last record that was acknowledged
+//! as synced.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use dunlin_journal::Position;
 
 use crate::fixture::JournalEntry;
 
-/// All records that a test appended to a log, over all restarts.
+/// All records that a test has appended to a log, before and after restarts.
 #[derive(Debug, Default)]
 pub struct AppendedRecords {
     records: BTreeMap<Position, Vec<u8>>,
-    /// The last position that was acknowledged as synced.
+    /// The position of the last record that was acknowledged as synced.
     synced: Option<Position>,
     /// Records before this position may be dropped.
     dropped_below: Position,
@@ -39,8 +39,8 @@ impl AppendedRecords {
         self.dropped_below = self.dropped_below.max(position);
     }
 
-    /// Checks that every read record was appended, and that no synced record is missing. Then keeps only the records
-    /// that were read, because a crash may have lost the others.
+    /// Checks that all records in `seen` were appended, and that no synced record is missing. From then on, expects
+    /// only the records in `seen`, because a crash may have lost the others.
     ///
     /// `is_reported_lost` returns whether a missing record was reported as lost.
     pub fn compare(&mut self, seen: &[JournalEntry], is_reported_lost: impl Fn(Position) -> bool) {

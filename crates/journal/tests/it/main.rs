@@ -1,7 +1,7 @@
 //! Tests of logs on a disk with injected faults.
 //!
-//! A test keeps the records that it appended, and knows which of them were acknowledged as synced. The log's records
-//! are compared with these.
+//! A test remembers which records it has appended and which of them were acknowledged as synced, and compares the log's
+//! content with these.
 
 mod any_bytes;
 mod fixture;

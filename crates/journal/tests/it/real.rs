@@ -11,7 +11,7 @@ use dunlin_journal::{
 
 use crate::fixture::{append, expected, read, small};
 
-/// A temporary directory, removed at the end.
+/// A temporary directory, which is removed when this value is dropped.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -62,7 +62,8 @@ fn log_on_the_real_disk_is_written_read_and_verified() {
 fn batch_of_1500_parts_is_written_whole() {
     let dir = Dir::new("parts");
     let (mut journal, _) = dir.open().unwrap();
-    // The append has more parts than one system call accepts, and more bytes than the journal joins before a write.
+    // This append has more parts than one system call accepts, and is too large for the journal to join its parts
+    // before the write.
     let frames: Vec<Vec<u8>> = (1..=1500).map(|seq| crate::fixture::frames(1, seq, 1, 300)).collect();
     let mut parts: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
     parts.insert(700, &[]);
@@ -88,7 +89,7 @@ fn commit_and_replay_measurements_count_the_same_records() {
     let now = || begin.elapsed().as_nanos() as u64;
     let load = CommitLoad { payload_bytes: 256, in_flight: 8, commits: 20 };
     match measure_commits(&dir.0, &load, JournalConfig::default(), now) {
-        // If temporary files are in memory, the measurement must fail with this error.
+        // If the directory for temporary files is in memory, this error is the right result.
         Err(MeasureError::NotADisk(_)) => return,
         measured => assert_eq!(measured.unwrap().records, 160),
     }

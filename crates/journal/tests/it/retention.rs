@@ -88,14 +88,14 @@ fn log_truncated_after_a_clean_close_survives_a_crash() {
     assert!(verify(&disk, &dir()).unwrap().is_sound(true));
 }
 
-/// After a failed sync of the directory, the disk may still have the name of the removed file.
+/// After a failed sync of the directory, a removed file may still exist on the disk.
 #[test]
 fn removed_file_does_not_return_after_a_failed_directory_sync() {
     for seed in 0..32 {
         let disk = FakeDisk::new(seed);
         let (mut journal, _) = open(&disk).unwrap();
         fill(&mut journal, 300);
-        // The first file is removed, and then the sync of the directory fails.
+        // The removal of the first file succeeds, and the sync of the directory after it fails.
         disk.set_faults(Faults { names_fail: Some(1), ..Faults::default() });
         assert!(journal.truncate_before(Position::new(1, 200)).is_err());
         assert!(matches!(journal.sync(), Err(AppendError::Ended(_))));

@@ -1,5 +1,9 @@
 //! Manages the room that a log can still use on a full disk. This room is the [`DiskReserve`], and what was claimed in
 //! the journal's file before other programs could take it.
+//!
+//! Unless the reserve is filled, commands that make the state larger are refused ([`DiskSpace`]): only deletes, votes
+//! and purges are written. The reserve is filled even before the first command after a start, because a node that
+//! restarts on a full disk has no claimed room.
 
 use std::time::{Duration, Instant};
 

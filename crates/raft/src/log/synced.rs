@@ -1,5 +1,16 @@
 //! Stores the number of the last synced record of a group's log. The file is beside the group's directory:
 //! `control.synced` beside `control`.
+//!
+//! If somebody cuts, empties or removes files of a log, or replaces them by older files, the log looks as if a crash
+//! had cut off its last records. The number in this file distinguishes the two cases: all records up to this number
+//! were synced, and perhaps acknowledged. Because the file is outside the directory, it also shows whether a missing
+//! directory was removed or never existed.
+//!
+//! The file has two sectors of 512 bytes, each with one number and its checksum. The second sector is written after a
+//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. If the process is killed, its number may
+//! be too low by the records of the last [`WRITE_EVERY`]; after a power cut, by more. The first sector is written and
+//! synced only when the log is opened or closed, after the second sector was synced. At least one of the two sectors is
+//! therefore valid after any crash.
 
 use std::io;
 use std::path::{Path, PathBuf};

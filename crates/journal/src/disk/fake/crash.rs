@@ -30,8 +30,8 @@ impl State {
             self.files[index].sync_length();
         }
         let dirty = std::mem::take(&mut self.files[index].dirty);
-        // Most crashes lose nearly all or nearly none of the last writes. A random choice for each sector alone would
-        // seldom test these two cases.
+        // In half of the crashes, all unsynced sectors are lost, or all are kept. If each sector were chosen by itself,
+        // these two cases would hardly occur.
         let loss_pattern = self.below(4);
         for sector in dirty {
             let choice = match loss_pattern {

@@ -1,11 +1,11 @@
-//! A simulated file: the content that programs see, the content on the medium, and the list of sectors in which the
-//! two contents may differ.
+//! Defines a file of the simulated disk. A file has the content that programs see, the content on the medium, and the
+//! sectors in which these two may differ.
 
 use std::collections::BTreeSet;
 
 pub(super) const SECTOR_BYTES: usize = 512;
 
-/// A simulated file: the content that programs see, and the content on the medium.
+/// A file of the simulated disk.
 #[derive(Debug, Default)]
 pub(super) struct FakeFile {
     /// The content that programs see.
@@ -19,7 +19,7 @@ pub(super) struct FakeFile {
 }
 
 impl FakeFile {
-    /// Creates a file whose content is synced.
+    /// Creates a file whose content is synced already.
     pub fn synced(content: Vec<u8>) -> FakeFile {
         FakeFile { synced: content.clone(), content, ..FakeFile::default() }
     }

@@ -1,4 +1,4 @@
-//! An open file of the simulated disk.
+//! Implements the operations on an open file of the simulated disk.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub(super) struct FakeFileHandle {
 }
 
 impl FakeFileHandle {
-    /// Runs `operation`, unless the disk crashed since the file was opened.
+    /// Runs `operation`. Fails instead if the disk has crashed since the file was opened.
     fn with<T>(&self, operation: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.state();
         if state.crashes == self.crashes {
@@ -90,7 +90,7 @@ impl DiskFile for FakeFileHandle {
     }
 }
 
-/// Decreases `left` by one at each call. The call that finds 0 fails, and later calls succeed.
+/// Decreases `left` by 1. If it is 0 already, the call fails, and all later calls succeed.
 pub(super) fn count_down(left: &mut Option<u32>) -> io::Result<()> {
     match left {
         Some(0) => {
