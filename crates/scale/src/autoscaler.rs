@@ -1,6 +1,6 @@
-//! Runs a scaler together with its provider. The caller passes the time and the scheduler's signals.
+//! Runs a scaler together with its provider. The caller passes the time and the state of the task scheduler.
 //!
-//! Invariants: provider events are applied before the scaler decides. Without signals from a scheduler, no instance is
+//! Invariants: provider events are applied before the scaler decides. Without the state of a scheduler, no instance is
 //! started or ended. After `stop`, no instance is launched.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::provider::{InstanceId, Provider, ProviderAction, ProviderEvent};
 use crate::sample::SchedulerSample;
 use crate::scaler::Scaler;
 
-/// Starts and ends workers: lets a [`Scaler`] decide, and passes its actions to a provider.
+/// Starts and ends workers: lets a [`Scaler`] decide, and passes the resulting actions to a provider.
 #[derive(Debug)]
 pub struct Autoscaler<P> {
     scaler: Scaler,
@@ -24,7 +24,8 @@ pub struct Autoscaler<P> {
     /// The time between two decisions of the scaler, in ms.
     sample_ms: u64,
     next_ms: u64,
-    /// After `stop`: the instances that still exist, and the scaler makes no more decisions. `None` before `stop`.
+    /// The instances that have not ended yet since `stop` was called; the scaler then makes no more decisions. `None`
+    /// before `stop`.
     remaining: Option<BTreeSet<InstanceId>>,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
@@ -33,9 +34,9 @@ pub struct Autoscaler<P> {
 /// The state of a task scheduler at one moment: its signals (waiting tasks and workers) and its counters.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerSnapshot {
-    /// The scheduler's signals.
+    /// The numbers of waiting tasks and of workers, and how long tasks wait.
     pub signals: Signals,
-    /// The scheduler's counters.
+    /// How many tasks have been submitted and have ended so far.
     pub totals: SchedulerTotals,
 }
 
@@ -56,7 +57,7 @@ impl<P: Provider> Autoscaler<P> {
         Ok(Autoscaler { scaler, provider, meter, sample_ms, next_ms: 0, remaining: None, actions, events })
     }
 
-    /// Applies the provider's events that have happened up to `now_ms`.
+    /// Handles the provider's events that have happened up to `now_ms`.
     pub fn poll(&mut self, now_ms: u64) {
         loop {
             let mut events = std::mem::take(&mut self.events);
@@ -88,8 +89,9 @@ impl<P: Provider> Autoscaler<P> {
         }
     }
 
-    /// Records the scheduler's state and, if the time for it has come, lets the scaler decide. `unix_ms` is the time in
-    /// ms since 1970, for schedules. `instance_of` returns the instance of a worker.
+    /// Adds the scheduler's state to the measurements. If `sample_ms` have passed since the last decision, lets the
+    /// scaler decide. `unix_ms` is the time in ms since 1970, for schedules. `instance_of` returns the instance on
+    /// which a worker runs.
     pub fn tick(
         &mut self,
         now_ms: u64,
@@ -109,8 +111,8 @@ impl<P: Provider> Autoscaler<P> {
         self.run_actions(now_ms);
     }
 
-    /// Ends the fleet: launches no more instances, and drains the existing ones for at most `grace_ms`. Afterwards,
-    /// call `poll` until [`Autoscaler::is_stopped`] returns `true`.
+    /// Begins to end the fleet: launches no more instances, and drains the existing ones, each for at most `grace_ms`.
+    /// Afterwards, call `poll` until [`Autoscaler::is_stopped`] returns `true`.
     pub fn stop(&mut self, now_ms: u64, grace_ms: u64) {
         let members: BTreeSet<InstanceId> =
             self.scaler.fleet().iter().map(|(instance, _)| instance).collect();

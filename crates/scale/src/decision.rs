@@ -1,20 +1,19 @@
-//! The decisions of the scaler, with the reason for each decision, and the time of each step from the reason to the
-//! result.
+//! Records the decisions of the scaler: the reason for each, and the time of each step from the reason to the result.
 
 use std::collections::VecDeque;
 
 use crate::provider::InstanceId;
 use crate::trigger::ScaleOutTrigger;
 
-/// A decision to add workers: the reason, the number of workers, and the time of each step.
+/// A decision to add workers: the reason, the number of workers, and the time of each step until they are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOut {
     /// The reason for the decision.
     pub trigger: ScaleOutTrigger,
-    /// When a measurement began to exceed its threshold, in ms; for a forecast, when the forecast load began to exceed
-    /// the capacity.
+    /// When a measurement began to exceed its threshold, in ms. For a forecast: when the forecast load began to exceed
+    /// the workers' capacity.
     pub passed_ms: u64,
-    /// When the excess counted as detected, because it had lasted long enough, in ms.
+    /// When the measurement had exceeded its threshold for so long that the scaler took notice, in ms.
     pub detected_ms: u64,
     /// When the scaler decided, in ms.
     pub decided_ms: u64,
@@ -26,27 +25,27 @@ pub struct ScaleOut {
     pub missing: u32,
     /// How many of these workers failed to start.
     pub failed: u32,
-    /// When the last of these workers, or of the workers launched instead of failed ones, became ready, in ms; 0 until
-    /// one of them is ready.
+    /// When one of these workers last became ready, in ms; 0 until the first one is ready. Workers that were launched
+    /// in place of failed ones count, too.
     pub ready_ms: u64,
 }
 
-/// A decision to remove one worker, and the time of each step.
+/// A decision to remove one worker, and the time of each step until it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleIn {
-    /// Since when fewer workers were enough, in ms.
+    /// When fewer workers began to be enough, in ms.
     pub low_ms: u64,
-    /// When fewer workers had been enough for the length of the cooldown, in ms.
+    /// When fewer workers had been enough during the whole cooldown, in ms.
     pub cooled_ms: u64,
     /// When the scaler decided, in ms.
     pub decided_ms: u64,
     /// The instance to remove.
     pub instance: InstanceId,
-    /// When the instance's last task ended, in ms; 0 until then.
+    /// When the instance's last task ended, in ms; 0 if it has not ended yet.
     pub drained_ms: u64,
-    /// When the instance had ended or was in the warm pool, in ms; 0 until then.
+    /// When the instance had ended, or had returned to the warm pool, in ms; 0 if this has not happened yet.
     pub gone_ms: u64,
-    /// How many instances the scaler decided to remove at this time, with this one.
+    /// How many instances the scaler decided to remove at the same time, including this one.
     pub workers: u32,
 }
 
@@ -70,8 +69,8 @@ impl Decisions {
         self.scale_ins.iter()
     }
 
-    /// Adds a decision to add workers, and returns its number. If there are already `most` decisions, removes the
-    /// oldest one.
+    /// Adds a decision to add workers, and returns the decision's number. If `most` decisions are stored already, drops
+    /// the oldest one.
     pub(crate) fn push_scale_out(&mut self, decision: ScaleOut, most: usize) -> u64 {
         if self.scale_outs.len() >= most.max(1) {
             self.scale_outs.pop_front();

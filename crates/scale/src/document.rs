@@ -1,5 +1,5 @@
-//! Reads the description of a cluster from YAML: its machines, bounds and scaling. The format extends the YAML format
-//! of Dunlin's requirements.
+//! Reads the description of a cluster from YAML: the machines, the bounds for the number of workers, and the scaling
+//! policy. The format extends the YAML format of Dunlin's requirements.
 //!
 //! ```yaml
 //! coordinators: { count: 5, instanceType: m6i.2xlarge, cpu: 8, memory: 32Gi }
@@ -19,20 +19,20 @@ use crate::policy::{Policy, PolicyError, SpotPolicy, WarmPoolPolicy};
 use crate::windows::WeeklyWindow;
 
 const BYTES_MAX: usize = 1 << 20;
-/// The length of the intervals of forecasts (buckets) in ms: five minutes.
+/// The length of a bucket in ms: five minutes. A bucket is an interval for which the history of arrivals has one value.
 const BUCKET_MS: u64 = 300_000;
 const DAY_BUCKETS: usize = 288;
 
 /// A description of a cluster, read from a file: its coordinators, its workers, and its scaling policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScalingDocument {
-    /// The nodes that schedule tasks.
+    /// The coordinators: the nodes that schedule tasks.
     pub coordinators: InstanceGroup,
-    /// The workers, with their usual number.
+    /// The workers. Their `count` is the usual number.
     pub workers: InstanceGroup,
     /// The policy by which the number of workers changes.
     pub policy: Policy,
-    /// Whether the machine type of the workers may be changed according to measurements.
+    /// Whether another machine type may be chosen for the workers according to measurements.
     pub is_vertical: bool,
 }
 
@@ -165,7 +165,7 @@ impl ScalingDocument {
 }
 
 impl DocumentError {
-    /// Returns an error with the parser's message, but without the message's own prefix.
+    /// Makes an error from the parser's message. Removes `error: ` at the start of this message.
     fn unreadable(error: &serde_saphyr::Error) -> DocumentError {
         let text = error.to_string();
         DocumentError::Unreadable(text.strip_prefix("error: ").unwrap_or(&text).to_owned())

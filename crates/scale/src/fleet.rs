@@ -1,4 +1,4 @@
-//! The fleet of a scaler, which consists of worker instances. Each instance is in a phase, such as ready or draining.
+//! Keeps the fleet of a scaler: its worker instances, each of which is in a phase such as starting, ready or draining.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::provider::{InstanceId, InstanceMarket};
 pub enum InstancePhase {
     /// The instance is starting. When it is ready, it runs tasks.
     Starting,
-    /// The instance is starting for the warm pool, or is returning to it.
+    /// The instance is starting for the warm pool, or is being prepared to return to it.
     Preparing,
     /// The instance is prepared, and waits in the warm pool.
     Warm,
-    /// The instance has left the warm pool, and runs tasks soon.
+    /// The instance has left the warm pool, and will run tasks soon.
     Waking,
     /// The instance runs tasks.
     Ready,
@@ -30,12 +30,13 @@ pub struct FleetMember {
     pub phase: InstancePhase,
     /// Whether the instance is an on-demand or a spot instance.
     pub market: InstanceMarket,
-    /// When this phase began, in ms.
+    /// When the present phase began, in ms.
     pub since_ms: u64,
     /// The number of the decision for which the instance was last started or taken from the warm pool, counted from 0.
     /// `None` if it was started for the warm pool.
     pub decision: Option<u64>,
-    /// Whether the market has interrupted the instance. The instance then does not return to the warm pool.
+    /// Whether the provider has announced that it will interrupt the instance. Such an instance does not return to the
+    /// warm pool.
     pub is_lost: bool,
 }
 

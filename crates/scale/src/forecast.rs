@@ -1,10 +1,11 @@
-//! Forecasts how many tasks arrive, from the seasons and the trend of past arrivals.
+//! Forecasts how many tasks arrive, from the recurring patterns (seasons) and the trend of past arrivals.
 //!
-//! The history consists of mean arrival rates, one for each bucket, which is an interval of fixed length. After each
-//! bucket, MSTL (Bandara, Hyndman and Bergmeir 2021; the crate `augurs-mstl`) decomposes the history into seasons. The
-//! forecast is the last value without its season, plus the season at the forecast time. Its upper bound widens with
-//! time, as a random walk does. Each forecast is later compared with the actual value. If the error exceeds
-//! `error_max`, the scaler ignores forecasts until the error is at most `error_good`.
+//! The past is divided into intervals of equal length, the buckets. The history has the mean arrival rate of each
+//! bucket. After each bucket, MSTL (Bandara, Hyndman and Bergmeir 2021; the crate `augurs-mstl`) decomposes the history
+//! into seasons. The forecast is the last value without its season, plus the season at the forecast time. The further
+//! ahead the forecast is, the higher is its upper bound, as for a random walk. Each forecast is later compared with the
+//! actual value. If the error exceeds `error_max`, the scaler ignores forecasts until the error is at most
+//! `error_good`.
 //!
 //! Two alternatives were rejected. Exponential smoothing (`augurs-ets`) needs a linear algebra library, and supports
 //! only one season. Prophet needs a compiled Stan model.
@@ -24,24 +25,25 @@ const COMPARED: usize = 16;
 pub struct ArrivalForecast {
     /// The expected number of tasks per second.
     pub point: f64,
-    /// The upper bound of the number of tasks per second, which is the policy's `quantile`.
+    /// An upper bound of the number of tasks per second: the `quantile` of the forecast that the policy sets.
     pub upper: f64,
 }
 
 /// The latest forecast of a scaler, its recent error, and whether the scaler uses it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ForecastStatus {
-    /// The highest forecast in the next `lead_ms`; `None` if the history is too short.
+    /// The highest forecast for the next `lead_ms`; `None` if the history is too short.
     pub ahead: Option<ArrivalForecast>,
     /// The number of workers that the forecast requires; 0 if there is no forecast, or if a worker's rate is unknown.
     pub workers: u32,
     /// Whether the scaler uses the forecast.
     pub is_trusted: bool,
-    /// The mean error of all past forecasts, as a share of the actual values; `None` before the first comparison.
+    /// The mean error of all past forecasts, as a share of the actual values; `None` if no forecast was compared with
+    /// an actual value yet.
     pub error: Option<f64>,
     /// How far the scaler looks ahead with forecasts, in ms.
     pub lead_ms: u64,
-    /// The length of the present history, and the length that the first forecast needs, both in ms.
+    /// The present length of the history, and the length that is necessary for the first forecast, both in ms.
     pub history_ms: (u64, u64),
 }
 
@@ -51,18 +53,18 @@ pub struct Forecaster {
     config: ForecastPolicy,
     buckets_max: usize,
     history: VecDeque<f64>,
-    /// The sum and the number of the measurements in the current bucket.
+    /// The sum and the number of the measurements in the present bucket.
     filling: (f64, u32),
-    /// The number of the current bucket: the time divided by the length of a bucket.
+    /// The number of the present bucket: the time divided by the length of a bucket.
     bucket: u64,
-    /// The forecasts for the current bucket and the following ones.
+    /// The forecasts for the present bucket and the following ones.
     forecasts: Vec<ArrivalForecast>,
-    /// The forecasts that were made one lead time ahead and whose time has not come yet: the number of the bucket, and
-    /// the forecast value.
+    /// The forecasts that were made one lead time ahead, for buckets that have not ended yet. Each has the bucket's
+    /// number and the forecast value.
     predicted: VecDeque<(u64, f64)>,
-    /// For each recent comparison of a forecast: the absolute error, and the actual value.
+    /// The recent comparisons of a forecast with the actual value. Each has the absolute error and the actual value.
     errors: VecDeque<(f64, f64)>,
-    /// For all comparisons of forecasts: the sum of the absolute errors, and the sum of the actual values.
+    /// The sum of the absolute errors and the sum of the actual values, over all comparisons so far.
     compared: (f64, f64),
     is_trusted: bool,
 }
@@ -84,15 +86,15 @@ impl Forecaster {
         }
     }
 
-    /// Adds past arrival rates to the history, one mean for each bucket. The last of these buckets ends before the
-    /// bucket of `now_ms`.
+    /// Appends past arrival rates to the history. Each of `means` is the mean over one bucket, and the last one is for
+    /// the bucket before that of `now_ms`.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         means.into_iter().for_each(|mean| self.push_history(mean));
         self.bucket = now_ms / self.config.bucket_ms;
         self.fit();
     }
 
-    /// Adds a measurement of the arrival rate, in tasks per second.
+    /// Adds a measurement of the arrival rate: `per_s` tasks per second.
     pub fn record(&mut self, now_ms: u64, per_s: f64) {
         let bucket = now_ms / self.config.bucket_ms;
         if bucket > self.bucket {
@@ -120,8 +122,8 @@ impl Forecaster {
         self.peak_forecast(now_ms, until_ms).filter(|_| self.is_trusted)
     }
 
-    /// Returns the highest forecast from `now_ms` to `until_ms`, even if recent errors are too large. Used to display
-    /// forecasts.
+    /// Returns the highest forecast from `now_ms` to `until_ms`, even if recent errors are too large. This is for
+    /// display; the scaler uses [`Forecaster::trusted_forecast`].
     pub fn peak_forecast(&self, now_ms: u64, until_ms: u64) -> Option<ArrivalForecast> {
         if self.forecasts.is_empty() {
             return None;
@@ -140,21 +142,22 @@ impl Forecaster {
         self.is_trusted
     }
 
-    /// Returns the mean error of the forecasts made one lead time ahead, as a share of the actual values; `None` before
-    /// the first comparison.
+    /// Returns the mean error of the forecasts that were made one lead time ahead, as a share of the actual values.
+    /// Returns `None` if no forecast was compared with an actual value yet.
     pub fn error(&self) -> Option<f64> {
         (self.compared.1 > 0.0).then(|| self.compared.0 / self.compared.1)
     }
 
-    /// Returns the length of the present history, and the length that the first forecast needs, both in ms. The latter
-    /// is twice the shortest season.
+    /// Returns the present length of the history, and the length that is necessary for the first forecast, both in ms.
+    /// The latter is twice the length of the shortest season.
     pub fn history_ms(&self) -> (u64, u64) {
         let needed = self.config.seasons.iter().copied().min().unwrap_or(0) * 2;
         let span = |buckets: usize| buckets as u64 * self.config.bucket_ms;
         (span(self.history.len()), span(needed))
     }
 
-    /// Returns the forecast for a time. Between the middles of two buckets, it is interpolated linearly.
+    /// Returns the forecast for the time `ms`. A bucket's forecast is for the middle of the bucket; between two
+    /// middles, this function interpolates linearly.
     fn interpolate(&self, ms: u64) -> Option<ArrivalForecast> {
         let position = ms as f64 / self.config.bucket_ms as f64 - 0.5 - self.bucket as f64;
         let low = position.floor();
@@ -189,8 +192,8 @@ impl Forecaster {
         self.push_history(mean);
     }
 
-    /// Compares a forecast with the actual value. The sum of the errors is divided by the sum of the actual values, so
-    /// that times with few tasks have little weight.
+    /// Compares a forecast with the actual value. The mean error is the sum of all errors divided by the sum of all
+    /// actual values, so buckets with few tasks have little weight.
     fn compare(&mut self, predicted: f64, actual: f64) {
         let error = (predicted - actual).abs();
         self.compared = (self.compared.0 + error, self.compared.1 + actual);
@@ -204,8 +207,8 @@ impl Forecaster {
         self.is_trusted = error_sum <= bound * actual_sum;
     }
 
-    /// Computes new forecasts from those seasons that the history covers at least twice. If there is no such season,
-    /// there is no forecast.
+    /// Computes new forecasts. Uses only seasons of which the history contains at least two; without such a season,
+    /// there are no forecasts.
     fn fit(&mut self) {
         self.forecasts.clear();
         let periods: Vec<usize> =

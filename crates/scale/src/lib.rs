@@ -1,7 +1,8 @@
-//! Autoscaling: decides how many workers run.
+//! Decides how many workers run (autoscaling).
 //!
-//! A [`Scaler`] turns [`SchedulerSample`]s of a scheduler into actions for a [`Provider`], and receives the provider's
-//! [`ProviderEvent`]s. The scaler has no clock, threads or sockets; its caller passes the time.
+//! A [`Scaler`] receives [`SchedulerSample`]s of a task scheduler, and decides on actions for a [`Provider`], which
+//! starts and ends workers. The provider's [`ProviderEvent`]s report the results. The scaler has no clock, threads or
+//! sockets: its caller passes the time.
 //!
 //! Invariants:
 //! - The same samples, events and times give the same actions.
@@ -12,7 +13,8 @@
 //!   finish the task: at least the longest timeout of any task in progress.
 //! - Only tasks that one more worker could start now count as waiting.
 //!
-//! The feature `planning` adds what `dunlin scale` needs beyond a node: documents, prices and the simulator.
+//! The feature `planning` adds parts that only `dunlin scale` needs, and not a node: documents, prices and the
+//! simulator.
 
 mod autoscaler;
 mod decision;

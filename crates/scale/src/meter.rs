@@ -1,4 +1,4 @@
-//! Measures the load of a scheduler from one sample to the next.
+//! Measures the load of a task scheduler from one sample to the next.
 //!
 //! The load is the share of the workers' slots that hold tasks, averaged over many observations. Processor time is not
 //! used: workers report it only when tasks end, and a worker that waits for a disk cannot take another task either.
@@ -7,21 +7,22 @@ use dunlin_tasks::Signals;
 
 use crate::sample::LoadMeasurement;
 
-/// How many tasks have been submitted, and how many have ended, since the scheduler's start.
+/// How many tasks were submitted to a scheduler, and how many have ended, since it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedulerTotals {
     /// The number of submitted tasks.
     pub submitted: u64,
-    /// The number of completed tasks plus the number of failed attempts. Both of them have kept a worker busy.
+    /// The number of completed tasks plus the number of failed attempts, because both have kept a worker busy.
     pub ended: u64,
 }
 
-/// Computes averages of a scheduler's load over the time between two decisions of the scaler.
+/// Computes averages of a scheduler's load from one decision of the scaler to the next.
 #[derive(Debug, Clone, Default)]
 pub struct LoadMeter {
-    /// The sum of the observed loads (shares of slots in use) since the last measurement.
+    /// The sum of all loads that were observed since the last measurement. A load is the share of the workers' slots
+    /// that are in use.
     busy: f64,
-    /// The sum of the observed numbers of workers since the last measurement.
+    /// The sum of all numbers of workers that were observed since the last measurement.
     workers: f64,
     observations: u32,
     /// The time of the last measurement in ms, and the scheduler's counters at that time.
@@ -29,7 +30,7 @@ pub struct LoadMeter {
 }
 
 impl LoadMeter {
-    /// Adds an observation of the load. `workers` is the number of ready workers that the scaler manages.
+    /// Adds an observation of the load. `workers` is the number of ready workers among those that the scaler manages.
     pub fn record(&mut self, signals: &Signals, workers: u32) {
         let slots = signals.held + signals.credit;
         if slots > 0 {
@@ -44,7 +45,8 @@ impl LoadMeter {
         let (last_ms, before) = self.last.replace((now_ms, totals)).unwrap_or((now_ms, totals));
         let per_s = |now: u64, before: u64| match now_ms.saturating_sub(last_ms) {
             0 => 0.0,
-            // A new leader's counter may be lower than its predecessor's, so the subtraction stops at 0.
+            // If another node has become the leader, its counter may be lower than that of the previous leader. The
+            // difference then counts as 0.
             passed_ms => now.saturating_sub(before) as f64 * 1_000.0 / passed_ms as f64,
         };
         let observations = f64::from(self.observations.max(1));

@@ -1,4 +1,4 @@
-//! Computes the cost and the load of a cluster that a document describes, and warns of problems.
+//! Computes how loaded a cluster that a document describes would be, and its cost, and warns of problems.
 
 use crate::document::{InstanceGroup, ScalingDocument};
 use crate::prices::Prices;
@@ -20,29 +20,29 @@ pub struct Demand {
     pub payload_bytes: u64,
 }
 
-/// The result of planning a cluster for a load: how many workers it has, how busy its coordinators are, and the costs.
+/// The result of planning a cluster for a load: its number of workers, the load of its coordinators, and its costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CapacityPlan {
     /// The mean number of workers.
     pub workers: f64,
     /// The number of workers at the peak.
     pub workers_peak: u32,
-    /// The load of a coordinator's scheduling processors at the peak, from 0 to 1. Each shard has one scheduling
-    /// processor.
+    /// The load of the processors with which a coordinator schedules tasks, at the peak, from 0 to 1. There is one such
+    /// processor for each shard of tenants.
     pub coordinator_cpu: f64,
-    /// The share of a coordinator's memory that the highest number of waiting tasks takes.
+    /// The share of a coordinator's memory that is in use when the number of waiting tasks is highest.
     pub coordinator_memory: f64,
-    /// The costs per month: of the coordinators, of the workers, and of the warm pool.
+    /// The costs per month for the coordinators, the workers and the warm pool.
     pub cost: [f64; 3],
     /// Warnings about the cluster, such as overload or a missing price.
     pub warnings: Vec<String>,
 }
 
-/// The memory of a waiting task without its payload in bytes, as measured in `docs/tasks.md`.
+/// The memory that a waiting task takes without its payload, in bytes, as measured in `docs/tasks.md`.
 const TASK_BYTES: f64 = 400.0;
 
-/// Computes a plan for a cluster, a load and prices. A machine type without a price costs nothing, and causes a
-/// warning.
+/// Computes a plan for the cluster in `document`, a load and prices. A machine type that is not in the price table
+/// counts as free of charge, and causes a warning.
 pub fn plan(
     document: &ScalingDocument,
     demand: &Demand,
@@ -61,7 +61,8 @@ pub fn plan(
     let coordinator_cpu = demand.peak_per_s * per_task_us / 1e6 / f64::from(node.shards.max(1));
     let memory_bytes = coordinators.memory_gib * f64::from(1 << 30);
     let queue_bytes = demand.queued as f64 * (TASK_BYTES + demand.payload_bytes as f64);
-    // A snapshot shares memory with the live state. At worst, both together take twice the memory of the state.
+    // While a snapshot is written, it shares memory with the state. At worst, the two together take twice the memory of
+    // the state.
     let coordinator_memory = 2.0 * queue_bytes / memory_bytes;
     let usual = document.workers.count;
     let mut warn = |condition: bool, text: String| {
@@ -128,13 +129,13 @@ fn cost(document: &ScalingDocument, workers: f64, prices: &Prices, warnings: &mu
             warnings
                 .push(format!("{cpus} processors and {memory_gib} GiB do not fit onto one {}", machine.name));
         }
-        // If a machine has a single worker or node, this one may use all of its memory. Several workers must leave
-        // memory for the operating system.
+        // A worker or node that is alone on its machine may use all memory. Several workers must leave some for the
+        // operating system.
         let workers = if is_alone { 1 } else { workers_fitting(machine.usable_gib()).clamp(1.0, 1e6) as u32 };
         Some(MachineFit::new(machine, workers))
     };
     let spot = &document.policy.spot;
-    // Two coordinators on the same machine would fail together, so each has a machine of its own.
+    // Coordinators on the same machine would fail together, so each of them has a machine of its own.
     let coordinator = machine_fit(&document.coordinators, true);
     let worker = machine_fit(&document.workers, false);
     let spot_workers = (workers - f64::from(spot.base)).max(0.0) * f64::from(spot.percent) / 100.0;

@@ -1,6 +1,6 @@
-//! The policies by which a scaler decides: bounds, thresholds and delays. [`Policy::cloud`] has the numbers of Dunlin's
-//! requirements for cloud machines, where a pod starts in 45 s. [`Policy::local`] has numbers for processes on this
-//! machine.
+//! Defines the policies by which a scaler decides: bounds, thresholds and delays. [`Policy::cloud`] has the numbers of
+//! Dunlin's requirements for cloud machines, where a worker starts in 45 s. [`Policy::local`] has numbers for processes
+//! on this machine.
 
 use crate::limits::ScalerLimits;
 use crate::trigger::ScaleOutTrigger;
@@ -19,9 +19,9 @@ pub struct Policy {
     pub scale_out: ScaleOutPolicy,
     /// How workers are removed.
     pub scale_in: ScaleInPolicy,
-    /// How workers are added because of forecasts; `None` if only measurements count.
+    /// How workers are added because of forecasts; `None` if the scaler uses no forecasts.
     pub predictive: Option<ForecastPolicy>,
-    /// The schedule: periods of the week in which a minimum of workers run.
+    /// The schedule: periods of the week in which a minimum number of workers run.
     pub windows: Vec<WeeklyWindow>,
     /// The warm pool, which contains prepared workers.
     pub warm: WarmPoolPolicy,
@@ -29,7 +29,8 @@ pub struct Policy {
     pub spot: SpotPolicy,
 }
 
-/// The thresholds of a scaler: it adds workers if the load, the number of waiting tasks or the latency exceeds them.
+/// The thresholds of a scaler. It adds workers when the load, the number of waiting tasks or their waiting time exceeds
+/// a threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleThresholds {
     /// The load of the workers that the scaler aims at, from 0 to 1. Above this load, the scaler adds workers.
@@ -38,63 +39,66 @@ pub struct ScaleThresholds {
     pub cpu_low: f64,
     /// The number of waiting tasks above which the scaler adds workers. Only tasks that could start now count.
     pub queue_max: u64,
-    /// The P99 of the time from a task's submission to its start, in ms. Above it, the scaler adds workers.
+    /// The time from a task's submission to its start above which the scaler adds workers, in ms. The 99th percentile
+    /// (P99) of this time is compared.
     pub latency_ms_max: u64,
-    /// The time in which the waiting tasks should be completed with the added workers, in ms.
+    /// How soon the waiting tasks should be completed once workers are added, in ms.
     pub catch_up_ms: u64,
 }
 
 /// When a scaler adds workers, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPolicy {
-    /// How long a measurement must exceed its threshold, in ms, before the excess counts as detected.
+    /// How long a measurement must exceed its threshold before the scaler takes notice, in ms.
     pub detect_ms: u64,
-    /// How long the scaler observes a detected excess before it decides, in ms. There is one time for each trigger:
-    /// load, queue, latency and forecast.
+    /// How long the scaler then goes on observing before it decides, in ms. There is one time for each trigger: load,
+    /// queue, latency and forecast.
     pub decide_ms: [u64; 4],
-    /// How many workers may be added in any period of `step_ms`, in percent of the workers before it. `step_workers` is
-    /// the limit if it allows more.
+    /// How many workers may be added in any period of `step_ms`, in percent of the workers at its start. If
+    /// `step_workers` is more, that number is allowed instead.
     pub step_percent: u32,
     /// How many workers may be added in any period of `step_ms`, even if `step_percent` allows fewer.
     pub step_workers: u32,
-    /// The length in ms of the periods for `step_percent` and `step_workers`.
+    /// The length of the periods for `step_percent` and `step_workers`, in ms.
     pub step_ms: u64,
 }
 
 /// When a scaler removes workers, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInPolicy {
-    /// How long fewer workers must be enough, in ms, without interruption, before workers are removed.
+    /// How long fewer workers must be enough, without interruption, before workers are removed, in ms.
     pub cooldown_ms: u64,
     /// How long the scaler goes on observing after the cooldown before it decides, in ms.
     pub decide_ms: u64,
-    /// How long a worker may take to finish its tasks, in ms. If a held task has a longer timeout, that timeout
-    /// applies.
+    /// How long a worker may take to finish its tasks, in ms. If one of these tasks has a longer timeout, the worker
+    /// gets this longer time.
     pub drain_ms: u64,
-    /// How many workers are removed at a time, in percent of the present workers; at least one worker.
+    /// How many workers are removed at a time, in percent of the present workers, but at least one.
     pub step_percent: u32,
-    /// By how many percent the required number of workers must be lower than the present number before workers are
-    /// removed.
+    /// Workers are removed only if the required number of workers is lower than the present number by at least this
+    /// many percent.
     pub tolerance_percent: u32,
 }
 
-/// How a scaler adds workers before a forecast load arrives.
+/// How a scaler adds workers before the tasks arrive that a forecast predicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForecastPolicy {
-    /// How far ahead the scaler looks, in ms. The time must be longer than it takes to decide on a worker and to start
-    /// it.
+    /// How far ahead the scaler looks, in ms. This must be longer than the scaler and the provider need to decide on a
+    /// worker and start it.
     pub lead_ms: u64,
-    /// The length of a bucket in ms. A bucket is an interval for which the history has one mean value.
+    /// The length of a bucket in ms. A bucket is an interval for which the history of arrivals has one mean value.
     pub bucket_ms: u64,
-    /// The lengths of the seasons, in buckets, from the shortest to the longest.
+    /// The lengths of the seasons, which are the periods after which arrivals repeat, in buckets. The shortest comes
+    /// first.
     pub seasons: Vec<usize>,
-    /// The quantile that is the forecast's upper bound, from 0.5 to 1.
+    /// The quantile of the forecast that is used as its upper bound, from 0.5 to 1.
     pub quantile: f64,
-    /// The smallest forecast rise in the number of workers for which the scaler adds workers, in percent.
+    /// By how many percent a forecast must require more workers than there are before the scaler adds workers.
     pub rise_percent: u32,
-    /// The mean error of recent forecasts above which the scaler ignores forecasts, as a share of the actual values.
+    /// If the mean error of recent forecasts exceeds this share of the actual values, the scaler stops using forecasts.
     pub error_max: f64,
-    /// The mean error of recent forecasts up to which the scaler uses forecasts again, as a share of the actual values.
+    /// If the mean error of recent forecasts is again at most this share of the actual values, the scaler uses
+    /// forecasts again.
     pub error_good: f64,
 }
 
@@ -103,32 +107,32 @@ pub struct ForecastPolicy {
 pub struct WarmPoolPolicy {
     /// The number of workers in the pool.
     pub size: u32,
-    /// How long a measurement must exceed its threshold, in ms, before the scaler takes workers from the pool. The time
-    /// can be short, because it costs little to take a worker that turns out not to be needed.
+    /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. This can
+    /// be short, because it costs little if such a worker turns out not to be needed.
     pub detect_ms: u64,
-    /// Whether a removed worker returns to the pool if the pool has room. Local processes never return; they end.
+    /// Whether a removed worker returns to the pool if the pool has room. Local processes end instead of returning.
     pub takes_drained: bool,
 }
 
-/// How a scaler uses spot instances, which cost less and may be interrupted.
+/// How a scaler uses spot instances, which cost less but may be interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpotPolicy {
     /// The percentage of spot instances among the workers beyond `base`.
     pub percent: u32,
     /// The number of workers that are always on-demand instances.
     pub base: u32,
-    /// The number of refused or interrupted spot instances within `fallback_ms` after which the scaler launches only
-    /// on-demand instances.
+    /// If this many spot instances are refused or interrupted within `fallback_ms`, the scaler launches only on-demand
+    /// instances for some time.
     pub fallback_after: u32,
-    /// The time in ms in which `fallback_after` refusals and interruptions must happen. Afterwards, the scaler launches
-    /// only on-demand instances for the same time.
+    /// The time in which `fallback_after` refusals and interruptions must happen, in ms. For the same length of time,
+    /// the scaler then launches only on-demand instances.
     pub fallback_ms: u64,
 }
 
 /// Why a scaling policy is invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
-    /// The minimum number of workers exceeds the maximum number, or the maximum number is 0 or too high.
+    /// The minimum number of workers exceeds the maximum number, or the maximum number is 0 or above the limit.
     #[error(
         "workers_min is {workers_min} and workers_max is {workers_max}: workers_max must be 1 to {most}, and workers_min not more than workers_max"
     )]
@@ -137,10 +141,10 @@ pub enum PolicyError {
         workers_min: u32,
         /// The maximum number of workers in the policy.
         workers_max: u32,
-        /// The highest maximum number that the limits allow.
+        /// The highest maximum number that [`ScalerLimits`] allow.
         most: u32,
     },
-    /// A number is out of its range. The range may depend on another number of the policy.
+    /// A number is out of its range, which may depend on another number of the policy.
     #[error("{what} is {value}: it must be greater than {above} and at most {most}")]
     Share {
         /// The name of the number.
@@ -162,20 +166,20 @@ pub enum PolicyError {
         /// The shortest allowed time, in ms.
         least_ms: u64,
     },
-    /// The policy has too many of something, such as periods.
+    /// The policy has too many items of a kind, such as periods of the schedule.
     #[error("{count} {what} exceed the limit of {most}")]
     TooMany {
-        /// The name of the things that are too many.
+        /// The name of the items.
         what: &'static str,
-        /// The number of these things in the policy.
+        /// The number of items in the policy.
         count: usize,
-        /// The largest allowed number of these things.
+        /// The largest allowed number of items.
         most: usize,
     },
 }
 
 const SEASON_BUCKETS: usize = 24;
-/// How far ahead a scaler of local processes looks, in ms. Local processes start in less time.
+/// How far ahead a scaler of local processes looks, in ms. They start in less time than this.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
@@ -239,14 +243,14 @@ impl Policy {
         }
     }
 
-    /// Returns this policy with a warm pool of local processes. Workers are taken from the pool when two samples in a
+    /// Returns this policy with a warm pool of local processes. A worker is taken from the pool when two samples in a
     /// row exceed a threshold.
     pub fn with_local_pool(self, size: u32) -> Policy {
         Policy { warm: WarmPoolPolicy { size, detect_ms: 0, takes_drained: false }, ..self }
     }
 
-    /// Returns this policy with forecasts, and with the delays of Dunlin's requirements. A bucket takes `bucket_ms`;
-    /// `seasons` are counted in buckets.
+    /// Returns this policy with forecasts, and with the forecast delays of Dunlin's requirements. A bucket takes
+    /// `bucket_ms`, and `seasons` are lengths in buckets.
     pub fn with_forecast(self, bucket_ms: u64, seasons: Vec<usize>) -> Policy {
         let predictive = ForecastPolicy {
             lead_ms: 120_000,
@@ -269,7 +273,7 @@ impl Policy {
         Policy { predictive: predictive.map(|predictive| ForecastPolicy { lead_ms, ..predictive }), ..self }
     }
 
-    /// Returns how long the scaler goes on observing before it decides because of `trigger`, in ms.
+    /// Returns how long the scaler goes on observing before it decides, if `trigger` is the reason, in ms.
     pub(crate) fn decide_ms(&self, trigger: ScaleOutTrigger) -> u64 {
         match trigger {
             ScaleOutTrigger::Cpu => self.scale_out.decide_ms[0],
@@ -284,7 +288,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// [`PolicyError`] for the first invalid value that is found.
+    /// Returns the first invalid value that is found, as a [`PolicyError`].
     pub fn check(&self, limits: &ScalerLimits) -> Result<(), PolicyError> {
         let Policy { workers_min, workers_max, .. } = *self;
         if workers_min > workers_max || !(1..=limits.workers_max).contains(&workers_max) {
@@ -332,7 +336,7 @@ impl ForecastPolicy {
 }
 
 pub(crate) fn check_range(what: &'static str, value: f64, above: f64, most: f64) -> Result<(), PolicyError> {
-    // All comparisons with NaN are false, so NaN is refused too.
+    // NaN is refused, too, because all comparisons with NaN are false.
     if value > above && value <= most { Ok(()) } else { Err(PolicyError::Share { what, value, above, most }) }
 }
 

@@ -1,8 +1,8 @@
-//! Machine prices, in a table in TOML that users can edit.
+//! Reads the prices of machines from a table in TOML, which users can edit.
 
 use serde::Deserialize;
 
-/// The built-in table of prices.
+/// The built-in table of prices, as TOML.
 pub const PRICES_TOML: &str = include_str!("prices.toml");
 
 const MACHINES_MAX: usize = 1_000;
@@ -13,7 +13,7 @@ const MACHINES_MAX: usize = 1_000;
 pub struct Prices {
     /// The currency of all prices in the table, such as `USD`.
     pub currency: String,
-    /// The number of hours in a month, with which costs per month are computed.
+    /// The number of hours in a month, with which prices per hour become costs per month.
     pub hours_per_month: f64,
     /// The price of an instance in the warm pool, per hour.
     pub warm_per_hour: f64,

@@ -1,17 +1,18 @@
-//! Providers start and end worker instances: processes on this machine, cloud machines, or simulated machines.
+//! Defines the interface of providers, which start and end worker instances: processes on this machine, cloud machines,
+//! or simulated machines.
 //!
-//! A provider begins an action at once, and reports the result later; the scaler does not wait for it. The scaler gives
-//! each instance a number, and never uses a number twice.
+//! A provider begins an action at once and reports the result later, so the scaler does not wait. The scaler gives each
+//! instance a number, and never uses a number twice.
 
-/// The id of a worker instance, which the scaler has assigned.
+/// The number of a worker instance, which the scaler has chosen.
 pub type InstanceId = u64;
 
-/// The market in which an instance is bought: on demand, or as a cheaper spot instance.
+/// How an instance is paid: at the full price (on demand), or as a cheaper spot instance that may be interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceMarket {
     /// An on-demand instance, which stays until it is released.
     OnDemand,
-    /// A spot instance, which costs less, and may be interrupted after a notice.
+    /// A spot instance, which costs less, and which the provider may interrupt after a notice.
     Spot,
 }
 
@@ -34,12 +35,12 @@ pub enum ProviderAction {
         /// The instance.
         instance: InstanceId,
     },
-    /// Lets an instance finish its tasks and take no new ones. The result is [`ProviderEvent::Drained`], at the latest
-    /// after `grace_ms`, even if the instance still holds tasks.
+    /// Lets an instance finish its tasks and take no new ones. The result is [`ProviderEvent::Drained`]. It comes at
+    /// the latest after `grace_ms`, even if the instance still has tasks.
     Drain {
         /// The instance.
         instance: InstanceId,
-        /// The longest time until the instance is drained, in ms.
+        /// The longest time for the instance to finish its tasks, in ms.
         grace_ms: u64,
     },
     /// Ends an instance. The result is [`ProviderEvent::Gone`].
@@ -71,14 +72,14 @@ pub enum ProviderEvent {
     Failed {
         /// The instance.
         instance: InstanceId,
-        /// Whether the market had no capacity for the instance. Otherwise the instance itself has failed.
+        /// Whether the provider had no capacity for the instance. If not, the instance itself has failed.
         is_capacity: bool,
     },
-    /// The market is about to interrupt the instance.
+    /// The provider will soon interrupt the instance, which is a spot instance.
     Interrupted {
         /// The instance.
         instance: InstanceId,
-        /// The time until the interruption, in ms.
+        /// The time left until the interruption, in ms.
         notice_ms: u64,
     },
     /// The last task of the instance has ended, or the time for draining is over.
@@ -86,7 +87,7 @@ pub enum ProviderEvent {
         /// The instance.
         instance: InstanceId,
     },
-    /// The instance has ended, because the scaler requested it or for another reason.
+    /// The instance has ended, at the scaler's request or for another reason.
     Gone {
         /// The instance.
         instance: InstanceId,
@@ -107,12 +108,12 @@ impl ProviderEvent {
     }
 }
 
-/// Starts and ends instances. The time is passed as an argument, so that a provider can be simulated.
+/// Starts and ends instances. The caller passes the time, so that a provider can be simulated.
 pub trait Provider {
-    /// Begins an action. If the instance does not exist, the action counts as done.
+    /// Begins an action. An action on an instance that does not exist counts as done.
     fn act(&mut self, now_ms: u64, action: &ProviderAction);
 
-    /// Appends the events up to `now_ms` that have not been reported yet to `events`, in order of time.
+    /// Appends to `events` all events up to `now_ms` that were not returned before, in order of time.
     fn events(&mut self, now_ms: u64, events: &mut Vec<ProviderEvent>);
 
     /// Returns the time of the next event in ms; `None` if it is not known.

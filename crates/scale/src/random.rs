@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Returns a random number from 0 to below 1. All numbers are equally likely.
+    /// Returns a random number of at least 0 and below 1. All numbers are equally likely.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -12,7 +12,7 @@ pub struct Recommendation {
     pub coordinators: u32,
     /// The machine type of the coordinators.
     pub coordinator: MachineType,
-    /// The number of shards into which the tenants are divided.
+    /// The number of shards, which are groups of tenants with a scheduling processor of their own.
     pub shards: u32,
     /// The minimum number of workers.
     pub workers_min: u32,
@@ -20,7 +20,7 @@ pub struct Recommendation {
     pub workers: u32,
     /// The maximum number of workers.
     pub workers_max: u32,
-    /// The machine type of the workers, and how many workers fit onto a machine.
+    /// The machine type of the workers, and how many workers run on one machine.
     pub fit: MachineFit,
     /// The mean cost per month.
     pub cost: f64,
@@ -28,16 +28,17 @@ pub struct Recommendation {
     pub reasons: Vec<String>,
 }
 
-/// The highest load of a coordinator's processors and memory, as a share.
+/// The highest load that is recommended for a coordinator's processors and memory, as a share.
 const USE_MAX: f64 = 0.6;
-/// The number of processors for each shard: one for scheduling, and one for network and log.
+/// The number of processors for each shard: one to schedule tasks, and one for the network and the log.
 const CPUS_PER_SHARD: u32 = 2;
 const CPU_TARGET: f64 = 0.7;
-/// The memory of a waiting task in addition to its payload, in bytes.
+/// The memory that a waiting task takes in addition to its payload, in bytes.
 const TASK_BYTES: f64 = 400.0;
 
-/// Recommends a cluster for a load, if a worker needs `need`. `spot_percent` is the percentage of spot instances among
-/// the workers that are not always on demand. Returns `None` if no machine type in the table is large enough.
+/// Recommends a cluster for the load `demand`, if each worker needs `need`. `spot_percent` is the percentage of spot
+/// instances among the workers beyond the number that is always on demand. Returns `None` if no machine type in the
+/// table is large enough.
 pub fn recommend(
     demand: &Demand,
     need: &WorkerNeed,
@@ -100,12 +101,12 @@ pub fn recommend(
 
 impl Recommendation {
     /// Returns the recommendation as a YAML document, which [`ScalingDocument::parse`](crate::ScalingDocument::parse)
-    /// can read. Workers on the same machine get equal shares of it.
+    /// can read. If a machine has several workers, each gets an equal share of the processors and memory.
     pub fn to_yaml(&self, spot_percent: u32) -> String {
         let Recommendation { coordinator, fit, .. } = self;
         let gib = |gib: f64| format!("{}Mi", (gib * 1_024.0) as u64);
         let share = f64::from(fit.workers.max(1));
-        // The share is rounded down. Otherwise fewer workers would fit onto the machine.
+        // Rounds each share down, because with larger shares fewer workers would fit onto the machine.
         let cpus = (f64::from(fit.machine.cpus) / share * 100.0).floor() / 100.0;
         format!(
             "coordinators:\n  count: {}\n  instanceType: {}\n  cpu: {}\n  memory: {}\n\

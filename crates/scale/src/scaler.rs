@@ -1,5 +1,5 @@
-//! The scaler observes its workers, waits until a threshold has been exceeded long enough, and then decides how many
-//! workers to add or remove.
+//! Decides when to add or remove workers. The scaler observes its workers, waits until a threshold has been exceeded
+//! long enough, and then decides how many workers to add or remove.
 //!
 //! ```text
 //!  more:   threshold passed ── detect_ms, without a break ──► detected ── decide_ms ──► decided ── provider ──► ready
@@ -36,28 +36,28 @@ pub struct Scaler {
     fleet: Fleet,
     decisions: Decisions,
     forecaster: Option<Forecaster>,
-    /// How many tasks per second a busy worker completes, as measured or assumed; 0 if this is unknown.
+    /// The number of tasks per second that a busy worker completes, as measured or assumed; 0 if this is unknown.
     rate: f64,
-    /// Since when each measurement has exceeded its threshold: load, queue, latency and forecast.
+    /// For each measurement (load, queue, latency and forecast): since when it has exceeded its threshold.
     exceeded_since: [Since; 4],
-    /// The decisions to add workers within the last `step_ms`: the time of each, and its number of workers.
+    /// The decisions to add workers within the last `step_ms`: the time of each decision, and its number of workers.
     added: VecDeque<(u64, u32)>,
     fewer_since: Since,
-    /// The highest number of required workers within the time of the cooldown.
+    /// The highest number of workers that was required during the last `cooldown_ms`.
     required_max: WindowMax,
     /// The earliest time at which workers may be removed again, in ms.
     next_scale_in_ms: u64,
     /// The number of failed launches in a row. If there are too many, the scaler launches nothing for some time.
     failures: u32,
-    /// The time until which the scaler launches nothing, because launches have failed, in ms.
+    /// The time until which the scaler launches nothing, because too many launches have failed, in ms.
     paused_until_ms: u64,
-    /// The launches that must be made after the pause, in place of failed ones: the number of the decision, or `None`
-    /// if the launch belongs to no decision.
+    /// The launches in place of failed ones that must wait for the end of the pause. Each has the number of the
+    /// decision to which it belongs, or `None` if it belongs to none.
     postponed: Vec<Option<u64>>,
-    /// The times at which spot instances were recently refused or interrupted, in ms.
+    /// The times at which spot instances were refused or interrupted recently, in ms.
     spot_failures: VecDeque<u64>,
-    /// The time until which the scaler launches only on-demand instances, because spot instances were refused or
-    /// interrupted, in ms.
+    /// The time until which the scaler launches only on-demand instances, because too many spot instances were refused
+    /// or interrupted, in ms.
     on_demand_until_ms: u64,
 }
 
@@ -89,7 +89,7 @@ impl Scaler {
         })
     }
 
-    /// Replaces the policy. If the rules for forecasts stay the same, the history for forecasts is kept.
+    /// Replaces the policy. The history for forecasts is kept if the new policy has the same rules for forecasts.
     pub fn set_policy(&mut self, policy: Policy) -> Result<(), PolicyError> {
         policy.check(&self.limits)?;
         if policy.predictive != self.policy.predictive {
@@ -102,24 +102,24 @@ impl Scaler {
         Ok(())
     }
 
-    /// Adds past arrival rates in tasks per second to the history for forecasts. Each of `means` is the mean over one
-    /// bucket.
+    /// Appends past arrival rates to the history for forecasts. Each of `means` is the mean number of tasks per second
+    /// in one bucket.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         if let Some(forecaster) = &mut self.forecaster {
             forecaster.learn(now_ms, means);
         }
     }
 
-    /// Sets the number of tasks per second that a busy worker is assumed to complete. It applies until this rate is
-    /// measured.
+    /// Sets the number of tasks per second that a busy worker is assumed to complete. The scaler uses it until it has
+    /// measured this rate.
     pub fn assume_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;
         }
     }
 
-    /// Reads a sample, decides, and appends the actions for the provider to `actions`. `unix_ms` is the time in ms
-    /// since 1970, for schedules.
+    /// Takes a sample, decides, and appends the resulting actions for the provider to `actions`. `unix_ms` is the time
+    /// in ms since 1970, for schedules.
     pub fn tick(
         &mut self,
         now_ms: u64,
@@ -158,17 +158,17 @@ impl Scaler {
         self.forecaster.as_ref()
     }
 
-    /// Whether the scaler launches only on-demand instances at `now_ms`, because spot instances were refused or
-    /// interrupted.
+    /// Whether the scaler launches only on-demand instances at `now_ms`, because too many spot instances were refused
+    /// or interrupted.
     pub fn is_without_spot(&self, now_ms: u64) -> bool {
         now_ms < self.on_demand_until_ms
     }
 
-    /// Updates the number of tasks per second that a busy worker completes.
+    /// Measures how many tasks per second a busy worker completes.
     fn measure(&mut self, sample: &SchedulerSample) {
         let busy = sample.cpu * sample.workers;
         let rate = sample.done_per_s / busy;
-        // If workers are hardly busy, the sample does not show how fast a busy worker is.
+        // A sample in which workers are hardly busy does not show how fast a busy worker is.
         if busy >= 0.5 && sample.done_per_s > 0.0 && rate.is_finite() {
             self.rate = if self.rate == 0.0 { rate } else { self.rate + (rate - self.rate) / 8.0 };
         }

@@ -1,4 +1,4 @@
-//! The cluster simulator, which runs the real scheduler and the real scaler in virtual time.
+//! Simulates a cluster: runs the real scheduler and the real scaler in virtual time.
 //!
 //! Every task goes through the real [`dunlin_tasks::SchedulerState`], and a real [`Scaler`](crate::Scaler) makes every
 //! decision. Workers join, receive tasks, respond, drain and leave. A [`SimulationScenario`] sets how long tasks run,

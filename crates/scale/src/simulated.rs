@@ -1,12 +1,11 @@
-//! A simulated provider of machines. Its delays, failures and interruptions happen in virtual time, and follow from a
-//! seed.
+//! Simulates a provider of machines. Delays, failures and interruptions happen in virtual time, and follow from a seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::provider::{InstanceId, InstanceMarket, Provider, ProviderAction, ProviderEvent};
 use crate::random::Random;
 
-/// The delays of a simulated provider, and how often starts fail or instances are interrupted.
+/// The delays of a simulated provider, and how often starts fail and spot instances are interrupted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProviderDelays {
     /// The time from the launch of an instance until it is ready, in ms.
@@ -15,23 +14,22 @@ pub struct ProviderDelays {
     pub wake_ms: u64,
     /// The time from the request to end an instance until it has ended, in ms.
     pub terminate_ms: u64,
-    /// How many of a thousand cold starts fail. A failure is reported at the time when the instance should be ready.
+    /// How many of 1,000 cold starts fail. A failure is reported at the time when the instance should have been ready.
     pub cold_failures_permille: f64,
-    /// How many of a thousand starts from the warm pool fail.
+    /// How many of 1,000 starts from the warm pool fail.
     pub warm_failures_permille: f64,
     /// How often a spot instance is interrupted per hour, on average.
     pub interruptions_per_hour: f64,
-    /// The time from the notice to the interruption of a spot instance, in ms.
+    /// The time from the notice until the spot instance is interrupted, in ms.
     pub notice_ms: u64,
     /// The largest number of spot instances at the same time; `None` for no limit.
     pub spot_max: Option<u32>,
 }
 
 impl ProviderDelays {
-    /// Returns the delays of Dunlin's requirements: a pod starts in 45 s and ends in 30 s; 2.3 % of cold starts and 0.8
-    /// % of starts from the warm pool fail. A start from the warm pool takes 20 s. With a warm pool, the requirements
-    /// allow 55 s in total. This needs a shorter detection for the pool, because detection and decision otherwise take
-    /// 75 s.
+    /// Returns the delays of Dunlin's requirements: a worker starts in 45 s and ends in 30 s, and 2.3 % of cold starts
+    /// and 0.8 % of starts from the warm pool fail. A start from the warm pool takes 20 s, because the requirements
+    /// allow 55 s in total. Detection and decision usually take 75 s, so the warm pool also needs a shorter detection.
     pub fn cloud() -> ProviderDelays {
         ProviderDelays {
             ready_ms: 45_000,
@@ -62,7 +60,7 @@ struct Machine {
     has_notice: bool,
 }
 
-/// An event of an instance that happens at a later time.
+/// An event of an instance that is due at a later time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Started,
@@ -86,7 +84,7 @@ pub struct SimulatedProvider {
 }
 
 impl SimulatedProvider {
-    /// Creates a provider. With the same seed, the same calls at the same times give the same events.
+    /// Creates a provider. The same calls at the same times give the same events if the seed is the same.
     pub fn new(delays: ProviderDelays, seed: u64) -> SimulatedProvider {
         SimulatedProvider {
             delays,
@@ -105,7 +103,7 @@ impl SimulatedProvider {
         &self.delays
     }
 
-    /// Adds an instance that is already ready, as if it had been launched earlier.
+    /// Adds an instance that is ready already, as if it had been launched earlier.
     pub(crate) fn insert_running(&mut self, instance: InstanceId, launch: &ProviderAction) {
         if let ProviderAction::Launch { market, is_warm, .. } = *launch {
             let state = if is_warm { State::Warm } else { State::Ready };
@@ -114,7 +112,7 @@ impl SimulatedProvider {
         }
     }
 
-    /// Tells the provider that the last task of a draining instance has ended.
+    /// Reports to the provider that the last task of a draining instance has ended.
     pub fn report_drained(&mut self, instance: InstanceId) {
         if self.machines.get(&instance).is_some_and(|machine| machine.state == State::Draining) {
             self.queued.push(ProviderEvent::Drained { instance });
@@ -230,7 +228,7 @@ impl Provider for SimulatedProvider {
         | ProviderAction::Park { instance }
         | ProviderAction::Launch { instance, .. }) = *action;
         let Some(machine) = self.machines.get_mut(&instance) else {
-            // The instance does not exist. It may have been interrupted before this action, for example.
+            // The instance does not exist any more; for example, it was interrupted before this action.
             self.queued.push(ProviderEvent::Gone { instance });
             return;
         };

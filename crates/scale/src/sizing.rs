@@ -1,27 +1,28 @@
-//! Right-sizing: finds the machine type that suits the measured use of a worker.
+//! Finds the machine type that suits the measured use of a worker (right-sizing).
 
 use crate::prices::{MachineType, Prices};
 
-/// By which share a machine must be larger than the measured use of its workers.
+/// By which share a machine must be larger than what its workers have used.
 const HEADROOM: f64 = 0.15;
-/// The smallest memory in GiB that is reserved for a machine's operating system.
+/// The minimum memory that is reserved for a machine's operating system, in GiB.
 const SYSTEM_GIB: f64 = 0.5;
-/// The share of a machine's memory that is reserved for its operating system, if this is more than `SYSTEM_GIB`.
+/// The share of a machine's memory that is reserved for its operating system; if this is less than `SYSTEM_GIB`, that
+/// amount is reserved instead.
 const SYSTEM_SHARE: f64 = 0.05;
 /// The smallest number of measurements from which a worker's need is computed.
 const MEASURED_MIN: usize = 20;
 
-/// The processors and the memory that a worker needs, with nearly the highest measured use.
+/// The processors and the memory that a worker needs when its use is nearly the highest that was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkerNeed {
-    /// The number of processors, which is the 95th percentile of the measurements.
+    /// The number of processors that was enough in 95 % of the measurements.
     pub cpus: f64,
-    /// The memory in GiB, which is the 99th percentile of the measurements. This percentile is higher, because a worker
-    /// fails if it lacks memory.
+    /// The memory that was enough in 99 % of the measurements, in GiB. The percentage is higher than for processors,
+    /// because a worker that lacks memory fails.
     pub memory_gib: f64,
 }
 
-/// How many workers fit onto a machine of one type, and what one worker costs.
+/// How many workers run on one machine of a given type, and what each worker costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MachineFit {
     /// The machine type.
@@ -52,7 +53,7 @@ impl MachineFit {
     }
 
     /// Returns the cost per hour of `on_demand` workers on on-demand machines and `on_spot` workers on spot machines. A
-    /// partly used machine costs its full price.
+    /// machine that is not fully used still costs its full price.
     pub fn per_hour(&self, on_demand: f64, on_spot: f64) -> f64 {
         let machines = |workers: f64| (workers / f64::from(self.workers) - 1e-9).ceil().max(0.0);
         machines(on_demand) * self.machine.per_hour + machines(on_spot) * self.machine.spot_per_hour
@@ -66,7 +67,8 @@ impl WorkerNeed {
         Some(WorkerNeed { cpus: quantile(cpus, 0.95)?, memory_gib: quantile(memory_gib, 0.99)? })
     }
 
-    /// Returns how many workers with this need fit onto a machine, with some reserve; `None` if not even one fits.
+    /// Returns how many workers with this need run on one machine, with some reserve; `None` if the machine is too
+    /// small for even one.
     pub fn fit(&self, machine: &MachineType) -> Option<MachineFit> {
         let workers_for = |has: f64, need: f64| {
             if need > 0.0 { has / (need * (1.0 + HEADROOM)) } else { f64::from(u32::MAX) }
@@ -77,9 +79,9 @@ impl WorkerNeed {
         (workers > 0).then(|| MachineFit::new(machine, workers))
     }
 
-    /// Returns the machine type with which `on_demand` on-demand workers and `on_spot` spot workers cost least. If
-    /// several cost the same, returns the one with the fewest processors. Returns `None` if a worker fits onto no
-    /// machine.
+    /// Returns the machine type with which `on_demand` on-demand workers and `on_spot` spot workers cost least. Among
+    /// equally cheap types, returns the one with the fewest processors. Returns `None` if every machine type is too
+    /// small for a worker.
     pub fn cheapest_for(&self, prices: &Prices, on_demand: f64, on_spot: f64) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {
@@ -88,8 +90,9 @@ impl WorkerNeed {
         })
     }
 
-    /// Returns the machine type with the lowest price per worker if all machines are fully used. If several cost the
-    /// same, returns the one with the fewest processors. Returns `None` if a worker fits onto no machine.
+    /// Returns the machine type with the lowest price per worker if all machines are fully used. Among equally cheap
+    /// types, returns the one with the fewest processors. Returns `None` if every machine type is too small for a
+    /// worker.
     pub fn cheapest(&self, prices: &Prices) -> Option<MachineFit> {
         let fits = prices.machines.iter().filter_map(|machine| self.fit(machine));
         fits.min_by(|a, b| {

@@ -1,4 +1,4 @@
-//! The reasons for which a scaler adds workers, and a value that stores since when a reason has applied.
+//! Defines the reasons for which a scaler adds workers, and a value that stores since when such a reason has applied.
 
 /// The reason for which a scaler adds workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,11 +9,11 @@ pub enum ScaleOutTrigger {
     Queue,
     /// Tasks wait longer for their start than the policy allows.
     Latency,
-    /// The forecast load needs more workers.
+    /// The forecast load requires more workers.
     Predictive,
     /// The schedule requires more workers.
     Scheduled,
-    /// There are fewer workers than the minimum, or an instance disappeared.
+    /// There are fewer workers than the minimum, for example because an instance has ended.
     Bounds,
 }
 
@@ -31,12 +31,13 @@ impl ScaleOutTrigger {
     }
 }
 
-/// Stores since when a condition has been true without interruption.
+/// Stores since when a condition has been true without a break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Since(Option<u64>);
 
 impl Since {
-    /// Updates the condition. If it is true, returns the time since which it has been true; otherwise `None`.
+    /// Sets whether the condition is true now. If it is, returns the time since which it has been true; otherwise
+    /// `None`.
     pub(crate) fn update(&mut self, is_true: bool, now_ms: u64) -> Option<u64> {
         self.0 = is_true.then(|| self.0.unwrap_or(now_ms));
         self.0

@@ -1,4 +1,4 @@
-//! Schedules: periods of the week in which at least a given number of workers run.
+//! Defines the periods of a schedule: times of the week in which at least a given number of workers run.
 
 use crate::policy::{PolicyError, check_range};
 
@@ -7,12 +7,12 @@ const DAY_MINUTES: u32 = 24 * 60;
 /// A period on some days of the week, in UTC, in which at least a given number of workers run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeeklyWindow {
-    /// The days of the week on which the period begins, with one bit for each. The lowest bit is Monday.
+    /// The days of the week on which the period begins, one bit for each day. The lowest bit is for Monday.
     pub days: u8,
-    /// The start of the period, as the number of minutes since midnight.
+    /// The start of the period, in minutes after midnight.
     pub from_minute: u32,
-    /// The end of the period, as the number of minutes since midnight. If the end is not after the start, the period
-    /// ends on the next day.
+    /// The end of the period, in minutes after midnight. If this is not after the start, the period ends on the next
+    /// day.
     pub to_minute: u32,
     /// The minimum number of workers in the period.
     pub workers_min: u32,
@@ -31,7 +31,7 @@ impl WeeklyWindow {
         check_range("the end of a window, in minutes,", f64::from(self.to_minute), -1.0, last)
     }
 
-    /// Whether a time, in ms since 1970, is in the period. The first day of 1970 was a Thursday.
+    /// Whether the time `unix_ms`, in ms since 1970, is in the period. The first day of 1970 was a Thursday.
     pub fn contains(&self, unix_ms: u64) -> bool {
         let minutes = unix_ms / 60_000;
         let (day, minute) = (minutes / u64::from(DAY_MINUTES), (minutes % u64::from(DAY_MINUTES)) as u32);

@@ -6,8 +6,8 @@ use crate::provider::{InstanceId, InstanceMarket, ProviderAction, ProviderEvent}
 use super::Scaler;
 
 impl Scaler {
-    /// Applies an event of the provider, and appends the resulting actions to `actions`. An event of an unknown
-    /// instance is ignored.
+    /// Handles an event of the provider, and appends the resulting actions to `actions`. Ignores events of unknown
+    /// instances.
     pub fn on_event(&mut self, now_ms: u64, event: &ProviderEvent, actions: &mut Vec<ProviderAction>) {
         let instance = event.instance();
         let Some(&member) = self.fleet.get(instance) else { return };
@@ -33,7 +33,7 @@ impl Scaler {
                 self.fleet.remove(instance);
                 self.on_gone(now_ms, instance);
                 match member.phase {
-                    // The scaler has not ended this instance, so it starts another one instead.
+                    // The instance has ended although the scaler did not request it, so the scaler starts another one.
                     InstancePhase::Ready => self.replace(now_ms, None, actions),
                     InstancePhase::Starting
                     | InstancePhase::Waking
@@ -59,8 +59,8 @@ impl Scaler {
         }
     }
 
-    /// Launches another instance in place of a failed one. If several launches in a row have failed, this happens only
-    /// after a pause.
+    /// Launches another instance in place of a failed one. After too many failed launches in a row, the launch waits
+    /// for the end of a pause.
     fn on_failed(
         &mut self,
         now_ms: u64,
@@ -82,7 +82,7 @@ impl Scaler {
                 }
                 self.replace(now_ms, member.decision, actions);
             }
-            // The warm pool gets another instance at the next tick.
+            // At the next tick, the scaler launches another instance for the warm pool.
             _ => self.on_gone(now_ms, instance),
         }
     }
@@ -95,8 +95,7 @@ impl Scaler {
         }
     }
 
-    /// Drains an instance that is about to be interrupted, for the time until the interruption. Launches another
-    /// instance at once.
+    /// Drains an instance that will be interrupted, in the time that is left. Launches another instance at once.
     fn on_interrupted(
         &mut self,
         now_ms: u64,

@@ -1,27 +1,27 @@
-//! Computes how many workers are required, for each reason to have workers.
+//! Computes the number of workers that are required for each reason, such as the load or the schedule.
 
 use crate::forecast::ForecastStatus;
 use crate::sample::SchedulerSample;
 
 use super::Scaler;
 
-/// The time before a period of the schedule at which its workers are already required, in ms.
+/// How long before a period of the schedule its workers are already required, in ms.
 const WINDOW_LEAD_MS: u64 = 120_000;
-/// The load above which the load itself does not show how many more workers are needed.
+/// Above this load, the load itself no longer shows how many more workers are needed.
 const SATURATED: f64 = 0.97;
 
-/// The number of required workers for each reason, within the policy's bounds.
+/// The number of workers that each reason requires, within the policy's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RequiredWorkers {
-    /// The workers required so that the load falls to its target.
+    /// The number of workers with which the load falls to its target.
     pub(super) cpu: u32,
-    /// The workers required to complete the waiting tasks in time.
+    /// The number of workers with which the waiting tasks are completed in time.
     pub(super) backlog: u32,
-    /// The workers required for the forecast load; 0 without a forecast.
+    /// The number of workers for the forecast load; 0 if there is no forecast.
     pub(super) forecast: u32,
-    /// The workers required by the policy's minimum and by the schedule.
+    /// The number of workers that the policy's minimum and the schedule require.
     pub(super) floor: u32,
-    /// The workers required by the schedule alone.
+    /// The number of workers that the schedule alone requires.
     pub(super) scheduled: u32,
 }
 
@@ -56,13 +56,13 @@ impl Scaler {
             cpu: if sample.cpu >= SATURATED { cpu.max(backlog) } else { cpu },
             backlog: if sample.startable > 0 { backlog } else { 0 },
             forecast: ahead.map_or(0, |ahead| self.for_rate(ahead.upper)),
-            // If a task could start now, one worker is required at once, even if the minimum is 0.
+            // If a task could start now, at least one worker is required, even if the policy's minimum is 0.
             floor: self.bounded(f64::from(scheduled)).max(u32::from(sample.startable > 0)),
             scheduled: scheduled.min(self.policy.workers_max),
         }
     }
 
-    /// Returns the latest forecast; `None` if the policy uses no forecasts.
+    /// Returns the present forecast and its error; `None` if the policy uses no forecasts.
     pub fn forecast_status(&self, now_ms: u64) -> Option<ForecastStatus> {
         let (config, forecaster) = self.policy.predictive.as_ref().zip(self.forecaster.as_ref())?;
         let ahead = forecaster.peak_forecast(now_ms, now_ms + config.lead_ms);
@@ -76,18 +76,20 @@ impl Scaler {
         })
     }
 
-    /// Returns how many of the waiting tasks must be completed per second, so that all of them are done in time.
+    /// Returns how many of the waiting tasks must be completed per second, so that all of them are done within
+    /// `catch_up_ms`.
     fn catch_up_per_s(&self, sample: &SchedulerSample) -> f64 {
         sample.startable as f64 * 1_000.0 / self.policy.triggers.catch_up_ms as f64
     }
 
-    /// Returns how many workers are required to complete `per_s` tasks per second; 0 if a worker's rate is unknown.
+    /// Returns the number of workers that complete `per_s` tasks per second at the target load; 0 if a worker's rate is
+    /// unknown.
     fn for_rate(&self, per_s: f64) -> u32 {
         if self.rate > 0.0 { self.bounded(per_s / self.rate / self.policy.triggers.cpu_target) } else { 0 }
     }
 
     fn bounded(&self, workers: f64) -> u32 {
-        // A result that is slightly above a whole number comes from a rounding error, so it is not rounded up.
+        // Rounds up, but not if the number is above a whole number only because of a rounding error.
         let workers = (workers - 1e-6).ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
         workers.clamp(self.policy.workers_min, self.policy.workers_max)
     }

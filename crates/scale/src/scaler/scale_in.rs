@@ -10,8 +10,8 @@ use crate::sample::SchedulerSample;
 use super::Scaler;
 use super::required::RequiredWorkers;
 
-/// The highest of the values in a time window that ends now. The list contains, in falling order, the values that can
-/// still become the highest.
+/// Finds the highest of the values that were recorded in the last period of a given length. The list contains only
+/// values that can still become the highest, in falling order.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WindowMax(VecDeque<(u64, u32)>);
 
@@ -72,8 +72,8 @@ impl Scaler {
         }
     }
 
-    /// Returns the instances to remove. They are the ones that have been idle longest; an instance whose worker holds a
-    /// task is never removed.
+    /// Returns the instances to remove: those that have been idle longest. An instance whose worker has a task is never
+    /// removed.
     fn victims(&self, sample: &SchedulerSample, count: u32) -> Vec<InstanceId> {
         let idle = sample.idle.iter().map(|(instance, _)| *instance);
         let idle = idle.filter(|&instance| {

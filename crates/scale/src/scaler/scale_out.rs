@@ -51,7 +51,7 @@ impl Scaler {
         self.policy.predictive.as_ref().map_or(0, |config| config.rise_percent)
     }
 
-    /// Adds workers if a threshold has been exceeded for long enough.
+    /// Adds workers if the threshold of `trigger` has been exceeded for long enough.
     fn launch_if_due(
         &mut self,
         now_ms: u64,
@@ -70,13 +70,14 @@ impl Scaler {
             let times = (passed_ms, passed_ms + detect_ms, now_ms);
             self.launch_for(trigger, times, more, warm, actions);
         } else if warm > 0 && now_ms >= passed_ms + warm_detect_ms + decide_ms {
-            // It costs little to take a worker from the pool needlessly, so the pool is used earlier.
+            // Uses the warm pool earlier than a launch, because it costs little to take a worker that turns out not to
+            // be needed.
             let times = (passed_ms, passed_ms + warm_detect_ms, now_ms);
             self.launch_for(trigger, times, more.min(warm), warm, actions);
         }
     }
 
-    /// Returns how many workers may still be added now, after those of the last `step_ms`.
+    /// Returns how many workers may still be added now, given those that were added in the last `step_ms`.
     fn step_left(&mut self, now_ms: u64) -> u32 {
         let rules = self.policy.scale_out;
         while self.added.front().is_some_and(|(at_ms, _)| at_ms + rules.step_ms <= now_ms) {
@@ -117,7 +118,7 @@ impl Scaler {
         let number = self.decisions.push_scale_out(decision, self.limits.decisions_max);
         self.wake(decided_ms, woken, number, actions);
         self.launch(decided_ms, workers - woken, Some(number), actions);
-        // Workers were added, so the cooldown before the next removal begins again.
+        // Workers were added, so the cooldown before the next removal starts again.
         self.fewer_since.clear();
     }
 
@@ -132,7 +133,7 @@ impl Scaler {
         }
     }
 
-    /// Launches `count` instances that run tasks as soon as they are ready.
+    /// Launches `count` instances, which run tasks as soon as they are ready.
     pub(super) fn launch(
         &mut self,
         now_ms: u64,

@@ -1,4 +1,4 @@
-//! The simulations that compute the rows of the tables in Dunlin's requirements.
+//! Runs the simulations from which the rows of the tables in Dunlin's requirements are computed.
 
 mod compare;
 mod cost;

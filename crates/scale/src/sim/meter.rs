@@ -1,11 +1,11 @@
-//! Collects measurements of a simulated run: a histogram of waiting times, counts of slow minutes, and a digest of all
-//! task starts.
+//! Collects the measurements of a simulated run: a histogram of waiting times, the number of slow minutes, and a digest
+//! of all task starts.
 
 use hdrhistogram::Histogram;
 
 use super::outcome::WaitTimes;
 
-/// A histogram of times of up to an hour, in µs, with a precision of three digits.
+/// A histogram of times of up to an hour, in µs, that are exact to three digits.
 pub(super) struct TimeHistogram(Histogram<u64>);
 
 const LONGEST_US: u64 = 3_600_000_000;
@@ -33,7 +33,7 @@ impl TimeHistogram {
     }
 }
 
-/// How many minutes were simulated, and in how many of them tasks waited too long.
+/// Counts the simulated minutes, and those in which tasks waited too long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Minutes {
     pub(super) all: u64,

@@ -1,36 +1,36 @@
-//! The capacity of the simulated node that schedules tasks, and how much of it is used.
+//! Models the node that schedules tasks: its capacity, and how much of it is used.
 //!
-//! Each task costs processor time, log bytes and network bytes, and takes memory until it is completed. In each step,
-//! processor, log and network have a budget; work beyond the budget waits. The bottleneck is the resource with the
-//! highest use.
+//! Each task costs processor time, log bytes and network bytes, and takes memory until it is completed. In each step of
+//! the simulation, processor, log and network can do a limited amount of work; the rest waits for a later step. The
+//! bottleneck is the resource with the highest use.
 
-/// The costs of each task for a simulated node, and the capacity of the node.
+/// The costs that each task causes at a simulated node, and the capacity of this node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SimulatedNode {
     /// The number of shards into which the tenants are divided. Each shard has a scheduling processor of its own.
     pub shards: u32,
-    /// The processor time for accepting a task, in µs.
+    /// The processor time that accepting a task takes, in µs.
     pub submit_us: f64,
-    /// The processor time for dispatching a task and processing its result, in µs.
+    /// The processor time that dispatching a task and processing its result takes, in µs.
     pub dispatch_us: f64,
     /// The number of bytes that a task adds to the log.
     pub log_bytes: f64,
-    /// The capacity of the log in bytes per second.
+    /// The capacity of the log, in bytes per second.
     pub log_bytes_per_s: f64,
     /// The number of bytes that a task sends over the network.
     pub network_bytes: f64,
-    /// The capacity of the network in bytes per second.
+    /// The capacity of the network, in bytes per second.
     pub network_bytes_per_s: f64,
     /// How long it takes until a batch of commands is committed, in µs.
     pub commit_us: u64,
-    /// The delay from the node to a worker, and from a worker to the node, in µs.
+    /// How long a message takes from the node to a worker, or from a worker to the node, in µs.
     pub hop_us: u64,
     /// The node's memory, in bytes.
     pub memory_bytes: f64,
 }
 
 impl Default for SimulatedNode {
-    /// Returns estimated costs. Disk and network are those of the machines in Dunlin's requirements.
+    /// Returns estimated costs. The disk and the network are those of the machines in Dunlin's requirements.
     fn default() -> SimulatedNode {
         SimulatedNode {
             shards: 1,
@@ -47,10 +47,10 @@ impl Default for SimulatedNode {
     }
 }
 
-/// How much of each resource of a simulated node is used, from 0 to 1.
+/// How much of each resource of a simulated node is used, as a share from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Utilization {
-    /// The mean use of the scheduling processors.
+    /// The mean use of the processors that schedule tasks.
     pub processor: f64,
     /// The mean use of the log's capacity.
     pub log: f64,
@@ -58,7 +58,7 @@ pub struct Utilization {
     pub network: f64,
     /// The highest use of the memory.
     pub memory: f64,
-    /// The share of their time for which the workers run tasks.
+    /// The share of their time in which workers run tasks.
     pub workers: f64,
 }
 

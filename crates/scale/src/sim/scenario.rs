@@ -1,4 +1,4 @@
-//! The scenarios of the simulator: the tenants and their tasks, the workers, and the node.
+//! Defines the scenarios of the simulator: the tenants and their tasks, the workers, and the node.
 
 use dunlin_tasks::Quota;
 
@@ -11,11 +11,11 @@ use super::workload::Workload;
 /// The input of a simulation: its seed, its duration, its tenants, its workers and its node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulationScenario {
-    /// The seed of all random numbers.
+    /// The seed from which all random numbers follow.
     pub seed: u64,
     /// The virtual time after which the run ends at the latest, in ms.
     pub duration_ms: u64,
-    /// The number of completed tasks after which the run ends, even if the time is not over.
+    /// The number of completed tasks at which the run ends, even before `duration_ms`.
     pub tasks_max: u64,
     /// The length of a step of the simulation in ms. Commands that arrive within the same step are processed together.
     pub step_ms: u64,
@@ -25,22 +25,22 @@ pub struct SimulationScenario {
     pub service: ServiceTime,
     /// The number of tasks that a worker may hold at the same time. The worker runs them one after another.
     pub credit: u32,
-    /// The costs of each task for the node that schedules tasks, and the capacity of this node.
+    /// The costs that each task causes at the node that schedules tasks, and the capacity of this node.
     pub node: SimulatedNode,
     /// The workers: a fixed number, or a fleet that a scaler controls.
     pub supply: WorkerSupply,
-    /// The P99 of the time from submission to start, in ms, above which a minute counts as slow.
+    /// A minute counts as slow if the 99th percentile of the time from submission to start is above this, in ms.
     pub latency_ms_max: u64,
-    /// The length of the warm-up in ms. The warm-up is not measured.
+    /// The length of the warm-up at the start of the run, which is not measured, in ms.
     pub warm_up_ms: u64,
 }
 
-/// How long simulated tasks run. All times around the mean, up to the largest deviation, are equally likely.
+/// How long simulated tasks run. All times that differ from the mean by at most `spread` are equally likely.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServiceTime {
     /// The mean run time in µs.
     pub mean_us: f64,
-    /// The largest deviation from the mean run time, as a share of it.
+    /// How much a run time may differ from the mean, as a share of the mean.
     pub spread: f64,
 }
 
@@ -49,7 +49,7 @@ pub struct ServiceTime {
 pub struct TenantLoad {
     /// The name of the tenant.
     pub name: String,
-    /// The weight of the tenant, which determines its share.
+    /// The weight of the tenant. The higher the weight, the larger is its share of the workers.
     pub weight: u32,
     /// The tenant's quota of processors, in thousandths of a processor.
     pub cpu_milli: Quota,
@@ -61,12 +61,12 @@ pub struct TenantLoad {
     pub load: SubmissionLoad,
 }
 
-/// The load that a simulated tenant submits: tasks at a mean rate, or enough tasks to keep a given number waiting.
+/// The load of a simulated tenant: tasks at a mean rate, or enough tasks that a given number always wait.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SubmissionLoad {
-    /// Tasks at random times, with the mean rate of the workload.
+    /// Tasks arrive at random times. The workload sets the mean rate.
     Paced(Workload),
-    /// As many tasks as keep the number of waiting tasks constant.
+    /// As many tasks arrive as are necessary to keep the number of waiting tasks constant.
     Saturated {
         /// The number of tasks that always wait.
         waiting: u64,
@@ -87,13 +87,13 @@ pub enum WorkerSupply {
         policy: Box<Policy>,
         /// The delays and failures of the fleet's provider.
         delays: ProviderDelays,
-        /// The time between two samples for the scaler, in ms.
+        /// The time between two samples that the scaler receives, in ms.
         sample_ms: u64,
         /// The number of workers at the start of the run.
         workers: u32,
         /// The time at the start of the run in ms since 1970, for schedules.
         unix_ms: u64,
-        /// Whether an oracle decides, which knows the future load. Otherwise the scaler decides from its samples.
+        /// Whether an oracle that knows the future load decides, instead of a scaler that knows only its samples.
         is_oracle: bool,
     },
 }
@@ -113,8 +113,8 @@ impl TenantLoad {
 }
 
 impl SimulationScenario {
-    /// Creates a scenario with the tasks of Dunlin's requirements: a task takes 11.76 ms on average, so a worker does
-    /// 85 tasks per second.
+    /// Creates a scenario with the tasks of Dunlin's requirements. A task takes 11.76 ms on average, so a worker
+    /// completes 85 tasks per second.
     pub fn new(seed: u64, tenants: Vec<TenantLoad>, supply: WorkerSupply) -> SimulationScenario {
         SimulationScenario {
             seed,

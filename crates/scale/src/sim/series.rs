@@ -1,8 +1,8 @@
-//! Measured series of numbers, such as the electricity demand of England and Wales for each half hour (Taylor 2003),
-//! from the package `pmdarima`.
+//! Reads measured series of numbers. An example is the electricity demand of England and Wales for each half hour
+//! (Taylor 2003), from the package `pmdarima`.
 //!
-//! The data file of this series belongs to a third party, and is not part of the repository: `cargo xtask data`
-//! downloads it.
+//! The file with this series belongs to a third party, and is not part of the repository: `cargo xtask data` downloads
+//! it.
 
 /// A series of numbers that were measured at equal intervals, such as the load of each half hour.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,8 +70,8 @@ impl TimeSeries {
         TimeSeries::new(values.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the value at a position; between two values, interpolates linearly. After its end, the series begins
-    /// again.
+    /// Returns the value at a position. Interpolates linearly between two values. After the last value, the series
+    /// begins again.
     pub fn at(&self, position: f64) -> f64 {
         let count = self.values.len();
         let low = position.floor();

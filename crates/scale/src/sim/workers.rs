@@ -1,4 +1,4 @@
-//! The simulated workers, as the scheduler sees them, and the instances on which they run.
+//! Simulates the workers, as the scheduler sees them, and the instances on which they run.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use super::workload::Workload;
 pub(super) struct SimulatedWorker {
     pub(super) id: u64,
     pub(super) instance: InstanceId,
-    /// When the worker has finished all tasks that it holds, in µs.
+    /// The time at which the worker will have finished all tasks that it holds, in µs.
     pub(super) free_us: u64,
     pub(super) is_joined: bool,
 }
 
-/// A fleet of simulated workers, to which a scaler adds workers and from which it removes workers.
+/// A fleet of simulated workers whose size a scaler controls.
 pub(super) struct ScaledFleet {
     pub(super) scaler: Scaler,
     pub(super) provider: SimulatedProvider,
@@ -31,16 +31,16 @@ pub(super) struct ScaledFleet {
     pub(super) unix_ms: u64,
     pub(super) is_oracle: bool,
     pub(super) next_ms: u64,
-    /// For each instance: the index of its worker in the simulation's list of workers.
+    /// The worker on each instance, as an index into the simulation's list of workers.
     pub(super) workers: BTreeMap<InstanceId, u32>,
-    /// The time for which instances cost money, in ms: on-demand workers, spot workers, and the warm pool.
+    /// For how long the fleet has paid for on-demand workers, for spot workers and for the warm pool, in ms.
     pub(super) paid_ms: [u64; 3],
     pub(super) workers_most: u32,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,
 }
 
-/// A change in the scheduler's workers, which follows from an action of the scaler or an event of the provider.
+/// A change of the scheduler's workers, caused by an action of the scaler or an event of the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SchedulerRequest {
     Join(InstanceId),
@@ -73,7 +73,7 @@ impl ScaledFleet {
         }
     }
 
-    /// Creates the workers that exist at the start of the run. Their starts do not count.
+    /// Creates the workers that exist at the start of the run. They do not count as starts in the results.
     pub(super) fn begin(&mut self, workers: u32, requests: &mut Vec<SchedulerRequest>) {
         let policy = self.scaler.policy().clone();
         let first =
@@ -96,7 +96,7 @@ impl ScaledFleet {
         assert!(is_set, "the policy that was there");
     }
 
-    /// Applies the provider's events up to `now_ms`.
+    /// Handles the provider's events up to `now_ms`.
     pub(super) fn poll(&mut self, now_ms: u64, requests: &mut Vec<SchedulerRequest>) {
         while self.provider.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms) {
             let mut events = std::mem::take(&mut self.events);
@@ -122,7 +122,7 @@ impl ScaledFleet {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 ProviderAction::Drain { instance, .. } => requests.push(SchedulerRequest::Drain(instance)),
-                // The worker leaves at once. The scheduler gives its tasks to other workers.
+                // The worker leaves at once, and the scheduler gives its tasks to other workers.
                 ProviderAction::Terminate { instance } | ProviderAction::Park { instance } => {
                     requests.push(SchedulerRequest::Leave(instance))
                 }
@@ -142,8 +142,8 @@ impl ScaledFleet {
         self.run_actions(now_ms, requests);
     }
 
-    /// Replaces a sample's load by the load that the oracle knows: the highest one until a worker launched now would be
-    /// ready. Some reserve is added according to square-root staffing (Halfin and Whitt 1981).
+    /// Replaces the load in `sample` by the load that an oracle would use: the highest one in the time that it takes to
+    /// launch a worker. Adds a reserve according to square-root staffing (Halfin and Whitt 1981).
     pub(super) fn set_oracle_load(
         &self,
         now_ms: u64,
@@ -175,7 +175,7 @@ impl ScaledFleet {
     }
 }
 
-/// Returns the policy of the oracle, which reacts at once.
+/// Returns the policy of the oracle, which adds and removes workers without delay.
 fn oracle(policy: &Policy) -> Policy {
     let cloud = Policy::cloud(policy.workers_min, policy.workers_max);
     Policy {
@@ -205,8 +205,8 @@ fn oracle(policy: &Policy) -> Policy {
     }
 }
 
-/// Counts how often workers were added within ten minutes after some had been removed, or were removed within ten
-/// minutes after some had been added.
+/// Counts how often workers were added within ten minutes after a removal, or removed within ten minutes after an
+/// addition.
 pub(super) fn thrash(decisions: &Decisions) -> u64 {
     const WITHIN_MS: u64 = 600_000;
     let scale_outs = decisions.scale_outs().map(|decision| (decision.decided_ms, true));

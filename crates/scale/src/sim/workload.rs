@@ -1,11 +1,11 @@
-//! Defines at which rate simulated tasks arrive over time.
+//! Defines the rates at which simulated tasks arrive over time.
 
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
 use super::series::TimeSeries;
 
-/// At which rate simulated tasks arrive, as a function of time.
+/// The rate at which simulated tasks arrive, as a function of time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
     /// The rate does not change.
@@ -13,8 +13,8 @@ pub enum Workload {
         /// The rate in tasks per second.
         per_s: f64,
     },
-    /// The rate is a wave from `low_per_s` at midnight to `high_per_s` at noon. The days differ a little, in the same
-    /// way in every run.
+    /// The rate rises and falls as a wave, from `low_per_s` at midnight to `high_per_s` at noon and back. The days
+    /// differ a little, but are the same in every run.
     Diurnal {
         /// The rate at midnight, in tasks per second.
         low_per_s: f64,
@@ -22,7 +22,7 @@ pub enum Workload {
         high_per_s: f64,
         /// The length of a day in ms.
         day_ms: u64,
-        /// How much a day's rates may differ from the wave, as a share.
+        /// How much the rates of a day may differ from the wave, as a share.
         differ: f64,
     },
     /// The rate is constant, except for one burst.
@@ -36,13 +36,13 @@ pub enum Workload {
         /// How long the burst lasts, in ms.
         for_ms: u64,
     },
-    /// The rate follows a measured series, which is scaled so that its maximum is `high_per_s`.
+    /// The rate follows a measured series. The series is scaled so that its maximum is `high_per_s`.
     Series {
         /// The measured series.
         series: Arc<TimeSeries>,
         /// The rate at the maximum of the series, in tasks per second.
         high_per_s: f64,
-        /// The time from one value of the series to the next, in ms.
+        /// The time between two values of the series, in ms.
         value_ms: u64,
         /// The index of the value with which the run begins.
         from: usize,
@@ -50,14 +50,14 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Returns the rate at a time, in tasks per second. Negative times are before the start of the run.
+    /// Returns the rate at the time `at_ms`, in tasks per second. Negative times are before the start of the run.
     pub fn per_s(&self, at_ms: i64) -> f64 {
         match *self {
             Workload::Constant { per_s } => per_s,
             Workload::Diurnal { low_per_s, high_per_s, day_ms, differ } => {
                 let days = at_ms as f64 / day_ms as f64;
                 let wave = (1.0 - (TAU * days).cos()) / 2.0;
-                // Each day has a factor of its own. During the day, the factor changes smoothly to that of the next
+                // Each day has a factor of its own, which changes smoothly to that of the next day in the course of the
                 // day.
                 let (day, part) = (days.floor(), days - days.floor());
                 let ease = part * part * (3.0 - 2.0 * part);
@@ -75,7 +75,7 @@ impl Workload {
         }
     }
 
-    /// Returns the mean rate in each of the `buckets` buckets before time 0, from the oldest to the newest.
+    /// Returns the mean rates of the last `buckets` buckets before time 0, from the oldest to the newest.
     pub fn past_rates(&self, bucket_ms: u64, buckets: usize) -> Vec<f64> {
         let mean = |first_ms: i64| {
             let at = |part: i64| self.per_s(first_ms + part * bucket_ms as i64 / 8);
@@ -92,7 +92,7 @@ impl Workload {
     }
 }
 
-/// Returns a pseudo-random number from -1 to 1, which depends only on the day.
+/// Returns a pseudo-random number from -1 to 1 that is always the same for a given day.
 fn day_factor(day: i64) -> f64 {
     let mut random = crate::random::Random::new(day as u64 ^ 0xD0A7);
     2.0 * random.unit() - 1.0

@@ -1,5 +1,5 @@
-//! Runs a simulation in steps of virtual time. In each step the node processes what arrived, then the scheduler and the
-//! scaler act.
+//! Runs a simulation in steps of virtual time. In each step, the node first processes the results and tasks that have
+//! arrived. Then the scheduler and the scaler act.
 //!
 //! ```text
 //!  tenants ──arrivals──►┐                                   ┌──starts──► workers ──┐
@@ -27,13 +27,12 @@ use super::workload::Workload;
 
 const TTL_MS: u64 = 600_000;
 const RENEW_INTERVAL_MS: u64 = 200_000;
-/// The node processes results and arrivals alternately. This is the most results or arrivals that it processes in one
-/// go.
+/// The node processes results and newly submitted tasks in turns. This is the maximum number in one turn.
 const CHUNK: usize = 64;
-/// The time in ms after which the tenants' use of resources is recorded again.
+/// The interval at which the tenants' use of resources is recorded, in ms.
 const USAGE_INTERVAL_MS: u64 = 1_000;
 
-/// A task that a worker has completed, whose result is on its way to the node.
+/// A task that a worker has completed, and whose result is on its way to the node.
 struct TaskResult {
     start: TaskStart,
     run_us: u64,
@@ -49,32 +48,33 @@ pub(super) struct SimulatedWorld<'s> {
     workers: Vec<SimulatedWorker>,
     scaled: Option<ScaledFleet>,
     requests: Vec<SchedulerRequest>,
-    /// The results that are on their way to the node, by the step in which they arrive.
+    /// The results that are on their way to the node, by the step in which they will arrive.
     in_transit: BTreeMap<u64, Vec<TaskResult>>,
-    /// The results that have arrived at the node, and that the node has not processed yet.
+    /// The results that have arrived at the node and wait to be processed.
     results: VecDeque<TaskResult>,
-    /// The tasks that tenants have submitted, and that the node has not accepted yet: the tenant, and the time of the
-    /// submission.
+    /// The tasks that tenants have submitted and that wait to be accepted by the node. Each has its tenant and the time
+    /// of its submission.
     arrivals: VecDeque<(u32, u64)>,
-    /// For each tenant: how large the integral of its arrival rate becomes until its next task arrives.
+    /// For each tenant: the number of tasks that must still be due on average until its next task arrives. It is the
+    /// integral of the arrival rate until then.
     until_arrival: Vec<f64>,
     waiting: Vec<u64>,
-    /// For each slot in the scheduler's table of tasks: when the task was submitted, and its tenant.
+    /// The time of submission and the tenant of the task in each slot of the scheduler's table of tasks.
     submitted: Vec<(u64, u32)>,
-    /// The part of the node's capacity that is left in this step: processor time in µs, log bytes, and network bytes.
+    /// The remaining part of the capacity that the node has in this step: processor time in µs, log bytes, network bytes.
     budget: [f64; 3],
     /// The processor time that the node has used so far, in µs.
     spent_us: f64,
     waits: TimeHistogram,
     done: TimeHistogram,
-    /// The times from submission to start since the last sample.
+    /// The times from submission to start of the tasks that have started since the last sample.
     recent_waits: TimeHistogram,
-    /// The times from submission to start in the present minute.
+    /// The times from submission to start of the tasks that have started in the present minute.
     minute: TimeHistogram,
     minutes: Minutes,
     counted: SimulationOutcome,
     since_sample: (u64, u64, u64),
-    /// For how long workers have been ready since the last sample, summed over all workers, in ms.
+    /// The sum of the times for which each worker has been ready since the last sample, in ms.
     ready_ms: u64,
     digest: StartsDigest,
     paid_ms: u64,
@@ -208,14 +208,14 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Creates the tasks that arrive in this step. The tasks of each tenant are in order of time.
+    /// Creates the tasks that arrive in this step. Each tenant's tasks are in order of time.
     fn create_arrivals(&mut self, now_ms: u64, step_ms: u64) {
         let scenario = self.scenario;
         let from_ms = now_ms - step_ms;
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
                 SubmissionLoad::Saturated { waiting } => {
-                    // As many tasks are submitted as are missing from the constant number of waiting tasks.
+                    // Submits as many tasks as the number of waiting tasks has fallen below its constant value.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
@@ -236,7 +236,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Processes results and arrivals, as far as the node's capacity allows in this step.
+    /// Processes results and submitted tasks until the node's capacity for this step is used up.
     fn process_inbox(&mut self, now_ms: u64, step_ms: u64) {
         let node = self.scenario.node;
         let step_s = step_ms as f64 / 1_000.0;
@@ -257,8 +257,8 @@ impl<'s> SimulatedWorld<'s> {
         self.spent_us += before_us - self.budget[0];
     }
 
-    /// Subtracts the costs of tasks from the capacity that is left. Half of a task's log and network bytes are spent
-    /// when it is submitted, the other half when its result is processed.
+    /// Subtracts the costs of `tasks` tasks from the capacity that is left in this step. Half of a task's log and
+    /// network bytes are spent when the task is submitted, and the other half when its result is processed.
     fn spend(&mut self, us: f64, tasks: usize) {
         let node = self.scenario.node;
         let halves = tasks as f64 / 2.0;
@@ -300,7 +300,7 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// Submits a batch of tasks to the scheduler, all of the same tenant.
+    /// Submits to the scheduler some of the tasks that have arrived, all of the same tenant.
     fn submit(&mut self, now_ms: u64) {
         let Some(&(tenant, _)) = self.arrivals.front() else { return };
         let count = self.arrivals.iter().take(CHUNK).take_while(|arrival| arrival.0 == tenant).count();
@@ -332,7 +332,7 @@ impl<'s> SimulatedWorld<'s> {
         TenantNeeds { name: tenant.name.as_bytes(), cpu_milli: tenant.needs.0, memory_bytes: tenant.needs.1 }
     }
 
-    /// Executes the orders that the scheduler gives to workers.
+    /// Carries out the orders that the scheduler gives to workers.
     fn run_orders(&mut self, now_ms: u64) {
         let mut orders = std::mem::take(&mut self.effects.orders);
         for order in orders.drain(..) {
@@ -397,7 +397,7 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// Executes the changes in the scheduler's workers that the scaler or the provider has caused.
+    /// Carries out the changes of the scheduler's workers that the scaler or the provider has caused.
     fn run_requests(&mut self, now_ms: u64) {
         while !self.requests.is_empty() {
             for request in std::mem::take(&mut self.requests) {
@@ -413,7 +413,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Lets a worker drain, or leave if `is_leaving` is set. An unknown instance is ignored.
+    /// Lets the worker on an instance drain; if `is_leaving` is set, removes the worker. Ignores an unknown instance.
     fn drain_or_remove(&mut self, instance: u64, now_ms: u64, is_leaving: bool) {
         let Some(scaled) = &mut self.scaled else { return };
         let slot = match is_leaving {
@@ -421,7 +421,7 @@ impl<'s> SimulatedWorld<'s> {
             false => scaled.workers.get(&instance).copied(),
         };
         let Some(slot) = slot else {
-            // The instance has never joined as a worker.
+            // No worker on this instance has joined the scheduler yet.
             scaled.provider.report_drained(instance);
             return;
         };
@@ -433,7 +433,8 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// The tasks of a lost worker wait again, so they are added to their tenants' numbers of waiting tasks.
+    /// Adds the tasks of workers that were lost to the numbers of waiting tasks of their tenants, because these tasks
+    /// wait again.
     fn recount_waiting(&mut self) {
         let lost = self.effects.events.iter().filter_map(|event| match event.kind {
             dunlin_tasks::TaskEventKind::Lost { .. } => Some(event.tenant),
@@ -478,7 +479,7 @@ impl<'s> SimulatedWorld<'s> {
         if !now_ms.is_multiple_of(60_000) {
             return;
         }
-        // If no task has started in this minute, the waiting time of the oldest waiting task counts.
+        // If no task has started in this minute, uses the time for which the oldest task has been waiting.
         let stuck_ms = if self.minute.p99_ms().is_none() { self.state.signals().oldest_ms } else { 0 };
         let worst_ms = self.minute.p99_ms().unwrap_or(0).max(stuck_ms);
         self.minutes.all += 1;
@@ -497,7 +498,7 @@ impl<'s> SimulatedWorld<'s> {
         }
     }
 
-    /// Records the time for which instances cost money, and how many resources the tenants used.
+    /// Records for how long instances cost money, and how many resources the tenants use.
     fn record_usage(&mut self, now_ms: u64, step_ms: u64) {
         if now_ms % USAGE_INTERVAL_MS >= step_ms {
             return;
@@ -599,7 +600,8 @@ struct TenantNeeds<'s> {
     memory_bytes: u64,
 }
 
-/// Applies a command to the scheduler. Panics if the scheduler refuses it, which would be a bug of the simulator.
+/// Applies a command to the scheduler. Panics if the scheduler refuses the command, because this would be a fault of
+/// the simulator.
 fn apply(state: &mut SchedulerState, effects: &mut TaskEffects, command: &TaskCommand<'_>) -> CommandReply {
     state.apply(command, effects).unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }

@@ -18,11 +18,11 @@ fn autoscaler(workers_min: u32, workers_max: u32) -> Autoscaler<SimulatedProvide
     Autoscaler::new(policy, ScalerLimits::default(), SimulatedProvider::new(delays(), 1), 500).unwrap()
 }
 
-/// Returns a snapshot with `ready` workers, which have one slot each, and with `waiting` waiting tasks. The workers are
-/// busy; if `idle_since_ms` is set, they have been idle since then.
+/// Returns the state of a scheduler with `ready` workers, which have one slot each, and `waiting` waiting tasks. The
+/// workers are busy, unless `idle_since_ms` is set: they have then been idle since this time.
 fn snapshot(ready: u32, waiting: u64, idle_since_ms: Option<u64>) -> SchedulerSnapshot {
     let ready = u64::from(ready);
-    // The list contains workers that do not exist. The scaler must ignore them.
+    // The list also contains workers that do not exist, which the scaler must ignore.
     let idle = idle_since_ms.map(|since_ms| (1..=64).map(|worker| (worker, since_ms)).collect());
     let signals = Signals {
         startable: waiting,

@@ -20,7 +20,7 @@ fn samples() -> impl Strategy<Value = Vec<SchedulerSample>> {
         idle: (1..=idle as u64).map(|instance| (instance, 0)).collect(),
         ..SchedulerSample::default()
     });
-    // The test repeats each sample for 90 seconds.
+    // Each sample will be repeated for 90 seconds.
     prop::collection::vec(sample, 1..40)
 }
 
@@ -49,7 +49,7 @@ proptest! {
             }
         }
         prop_assert_eq!(&simulations[0].actions, &simulations[1].actions, "equal inputs give different actions");
-        // The load is calm from now on. At the end, the scaler must have replaced all instances that ended.
+        // The load is calm from now on, so in the end the scaler must have replaced all instances that ended.
         let least = 4;
         simulations[0].run(600, |_| super::simulation::calm());
         let fleet = simulations[0].scaler.fleet();

@@ -1,4 +1,4 @@
-//! Tests of documents that describe clusters: how they are parsed, planned and recommended.
+//! Tests of documents that describe clusters: they are parsed, used for planning, and recommended.
 
 use dunlin_scale::sim::SimulatedNode;
 use dunlin_scale::{Demand, Prices, ScalingDocument, WeeklyWindow, WorkerNeed, plan, recommend};
@@ -118,7 +118,7 @@ fn recommended_document_is_planned_without_warnings() {
         let planned = plan(&document, &demand, &prices, &node);
         assert_eq!(planned.warnings, Vec::<String>::new());
         let cost: f64 = planned.cost.iter().sum();
-        // The costs need not be equal: whole workers are counted, and rounding changes the cost a little.
+        // The two costs may differ a little, because only whole workers are counted, and numbers are rounded.
         assert!(
             (cost / recommended.cost - 1.0).abs() < 0.05,
             "{cost} planned, {} recommended",

@@ -1,4 +1,4 @@
-//! Tests of forecasts: how accurate they are, when they are used, and what limits them.
+//! Tests of forecasts: how accurate they are, when the scaler uses them, and what it may do because of them.
 
 use std::f64::consts::TAU;
 
@@ -76,7 +76,7 @@ fn forecasts_are_ignored_while_their_error_is_large() {
         forecaster.trusted_forecast(now_ms, now_ms + 75_000)
     };
     assert!(run(&mut forecaster, 20, &|ms| wave(ms as f64 / 75_000.0)).is_some());
-    // These arrivals follow another pattern than those in the history.
+    // These arrivals do not follow the pattern of the history.
     let wild = |ms: u64| if (ms / 75_000).is_multiple_of(2) { 20.0 } else { 900.0 };
     assert!(run(&mut forecaster, 30, &wild).is_none());
     assert!(!forecaster.is_trusted());
@@ -112,7 +112,7 @@ fn forecast_starts_workers_before_the_load_rises() {
 
 #[test]
 fn forecast_never_removes_a_worker() {
-    // Hardly any tasks are forecast, but the measured load needs all workers.
+    // The forecast is low, but the measured load requires all workers.
     let policy = Policy { workers_min: 3, ..Policy::cloud(20, 100).with_forecast(75_000, vec![DAY]) };
     let mut simulation = ScalerSimulation::settled(Policy { workers_min: 20, ..policy.clone() });
     simulation.scaler.set_policy(policy).unwrap();
@@ -153,7 +153,7 @@ fn forecast_stays_finite_for_any_measurement() {
 #[test]
 fn forecast_starts_when_the_history_covers_two_seasons() {
     let mut forecaster = Forecaster::new(Policy::local(1, 8).with_season(60_000).predictive.unwrap(), 16_384);
-    // The load is high for ten seconds of each minute. As in a node, there are two measurements a second.
+    // The load is high in the first ten seconds of each minute. As in a node, there are two measurements per second.
     let per_s = |now_ms: u64| if now_ms % 60_000 < 10_000 { 40.0 } else { 2.0 };
     for now_ms in (0..240_000).step_by(500) {
         forecaster.record(now_ms, per_s(now_ms));
@@ -175,7 +175,7 @@ fn forecast_status_shows_forecast_and_needed_workers() {
     let wave = (0..48).map(|bucket| if bucket % 24 < 4 { 40.0 } else { 2.0 });
     scaler.learn(120_000, wave);
     let status = scaler.forecast_status(120_000).unwrap();
-    // A worker does 10 tasks a second, and should be busy for 70 % of the time. For 40 tasks a second, 6 workers are
-    // needed.
+    // A worker completes 10 tasks per second and should be busy for 70 % of the time, so 40 tasks per second need 6
+    // workers.
     assert!(status.is_trusted && (6..=8).contains(&status.workers), "{status:?}");
 }

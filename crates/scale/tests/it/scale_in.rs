@@ -1,4 +1,4 @@
-//! Tests of removing workers: when workers are removed, which ones, and how much time they get.
+//! Tests of removing workers: when, which ones, and how much time they get to finish their tasks.
 
 use dunlin_scale::{InstanceId, InstancePhase, Policy, SchedulerSample, WarmPoolPolicy};
 
@@ -14,7 +14,8 @@ fn oversized_fleet(policy: Policy) -> ScalerSimulation {
 
 fn low_load_sample(simulation: &ScalerSimulation) -> SchedulerSample {
     let ready = simulation.instances(InstancePhase::Ready);
-    // The younger half of the workers is idle. The youngest worker is first in the list, so it counts as idle longest.
+    // The younger half of the workers is idle. The youngest worker is the first in the list, and therefore counts as
+    // idle longest.
     let idle = ready.iter().rev().take(10).map(|&instance| (instance, 100 + instance)).collect();
     SchedulerSample { idle, ..load_sample(80.0, ready.len() as u32) }
 }
@@ -46,8 +47,8 @@ fn scale_in_waits_for_the_required_cool_down() {
 fn scale_in_stops_at_the_worker_count_that_the_load_needs() {
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
     run_low_load(&mut simulation, 1_800);
-    // A worker does 10 tasks a second, and should be busy for 70 % of the time. For 80 tasks a second, 12 workers are
-    // needed.
+    // A worker completes 10 tasks per second and should be busy for 70 % of the time, so 80 tasks per second need 12
+    // workers.
     assert_eq!(simulation.ready(), 12);
 }
 
@@ -68,7 +69,7 @@ fn scale_in_drains_only_idle_workers() {
     run_low_load(&mut simulation, 361);
     assert!(!simulation.drained().is_empty());
     assert!(simulation.drained().iter().all(|(instance, _)| !busy.contains(instance)));
-    // The worker that has been idle longest is first in the sample.
+    // The first worker in the sample, which has been idle longest, is removed first.
     let first = simulation.drained()[0].0;
     assert_eq!(first, 20);
 
@@ -105,7 +106,8 @@ fn cpu_use_between_the_thresholds_keeps_the_worker_count() {
 fn drained_workers_fill_the_warm_pool() {
     let warm = WarmPoolPolicy { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
-    // The warm pool has room only after the policy has been changed below. A drained worker can return to it only then.
+    // The warm pool has room only after the policy is changed below, and only from then on can a drained worker return
+    // to it.
     run_low_load(&mut simulation, 358);
     let policy = Policy { warm, ..simulation.scaler.policy().clone() };
     run_low_load(&mut simulation, 3);

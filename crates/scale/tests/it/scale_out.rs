@@ -1,4 +1,4 @@
-//! Tests of adding workers: when workers are added, for which reason, and how many.
+//! Tests of adding workers: when, for which reason, and how many.
 
 use dunlin_scale::{
     InstancePhase, Policy, ProviderAction, ScaleOutTrigger, SchedulerSample, WarmPoolPolicy, WeeklyWindow,
@@ -73,8 +73,8 @@ fn intermittently_exceeded_threshold_starts_no_worker() {
 fn scale_out_returns_cpu_use_to_its_target() {
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     simulation.run(600, |ready| load_sample(130.0, ready));
-    // A worker does 10 tasks a second, and should be busy for 70 % of the time. For 130 tasks a second, 19 workers are
-    // needed.
+    // A worker completes 10 tasks per second and should be busy for 70 % of the time, so 130 tasks per second need 19
+    // workers.
     assert_eq!(simulation.ready(), 19);
 }
 
@@ -94,8 +94,8 @@ fn scale_out_step_is_limited_by_the_policy() {
 
 #[test]
 fn tasks_pending_for_a_quota_start_no_worker() {
-    // Tasks have waited for a minute because of their tenant's quota. None of them could start now, so more workers
-    // would not help.
+    // Tasks have waited for a minute, but only because of their tenant's quota. No task could start now, so more
+    // workers would not help.
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));
     simulation.run(600, |_| SchedulerSample { startable: 0, latency_ms: Some(60_000), ..calm() });
     assert_eq!(simulation.ready(), 10);
@@ -134,7 +134,7 @@ fn workers_of_a_weekly_window_are_ready_when_it_begins() {
 fn window_over_midnight_ends_on_the_next_day() {
     let window = WeeklyWindow { days: 1 << 4, from_minute: 22 * 60, to_minute: 6 * 60, workers_min: 1 };
     let hour = |day: u64, hour: u64| (day * 24 + hour) * 3_600_000;
-    // Day 0 of 1970 was a Thursday, so day 1 was a Friday.
+    // The first day of 1970 (day 0) was a Thursday, so day 1 was a Friday.
     assert!(!window.contains(hour(1, 21)) && window.contains(hour(1, 22)) && window.contains(hour(2, 5)));
     assert!(!window.contains(hour(2, 6)) && !window.contains(hour(1, 3)) && !window.contains(hour(2, 22)));
 }
@@ -174,7 +174,7 @@ fn failing_worker_launches_are_retried_at_a_limited_rate() {
         .iter()
         .filter(|(_, action)| matches!(action, ProviderAction::Launch { .. }))
         .count();
-    // The scaler launches five workers, and then pauses for half a minute.
+    // The scaler launches five workers, and then pauses for half a minute before the next ones.
     assert!((100..=600).contains(&launches), "{launches}");
 }
 

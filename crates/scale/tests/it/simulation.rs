@@ -1,4 +1,4 @@
-//! Simulates a scaler and its provider, second by second.
+//! Runs a scaler and a simulated provider together, second by second, for the tests.
 
 use dunlin_scale::{
     InstanceId, InstancePhase, Policy, Provider, ProviderAction, ProviderDelays, ProviderEvent, Scaler,
@@ -94,7 +94,7 @@ impl ScalerSimulation {
     }
 }
 
-/// Returns a sample for which no workers are added or removed.
+/// Returns a sample because of which no worker is added or removed.
 pub fn calm() -> SchedulerSample {
     SchedulerSample {
         cpu: 0.65,
@@ -105,7 +105,7 @@ pub fn calm() -> SchedulerSample {
     }
 }
 
-/// Returns a sample with `per_s` tasks per second, for workers that do 10 tasks per second each.
+/// Returns the sample for a load of `per_s` tasks per second, if each worker completes 10 tasks per second.
 pub fn load_sample(per_s: f64, ready: u32) -> SchedulerSample {
     let capacity_per_s = f64::from(ready) * 10.0;
     let cpu = (per_s / capacity_per_s.max(1e-9)).min(1.0);

@@ -51,7 +51,7 @@ fn arriving_leaving_and_interrupted_workers_lose_no_task() {
     assert!(outcome.interruptions > 0, "the scenario must interrupt workers");
     assert!(outcome.workers_most > 10);
     assert!(outcome.decisions.scale_ins().count() > 0);
-    // Up to 40 tasks may still be in progress at the end. All others are completed.
+    // At the end of the run, up to 40 tasks may still be in progress. All others must be completed.
     assert!(outcome.completed + 40 >= outcome.submitted, "{} of {}", outcome.completed, outcome.submitted);
     assert!(outcome.started >= outcome.completed);
 }
@@ -71,7 +71,8 @@ fn simulation_names_the_slow_resource_as_the_bottleneck() {
     assert_eq!(row.used.bottleneck(), "coordinator CPU");
     let sharded = throughput(1, 50, 5_000, SimulatedNode { shards: 4, ..slow });
     assert!(sharded.per_s > row.per_s * 3.0, "{sharded:?}");
-    // A task adds 250 bytes to the log. The log can store 2,000 tasks a second, although the workers could do 4,250.
+    // A task adds 250 bytes to the log, so this log can store 2,000 tasks per second, although the workers could
+    // complete 4,250.
     let log =
         throughput(1, 50, 10_000, SimulatedNode { log_bytes_per_s: 500_000.0, ..SimulatedNode::default() });
     assert_eq!(log.used.bottleneck(), "log");

@@ -1,4 +1,5 @@
-//! Compares reactive scaling, predictive scaling and an oracle with the same arrivals of tasks.
+//! Compares three ways of scaling with the same arrivals of tasks: reactive, predictive, and by an oracle, which knows
+//! the future load.
 
 use crate::policy::Policy;
 use crate::sim::outcome::SimulationOutcome;
@@ -6,18 +7,19 @@ use crate::sim::scenario::{ServiceTime, SimulationScenario, SubmissionLoad, Tena
 use crate::sim::workload::Workload;
 use crate::simulated::ProviderDelays;
 
-/// The result of simulating one scaling policy: worker hours, forecast error, and minutes with long waits.
+/// The result of simulating one scaling policy, such as its worker hours and the number of slow minutes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRow {
     /// The name of the policy: `reactive`, `predictive` or `oracle`.
     pub policy: &'static str,
-    /// The number of minutes in which the P99 of the time from a task's submission to its start exceeded 2 s.
+    /// The number of slow minutes: minutes in which the 99th percentile (P99) of the time from a task's submission to
+    /// its start exceeded 2 s.
     pub violated_minutes: u64,
     /// The number of simulated minutes.
     pub minutes: u64,
-    /// The sum of the hours of all workers.
+    /// The sum of the hours for which each worker existed.
     pub worker_hours: f64,
-    /// How many more worker hours the policy needed than the oracle.
+    /// How many more worker hours this policy needed than the oracle.
     pub excess_hours: f64,
     /// The mean error of the forecasts, as a share of the actual values; `None` without forecasts.
     pub forecast_error: Option<f64>,
@@ -28,7 +30,7 @@ pub struct PolicyRow {
     pub tasks: u64,
 }
 
-/// Returns a scenario in which an hour has the load of a day. The delays are those of Dunlin's requirements.
+/// Returns a scenario with the load of a whole day in one hour. The delays are those of Dunlin's requirements.
 pub fn policy_scenario(
     seed: u64,
     workload: Workload,
@@ -54,8 +56,8 @@ pub fn policy_scenario(
     }
 }
 
-/// Simulates three policies with the same workload: `policy` without forecasts (reactive), `policy` (predictive), and
-/// the oracle.
+/// Simulates three policies with the same workload: `policy` without forecasts (reactive), `policy` with its forecasts
+/// (predictive), and an oracle that knows the future load. `mean_us` is the mean run time of a task.
 pub fn compare(seed: u64, workload: &Workload, policy: &Policy, mean_us: f64) -> Vec<PolicyRow> {
     let reactive = Policy { predictive: None, ..policy.clone() };
     let run = |policy: &Policy, is_oracle| {

@@ -1,7 +1,8 @@
-//! Computes how much each cost-saving strategy saves per month, from the worker hours of simulated runs and a table of
-//! prices.
+//! Computes how much each strategy to save costs would save per month, from the worker hours of simulated runs and a
+//! table of prices.
 //!
-//! The strategies overlap, so their savings must not be added up. The last row is a run with all strategies together.
+//! The strategies overlap, so their savings must not be added up. The last row is for a run with all strategies
+//! together.
 
 use crate::policy::{Policy, SpotPolicy};
 use crate::prices::Prices;
@@ -12,7 +13,7 @@ use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
-/// The simulated cost of a month without and with one cost-saving strategy.
+/// The cost of a month without a strategy to save costs and with this strategy, as simulated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
     /// The name of the strategy.
@@ -23,7 +24,7 @@ pub struct CostRow {
     pub after: f64,
     /// The risk of the strategy, from `very low` to `high`.
     pub risk: &'static str,
-    /// A sentence about what the simulated runs show, for example the number of slow minutes.
+    /// A sentence about the simulated runs, for example about the number of slow minutes.
     pub evidence: String,
 }
 
@@ -34,19 +35,19 @@ impl CostRow {
     }
 }
 
-/// How often a spot instance is interrupted per hour: of a hundred instances, five are interrupted in an hour.
+/// How often a spot instance is interrupted per hour: within an hour, 5 of 100 instances are interrupted.
 const INTERRUPTIONS_PER_HOUR: f64 = 0.05;
-/// The targets of load that are tried for the reactive scaler, from the cheapest to the safest.
+/// The target loads that are tried for reactive scaling, from the cheapest to the safest.
 const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
 
 struct Costs<'p> {
     prices: &'p Prices,
-    /// The machine type on which each worker runs without right-sizing.
+    /// The machine type with one worker on each machine, as without right-sizing.
     usual: MachineFit,
 }
 
 impl Costs<'_> {
-    /// Returns the cost of a month in which every hour is like an average hour of the simulated run.
+    /// Returns the cost of a month whose hours are all like an average hour of the simulated run.
     fn monthly_cost(&self, outcome: &SimulationOutcome, fit: &MachineFit) -> f64 {
         let hours = outcome.ran_ms as f64 / 3.6e6;
         let per_hour = outcome.on_demand_hours * fit.per_worker_hour
@@ -56,9 +57,9 @@ impl Costs<'_> {
     }
 }
 
-/// Computes how much each strategy saves with a workload. `policy` is the predictive policy. The last argument contains
-/// the measured need of a worker, and the name of the machine type on which each worker runs at present. Returns `None`
-/// if the table lacks this machine type, or if a worker fits onto no machine.
+/// Computes how much each strategy saves with a workload. `policy` is the predictive policy, and `mean_us` the mean run
+/// time of a task. `need` is the measured need of a worker, and `machine` the name of the machine type that each worker
+/// has now. Returns `None` if the table lacks this machine type, or if a worker fits onto no machine.
 pub fn savings(
     seed: u64,
     workload: &Workload,
@@ -68,7 +69,7 @@ pub fn savings(
     (need, machine): (WorkerNeed, &str),
 ) -> Option<Vec<CostRow>> {
     let machine = prices.machine(machine)?.clone();
-    // Without right-sizing, each machine has one worker.
+    // Without right-sizing, each worker has a machine of its own.
     let usual = MachineFit {
         workers: 1,
         per_worker_hour: machine.per_hour,
@@ -119,8 +120,8 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
     }
 }
 
-/// Compares predictive scaling with reactive scaling. For the latter, the highest of [`TARGETS`] is used with which
-/// there are no more slow minutes than with predictive scaling; if there is none, the lowest.
+/// Compares predictive scaling with reactive scaling. For reactive scaling, tries [`TARGETS`] from the highest to the
+/// lowest, until there are no more slow minutes than with predictive scaling.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,
@@ -169,8 +170,8 @@ fn sizing_row(costs: &Costs<'_>, plain: &SimulationOutcome, best: &MachineFit, n
     }
 }
 
-/// Compares two schedules. With the first, as many workers run all day as the peak needs. With the second, that many
-/// workers run only in the busier half of the day, and fewer workers in the other half.
+/// Compares two schedules. In the first one, the number of workers for the peak runs all day. In the second one, this
+/// number runs only in the busier half of the day, and fewer workers run in the other half.
 fn night_row(costs: &Costs<'_>, workload: &Workload, policy: &Policy, mean_us: f64) -> CostRow {
     const PARTS: u64 = 48;
     let need = |part: u64| {
@@ -201,7 +202,7 @@ fn workers_for(per_s: f64, policy: &Policy, mean_us: f64) -> f64 {
     (per_s * mean_us / 1e6 / policy.triggers.cpu_target).ceil()
 }
 
-/// Returns the risk, which depends on how many more minutes are slow.
+/// Returns the risk of a strategy: the more slow minutes it adds, the higher is its risk.
 fn risk(before: &SimulationOutcome, after: &SimulationOutcome) -> &'static str {
     match after.violated_minutes.saturating_sub(before.violated_minutes) {
         0 => "low",

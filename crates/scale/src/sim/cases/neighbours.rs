@@ -1,5 +1,5 @@
-//! Simulates several tenants that share the workers: how much each tenant receives, and how a tenant that submits ten
-//! times as much as usual affects the others.
+//! Simulates several tenants that share the workers: how much each tenant receives, and what happens to the others when
+//! one of them submits ten times as much as usual.
 
 use dunlin_tasks::Quota;
 
@@ -26,9 +26,9 @@ pub struct TenantRow {
 const MILLI: u64 = 1_000;
 const GB: u64 = 1_000_000_000;
 
-/// Simulates the four tenants of the Grey document (another system's documentation), which have quotas of 200, 150, 100
-/// and 50 cores. Each tenant submits more than its quota allows. Returns a row for each tenant, and Jain's fairness
-/// index.
+/// Simulates four tenants with quotas of 200, 150, 100 and 50 cores. The tenants are those of the Grey document, which
+/// describes another system. Each of them submits more than its quota allows. Returns a row for each tenant, and Jain's
+/// fairness index.
 pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     let quotas = [("tenant-a", 200), ("tenant-b", 150), ("tenant-c", 100), ("tenant-d", 50)];
     let loads = quotas.iter().map(|&(name, cores)| TenantLoad {
@@ -59,10 +59,10 @@ pub fn tenants(seed: u64) -> (Vec<TenantRow>, f64) {
     (rows.collect(), outcome.jain)
 }
 
-/// The simulated throughput of a tenant: as usual, and while another tenant submits ten times as much.
+/// The simulated throughput of a tenant, first as usual, and then while one tenant submits ten times as much.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoisyNeighbourRow {
-    /// The share of the workers that the usual load of all tenants keeps busy.
+    /// The share of the workers that are busy while all tenants submit as usual.
     pub load: f64,
     /// The name of the tenant.
     pub tenant: String,
@@ -73,14 +73,14 @@ pub struct NoisyNeighbourRow {
 }
 
 impl NoisyNeighbourRow {
-    /// Returns by which share the tenant's throughput changed.
+    /// Returns the change of the tenant's throughput, as a share of its usual throughput.
     pub fn change(&self) -> f64 {
         self.during_per_s / self.before_per_s - 1.0
     }
 }
 
-/// Simulates two cases. In the first, the usual load keeps 8 % of the workers busy, as in Dunlin's requirements. In the
-/// second, there are so few workers that they cannot complete all tasks of the first tenant.
+/// Simulates two cases. In the first one, 8 % of the workers are busy with the usual load, as in Dunlin's requirements.
+/// In the second one, there are too few workers for all tasks of the first tenant.
 pub fn noisy_neighbour(seed: u64) -> Vec<NoisyNeighbourRow> {
     [48, 5].into_iter().flat_map(|workers| simulate_noisy_neighbour(seed, workers)).collect()
 }
@@ -102,7 +102,7 @@ fn simulate_noisy_neighbour(seed: u64, workers: u32) -> Vec<NoisyNeighbourRow> {
     };
     let (before, during) = (measure(1.0), measure(10.0));
     let load = before.used.workers;
-    // How many tasks are submitted is random. The share of them that is completed is not, so it is multiplied with the
+    // The numbers of submitted tasks are random. To remove this effect, multiplies the share of completed tasks by the
     // usual rate.
     let rows = before.tenants.iter().zip(&during.tenants).zip(&usual).enumerate();
     rows.map(|(at, ((before, during), &(name, per_s)))| {

@@ -1,4 +1,4 @@
-//! Simulates how long it takes to add and to remove workers, in phases such as detection and decision.
+//! Simulates how long it takes to add and to remove workers, divided into phases such as detection and decision.
 
 use crate::policy::{Policy, WarmPoolPolicy};
 use crate::provider::{InstanceMarket, Provider, ProviderAction};
@@ -7,13 +7,13 @@ use crate::sim::workload::Workload;
 use crate::simulated::{ProviderDelays, SimulatedProvider};
 use crate::trigger::ScaleOutTrigger;
 
-/// How long the phases of adding workers take in a simulation, from when a threshold is exceeded until the workers are
-/// ready.
+/// How long the phases of adding workers took in a simulation. They begin when a threshold is exceeded, and end when
+/// the workers are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPhases {
-    /// The trigger because of which workers were added.
+    /// The reason for which workers were added.
     pub trigger: ScaleOutTrigger,
-    /// The time from when the threshold was exceeded until the excess counted as detected, in ms.
+    /// The time from when the threshold was exceeded until the scaler took notice, in ms.
     pub detection_ms: u64,
     /// The time from the detection to the decision, in ms.
     pub decision_ms: u64,
@@ -30,7 +30,7 @@ impl ScaleOutPhases {
     }
 }
 
-/// How long the phases of removing a worker take in a simulation: cooldown, decision, drain and termination.
+/// How long the phases of removing a worker took in a simulation: cooldown, decision, drain and termination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleInPhases {
     /// The time from when fewer workers were enough until the cooldown was over, in ms.
@@ -50,8 +50,8 @@ impl ScaleInPhases {
     }
 }
 
-/// The result of a simulation with a warm pool of one size: how long it takes to add workers, how many starts fail, and
-/// how many instance hours the pool costs.
+/// The result of a simulation with a warm pool of one size: how long it took to add workers, how many starts failed,
+/// and how many instance hours the pool took.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmPoolRow {
     /// The number of workers in the warm pool; 0 for no pool.
@@ -62,7 +62,7 @@ pub struct WarmPoolRow {
     pub starts: u64,
     /// How many of the simulated starts failed.
     pub failed: u64,
-    /// How many instance hours the pool costs in an hour.
+    /// How many instance hours the pool takes in one hour.
     pub warm_hours_per_hour: f64,
 }
 
@@ -71,8 +71,7 @@ const STEP_MS: u64 = 20;
 /// The time at which the load changes, in ms.
 const CHANGE_MS: u64 = 120_000;
 
-/// Simulates how workers are added because of each trigger. The delays are those of Dunlin's requirements, and no start
-/// fails.
+/// Simulates how workers are added for each reason. The delays are those of Dunlin's requirements, and no start fails.
 pub fn scale_out(seed: u64) -> Vec<ScaleOutPhases> {
     let triggers =
         [ScaleOutTrigger::Cpu, ScaleOutTrigger::Queue, ScaleOutTrigger::Latency, ScaleOutTrigger::Predictive];
@@ -83,7 +82,7 @@ pub fn scale_out(seed: u64) -> Vec<ScaleOutPhases> {
 }
 
 fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -> Option<ScaleOutPhases> {
-    // Only `trigger` may act, so the other thresholds are made unreachable.
+    // Only `trigger` may add workers, so the other thresholds are set so high that they are never exceeded.
     let triggers = &mut policy.triggers;
     let never = u64::MAX / 4;
     let full = 20.0 * 1e6 / SLOW.mean_us;
@@ -110,7 +109,7 @@ fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -
         _ => (triggers.latency_ms_max, triggers.queue_max) = (never, never),
     }
     if matches!(trigger, ScaleOutTrigger::Queue | ScaleOutTrigger::Latency) {
-        // The load cannot exceed this target, so the trigger for load does not act.
+        // The load never exceeds this target, so it never causes workers to be added.
         triggers.cpu_target = 1.0;
     }
     let policy =
@@ -161,7 +160,7 @@ fn scenario(
 }
 
 /// Simulates how workers are removed after a burst of tasks. The delays are those of Dunlin's requirements. Returns the
-/// times of the worker that took longest.
+/// phases of the worker that took longest.
 pub fn scale_in(seed: u64) -> Option<ScaleInPhases> {
     let full = 40.0 * 1e6 / SLOW.mean_us;
     let workload =
@@ -180,15 +179,15 @@ pub fn scale_in(seed: u64) -> Option<ScaleInPhases> {
             drain_ms: decision.drained_ms - decision.decided_ms,
             termination_ms: decision.gone_ms - decision.drained_ms,
         });
-    // Only the first removal counts. Later ones have the same `low_ms`, although the scaler acted later, so their times
-    // would be too long.
+    // Counts only the removals that were decided first. Later removals have the same `low_ms` although they were
+    // decided later, so their cooldown would seem too long.
     let first = outcome.decisions.scale_ins().next()?.decided_ms;
     let count = outcome.decisions.scale_ins().take_while(|decision| decision.decided_ms == first).count();
     rows.take(count).max_by_key(ScaleInPhases::total_ms)
 }
 
-/// Simulates the same burst without a warm pool and with a pool of 20 workers. For both, counts how many of `starts`
-/// starts fail.
+/// Simulates the same burst without a warm pool and with a pool of 20 workers. In both cases, also simulates `starts`
+/// starts and counts the failed ones.
 pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
     [0, 20].into_iter().filter_map(|size| simulate_warm_pool(seed, size, starts)).collect()
 }
@@ -226,11 +225,12 @@ fn simulate_warm_pool(seed: u64, size: u32, starts: u64) -> Option<WarmPoolRow> 
     })
 }
 
-/// Returns how many of `starts` starts fail. If `size` is above 0, each start is one from the warm pool.
+/// Simulates `starts` starts, and returns how many of them fail. If `size` is above 0, all of them are starts from the
+/// warm pool.
 fn failures(seed: u64, size: u32, starts: u64) -> u64 {
     let mut provider = SimulatedProvider::new(ProviderDelays::cloud(), seed);
     let (mut now_ms, mut events) = (0, Vec::new());
-    // If an instance fails while it starts for the pool, another one replaces it, so this failure does not count.
+    // A failure to start an instance for the pool does not count, because another instance replaces it in the pool.
     for instance in 1.. {
         let (cold, warm) = provider.launches();
         if cold + warm >= starts {

@@ -1,33 +1,34 @@
-//! Simulates the throughput of a number of workers, and finds the resource that limits it.
+//! Simulates the throughput of a given number of workers, and finds the resource that limits it.
 
 use crate::sim::node::{SimulatedNode, Utilization};
 use crate::sim::outcome::WaitTimes;
 use crate::sim::scenario::{SimulationScenario, SubmissionLoad, TenantLoad, WorkerSupply};
 use crate::sim::workload::Workload;
 
-/// The simulated throughput and waiting times of a number of workers.
+/// The simulated throughput and waiting times of a given number of workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThroughputRow {
     /// The number of workers.
     pub workers: u32,
-    /// The completed tasks per second while a constant number of tasks wait.
+    /// The number of completed tasks per second while a constant number of tasks wait.
     pub per_s: f64,
-    /// The throughput, as a share of what the same workers would complete without a scheduler.
+    /// The throughput, as a share of the throughput that the same workers would have without a scheduler.
     pub efficiency: f64,
     /// The throughput, as a share of 85 tasks per second for each worker.
     pub efficiency_nominal: f64,
-    /// How much of each resource is used while a constant number of tasks wait.
+    /// The use of each resource while a constant number of tasks wait.
     pub used: Utilization,
-    /// The times from submission to start, measured with random arrivals at 0.9 of the measured throughput.
+    /// The times from submission to start. They are measured in a second run, in which tasks arrive at random at 0.9 of
+    /// the throughput.
     pub waits: WaitTimes,
-    /// The times from submission to completion, measured in the same run as `waits`.
+    /// The times from submission to completion in the second run.
     pub done: WaitTimes,
-    /// The number of completed tasks in both runs: with a constant number of waiting tasks, and with random arrivals.
+    /// The number of completed tasks in both runs together.
     pub tasks: u64,
 }
 
-/// Simulates `tasks` tasks while a constant number of tasks wait, and measures the throughput. Then simulates a tenth
-/// as many tasks, but at least 1,000, which arrive at 0.9 of this throughput, and measures the waiting times.
+/// Runs `tasks` tasks while a constant number of tasks wait, and measures the throughput. Then runs `tasks` ÷ 10 tasks,
+/// but at least 1,000, which arrive at 0.9 of this throughput, and measures the waiting times.
 pub fn throughput(seed: u64, workers: u32, tasks: u64, node: SimulatedNode) -> ThroughputRow {
     let fixed = WorkerSupply::Fixed { workers };
     let waiting = u64::from(workers) * 4 + 1_000;
@@ -41,7 +42,7 @@ pub fn throughput(seed: u64, workers: u32, tasks: u64, node: SimulatedNode) -> T
         )
     };
     let nominal = f64::from(workers) * 1e6 / scenario.service.mean_us;
-    // The time is long enough for all tasks even at a hundredth of the nominal rate.
+    // Leaves enough time for all tasks, even if only a hundredth of the nominal rate is reached.
     scenario.duration_ms = 1_000 + (tasks as f64 / nominal * 100_000.0) as u64;
     let full = super::super::run(&scenario);
     let load = SubmissionLoad::Paced(Workload::Constant { per_s: full.per_s * 0.9 });
