@@ -123,7 +123,7 @@ impl ControlState {
         self.queues.entry(name).or_default().insert(ticket, waiting);
     }
 
-    /// Removes the lease with this ticket from a lock's queue. The caller removes the ticket from [`Lease::waits`].
+    /// Removes the lease with this ticket from a lock's queue. The caller removes the ticket from `Lease::waits`.
     pub(crate) fn leave_queue(&mut self, name: &[u8], ticket: u64) -> Option<Waiter> {
         let queue = self.queues.get_mut(name)?;
         let waiting = queue.remove(&ticket);

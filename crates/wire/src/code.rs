@@ -1,11 +1,11 @@
-//! The table of error codes, which all protocols share.
+//! Defines the error codes, which are the same for all protocols, as a table.
 //!
-//! The number of a code never changes and is never reused. A test compares the table with the table in
+//! A code's number never changes and is never given to another code. A test compares this table with the one in
 //! `docs/protocol.md`.
 
 use crate::layout::layout;
 
-/// Whether a refused request can succeed if it is sent again.
+/// Whether a request that was refused can succeed if it is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RetryAdvice {
     /// The node will refuse the same request again.
@@ -28,21 +28,21 @@ impl std::fmt::Display for RetryAdvice {
 
 macro_rules! grpc_statuses {
     ($($number:literal $status:ident $name:literal)*) => {
-        /// A status code of gRPC, with which a refused call ends.
+        /// A status code of gRPC. It states why a call was refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum GrpcStatus {
             $(#[doc = $name] $status = $number,)*
         }
 
         impl GrpcStatus {
-            /// The status's name in gRPC.
+            /// The status's name in gRPC, such as `ABORTED`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(GrpcStatus::$status => $name,)*
                 }
             }
 
-            /// The status's number on the wire.
+            /// The status's number in gRPC messages.
             pub fn number(self) -> i32 {
                 self as i32
             }
@@ -70,23 +70,23 @@ grpc_statuses! {
     16 Unauthenticated "UNAUTHENTICATED"
 }
 
-/// A row of the table of error codes: a code, its name, its HTTP and gRPC statuses, and advice.
+/// A row of the table of error codes: a code, its name, its HTTP and gRPC statuses, and advice for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeRow {
     /// The code.
     pub code: ErrorCode,
     /// The code's name.
     pub name: &'static str,
-    /// Whether the same request can succeed later.
+    /// Whether the same request can succeed if it is sent again.
     pub retry: RetryAdvice,
-    /// HTTP status of the code. An HTTP listener may use a more specific status for an invalid request.
+    /// HTTP status of the code. For an invalid request, an HTTP listener may use a more specific status.
     pub http: u16,
     /// gRPC status of the code.
     pub grpc: GrpcStatus,
-    /// Meaning of the numbers and the text in a refusal with this code. The part before `text:` also gives the JSON
-    /// names of the numbers in HTTP responses.
+    /// Description of the numbers and the text in a refusal with this code. Responses over HTTP use the part before
+    /// `text:` as the JSON names of the numbers.
     pub carries: &'static str,
-    /// Advice for the caller.
+    /// Advice for the caller, as a sentence.
     pub advice: &'static str,
 }
 
@@ -98,7 +98,7 @@ macro_rules! codes {
         #[non_exhaustive]
         pub enum ErrorCode {
             $(#[doc = $advice] $code,)*
-            /// A code that this version does not know.
+            /// A code that this version of Dunlin does not know.
             Other(u16),
         }
 
@@ -114,7 +114,7 @@ macro_rules! codes {
         },)*];
 
         impl ErrorCode {
-            /// The code's number on the wire.
+            /// The code's number in messages.
             pub fn number(self) -> u16 {
                 match self {
                     $(ErrorCode::$code => $number,)*
@@ -122,7 +122,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The code with this number.
+            /// The code with this number; [`ErrorCode::Other`] if no code has it.
             pub fn from_number(number: u16) -> ErrorCode {
                 match number {
                     $($number => ErrorCode::$code,)*
@@ -204,7 +204,7 @@ codes! {
 }
 
 impl ErrorCode {
-    /// The code's row; `None` for a code that this release does not know.
+    /// The code's row in the table; `None` for a code that this version of Dunlin does not know.
     pub fn row(self) -> Option<&'static CodeRow> {
         CODES.iter().find(|row| row.code == self)
     }
@@ -220,13 +220,13 @@ impl std::fmt::Display for ErrorCode {
 }
 
 layout! {
-    /// A refusal: its code, with the numbers and the text that the code defines.
+    /// A refusal of a request: a code, and numbers and a text whose meaning depends on the code.
     pub struct Refusal<'a> {
         /// The code.
         pub code: ErrorCode,
-        /// The numbers whose meaning the code's row defines; unused numbers are 0.
+        /// Numbers whose meaning [`CodeRow::carries`] describes; unused numbers are 0.
         pub numbers: [u64; 3],
-        /// The text whose meaning the code's row defines.
+        /// A text whose meaning [`CodeRow::carries`] describes.
         pub text: &'a str,
     }
 }
@@ -237,8 +237,8 @@ impl<'a> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
 
-    /// The text for people. If the refusal's text is only the name of a limit, the result also states the limit's value
-    /// and the exceeding value, as far as they are known.
+    /// The text of the refusal for people. If the text is only the name of a limit, the result also states the limit's
+    /// value and the value that exceeds it, as far as they are known.
     pub fn detail(&self) -> String {
         let Refusal { code, numbers: [first, second, _], text } = *self;
         match code {

@@ -1,7 +1,7 @@
-//! Messages with commands and queries for keys, leases and locks.
+//! Defines the messages with commands and queries for keys, leases and locks.
 //!
-//! This crate does not interpret the bytes of commands and queries. The crate `control` encodes them, with its own
-//! version number.
+//! The commands and queries are byte strings here. The crate `control` encodes them, and has a version number of its
+//! own for this.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
@@ -13,7 +13,7 @@ choice! {
         Command = 1,
         /// A linearizable query.
         Query = 2,
-        /// A stale query, which is evaluated on the node's own state.
+        /// A stale query, which the node answers from its own state.
         StaleQuery = 3,
     }
 }
@@ -21,21 +21,21 @@ choice! {
 layout! {
     /// Message CONTROL: a command or a query for keys, leases and locks.
     pub struct Control<'a> {
-        /// The request's number, repeated in the reply.
+        /// The request's number. The reply repeats it.
         pub request: u32,
-        /// The kind of content that `bytes` has.
+        /// The kind of content in `bytes`.
         pub kind: ControlKind,
-        /// The command or query.
+        /// The encoded command or query.
         pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
 layout! {
-    /// Message CONTROLLED: the node's reply to a CONTROL message, with the result of the command or query.
+    /// Message CONTROLLED: the reply to a CONTROL message, with the result of the command or query.
     pub struct ControlResult<'a> {
-        /// The request's number.
+        /// The number of the request to which this is the reply.
         pub request: u32,
-        /// The reply's bytes.
+        /// The encoded result.
         pub bytes: U32PrefixedBytes<'a>,
     }
 }

@@ -1,7 +1,7 @@
-//! Splits a byte stream into messages.
+//! Splits a stream of bytes into messages and decodes them.
 //!
-//! The caller owns the bytes. The decoder returns the next message and the message's length. The decoder checks a
-//! header as soon as the header's eight bytes are present.
+//! The caller keeps the bytes. The decoder returns the first message in them, and the length of this message. It checks
+//! a message's header as soon as the eight bytes of the header are present, even if the rest is missing.
 
 use crate::error::WireError;
 use crate::from_client::FromClient;
@@ -11,16 +11,16 @@ use crate::layout::Fields;
 use crate::limits::DecoderLimits;
 use crate::version::VERSION;
 
-/// The result of decoding a message: the message, or the number of bytes that are still needed.
+/// The result of decoding the first message in some bytes: the message, or how many bytes are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeOutcome<M> {
-    /// A message, and the message's length in bytes.
+    /// The message, and its length in bytes.
     Message(M, usize),
-    /// The message is incomplete: its first bytes are here, but at least this many bytes are needed in total.
+    /// The message is not complete: at least this many bytes are needed, counted from its start.
     Need(usize),
 }
 
-/// Decodes the messages of one direction of a connection, after the preamble.
+/// Decodes the messages that arrive in one direction of a connection, after the preamble.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder {
     limits: DecoderLimits,
@@ -28,18 +28,18 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder of this release's protocol version. [`set_version`](Decoder::set_version) sets the negotiated
-    /// version.
+    /// Creates a decoder for the newest protocol version. Call [`set_version`](Decoder::set_version) when another
+    /// version was negotiated.
     pub fn new(limits: DecoderLimits) -> Decoder {
         Decoder { limits, version: VERSION }
     }
 
-    /// Sets the protocol version.
+    /// Sets the protocol version that was negotiated.
     pub fn set_version(&mut self, version: u8) {
         self.version = version;
     }
 
-    /// The protocol version.
+    /// The protocol version of the messages.
     pub fn version(&self) -> u8 {
         self.version
     }
@@ -49,7 +49,7 @@ impl Decoder {
         self.limits
     }
 
-    /// Decodes the next message from a client. The frames of a PUBLISH message are not checked.
+    /// Decodes the first message in `bytes`, which a client sent. The frames of a PUBLISH message are not checked.
     #[inline]
     pub fn next_from_client<'a>(&self, bytes: &'a [u8]) -> Result<DecodeOutcome<FromClient<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, true)? {
@@ -62,7 +62,7 @@ impl Decoder {
         Ok(DecodeOutcome::Message(message, header.len as usize))
     }
 
-    /// Decodes the next message from a node. The frames of a RUN message are not checked.
+    /// Decodes the first message in `bytes`, which a node sent. The frames of a RUN message are not checked.
     #[inline]
     pub fn next_from_node<'a>(&self, bytes: &'a [u8]) -> Result<DecodeOutcome<FromNode<'a>>, WireError> {
         let (header, mut fields) = match self.split(bytes, false)? {
@@ -75,7 +75,7 @@ impl Decoder {
         Ok(DecodeOutcome::Message(message, header.len as usize))
     }
 
-    /// Returns the header and the complete body of the first message.
+    /// Returns the header and the complete body of the first message in `bytes`.
     #[inline]
     fn split<'a>(
         &self,
@@ -98,8 +98,8 @@ impl Decoder {
     }
 }
 
-/// Checks that all flags are known and that only padding follows the fields. HELLO, WELCOME and REFUSED may have more
-/// fields, which a newer peer has added.
+/// Checks that all flags are known, and that only padding follows the fields. HELLO, WELCOME and REFUSED may have
+/// additional fields at the end, because the other side may be newer.
 #[inline]
 fn check_end(fields: Fields<'_>, header: MessageHeader, flags_known: bool) -> Result<(), WireError> {
     if header.flags != 0 && !flags_known {

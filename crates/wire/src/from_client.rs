@@ -1,4 +1,4 @@
-//! All messages that a client can send.
+//! Defines [`FromClient`], which is any message that a client can send.
 
 use crate::control::Control;
 use crate::error::WireError;
@@ -115,7 +115,7 @@ impl<'a> FromClient<'a> {
         finish(out, at);
     }
 
-    /// Decodes the body of a message; `None` if only nodes send this kind.
+    /// Decodes the body of a message from a client; `None` if only nodes send messages of this kind.
     pub(crate) fn read(fields: &mut Fields<'a>, flags: u8) -> Result<Option<FromClient<'a>>, WireError> {
         Ok(Some(match fields.kind {
             MessageKind::Publish => {

@@ -1,4 +1,4 @@
-//! All messages that a node can send.
+//! Defines [`FromNode`], which is any message that a node can send.
 
 use dunlin_frame::{BATCH_HEADER_BYTES, BatchHeader};
 
@@ -146,7 +146,7 @@ impl<'a> FromNode<'a> {
         finish(out, at);
     }
 
-    /// Decodes the body of a message; `None` if only clients send this kind.
+    /// Decodes the body of a message from a node; `None` if only clients send messages of this kind.
     #[inline]
     pub(crate) fn read(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireError> {
         if fields.kind == MessageKind::Batch { read_batch(fields).map(Some) } else { read_other(fields) }
@@ -202,7 +202,7 @@ fn read_other<'a>(fields: &mut Fields<'a>) -> Result<Option<FromNode<'a>>, WireE
     }))
 }
 
-/// Decodes a GAP. Refuses an empty or reversed range, because later arithmetic needs a valid range.
+/// Decodes a GAP message. Refuses a range that is empty or reversed, because later computations rely on a valid range.
 fn read_gap(fields: &mut Fields<'_>) -> Result<GapMessage, WireError> {
     let gap = GapMessage::read(fields)?;
     if gap.first == 0 || gap.last < gap.first || gap.last == u64::MAX {

@@ -1,7 +1,8 @@
-//! Messages for groups, whose members share the records of a topic.
+//! Defines the messages for groups, whose members share the records of a topic.
 //!
-//! A membership in a group has a number, as a subscription has. The messages LOG, SUBSCRIBED, SUBSCRIPTION_ENDED,
-//! UNSUBSCRIBE, CREDIT and GAP (for records lost to the group) apply to memberships and to subscriptions.
+//! A membership in a group has a number, like a subscription. Some messages for subscriptions therefore also apply to
+//! memberships: LOG, SUBSCRIBED, SUBSCRIPTION_ENDED, UNSUBSCRIBE and CREDIT. A GAP reports records that the group has
+//! lost.
 
 use dunlin_frame::Frame;
 
@@ -12,117 +13,121 @@ use crate::list::MessageList;
 use crate::subscribe::{Position, StartAt};
 
 choice! {
-    /// The kind of a group, which decides how records are distributed: `share` or `work`.
+    /// The kind of a group, which decides how its members share the records: `share` or `work`.
     pub enum GroupKind {
         /// Each record goes to one member, at most once.
         Share = 0,
-        /// Each record goes to one member. If the member does not acknowledge the record, it is delivered again.
+        /// Each record goes to one member. It goes to a member again if it is not acknowledged in time.
         Work = 1,
     }
 }
 
 layout! {
-    /// Message JOIN_GROUP: joins a group. The reply is SUBSCRIBED or SUBSCRIPTION_ENDED.
+    /// Message JOIN_GROUP: makes the client a member of a group. The reply is SUBSCRIBED or SUBSCRIPTION_ENDED.
     pub struct JoinGroup<'a> {
-        /// The number that the client chose for the membership; no other subscription or membership of the connection
-        /// may have this number.
+        /// The number that the client has chosen for the membership. No other subscription or membership of the same
+        /// connection may have this number.
         pub subscription: u32,
-        /// Initial credit: bytes that the node may send.
+        /// Number of bytes that the node may send before it receives a CREDIT message.
         pub credit: u64,
         /// The group's kind.
         pub kind: GroupKind,
-        /// The position at which the group starts if this message creates the group.
+        /// The position at which the group starts. It is used only if this message creates the group.
         pub start: StartAt,
-        /// Time from a claim to its deadline, ms; 0 for the group's default. Only for work groups.
+        /// Time from the claim of a record to the claim's deadline, ms; 0 for the default. Only for work groups.
         pub claim_ms: u32,
-        /// Maximum number of attempts before a record goes to `dead_letter`; 0 for no limit. If a node joins a share
-        /// group for its client, this field holds the flags [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and
-        /// [`RETURNS_UNCONSUMED`](JoinGroup::RETURNS_UNCONSUMED).
+        /// Maximum number of deliveries of a record before it goes to the subject `dead_letter`; 0 for no limit. If a
+        /// node joins a share group on behalf of its client, this field contains the flags
+        /// [`ENDS_WITH_LAST`](JoinGroup::ENDS_WITH_LAST) and [`RETURNS_UNCONSUMED`](JoinGroup::RETURNS_UNCONSUMED)
+        /// instead.
         pub attempts_max: u32,
-        /// Subject of dead letters; empty to drop them. Clients send `dead.<topic>` unless the program has set another
-        /// subject. If a node joins a share group for its client, this field names the client's user; a new group
-        /// counts towards this user's limits.
+        /// Subject to which dead letters go; empty to drop them. Clients send `dead.<topic>` unless the program has set
+        /// another subject. If a node joins a share group on behalf of its client, this field contains the name of the
+        /// client's user instead; a new group counts towards the limits of this user.
         pub dead_letter: &'a str,
-        /// The topic.
+        /// The topic's name.
         pub topic: &'a str,
         /// The group's name.
         pub group: &'a str,
-        /// The member's name, for operators.
+        /// The member's name, which operators see.
         pub member: &'a str,
     }
 }
 
 impl JoinGroup<'_> {
-    /// Flag: the group ends with its last member.
+    /// Flag: the group ends when its last member leaves.
     pub const ENDS_WITH_LAST: u32 = 1;
-    /// Flag: the member leaves in two steps. After a first UNSUBSCRIBE, the group's owner sends the records that are
-    /// assigned to the member, and then SUBSCRIPTION_ENDED. With a second UNSUBSCRIBE, the member returns all records
-    /// that no CREDIT has reported as consumed.
+    /// Flag: the member leaves in two steps. After a first UNSUBSCRIBE, the owner of the topic sends the records that
+    /// are already assigned to the member, and then SUBSCRIPTION_ENDED. With a second UNSUBSCRIBE, the member returns
+    /// all records that it has not reported as consumed in a CREDIT message.
     pub const RETURNS_UNCONSUMED: u32 = 2;
 }
 
 layout! {
-    /// Message CLAIM: a member of a work group requests records.
+    /// Message CLAIM: a member of a work group requests more records.
     pub struct Claim {
         /// The membership's number.
         pub subscription: u32,
-        /// Total number of records that the member has requested since JOIN_GROUP. The number never decreases.
+        /// Number of records that the member has requested in total since JOIN_GROUP. It never decreases.
         pub wanted: u64,
     }
 }
 
 layout! {
-    /// Message ACK or RENEW: a member acknowledges claimed records or extends their deadlines. The reply is SETTLED.
+    /// Message ACK or RENEW: a member acknowledges records that it has claimed, or extends the deadlines of its claims.
+    /// The reply is SETTLED.
     pub struct Settle<'a> {
-        /// The request's number.
+        /// The request's number. The reply repeats it.
         pub request: u32,
         /// The membership's number.
         pub subscription: u32,
-        /// The tokens of the claims to settle or renew.
+        /// The tokens of the claims.
         pub tokens: MessageList<'a, u64>,
     }
 }
 
 layout! {
-    /// A claim that message NACK returns, with the delay before the record is delivered again.
+    /// A claim in a NACK message, and the delay before its record is delivered again.
     pub struct NackedToken {
         /// The claim's token.
         pub token: u64,
-        /// Minimum delay before the record is delivered again, ms.
+        /// Shortest delay before the record is delivered again, ms.
         pub delay_ms: u32,
     }
 }
 
 layout! {
-    /// Message NACK: a member returns claimed records for another delivery. The reply is SETTLED.
+    /// Message NACK: a member gives back records that it has claimed, so that they are delivered again. The reply is
+    /// SETTLED.
     pub struct Nack<'a> {
-        /// The request's number.
+        /// The request's number. The reply repeats it.
         pub request: u32,
         /// The membership's number.
         pub subscription: u32,
-        /// The tokens of the claims to return, with their delays.
+        /// The tokens of the claims, each with a delay.
         pub tokens: MessageList<'a, NackedToken>,
     }
 }
 
 layout! {
-    /// Message SETTLED: the result of an ACK, a NACK or a RENEW.
+    /// Message SETTLED: the reply to ACK, NACK or RENEW.
     pub struct Settled<'a> {
-        /// The request's number.
+        /// The number of the request to which this is the reply.
         pub request: u32,
-        /// Number of settled or renewed claims.
+        /// Number of claims that were acknowledged, given back or extended.
         pub settled: u32,
-        /// Tokens of the claims whose deadline had already passed.
+        /// Tokens of the claims whose deadlines had already passed.
         pub stale: MessageList<'a, u64>,
     }
 }
 
-/// Number of bytes of the fields before the first record of a DELIVER.
+/// Size of the fields before the first record of a DELIVER message, bytes.
 const DELIVER_FIELDS_BYTES: usize = 16;
-/// Number of bytes before each frame of a DELIVER.
+/// Size of the fields before each frame of a DELIVER message, bytes.
 const CLAIM_BYTES: usize = 32;
 
-/// One record of a DELIVER message with its claim: 32 bytes, followed by the frame.
+/// A record in a DELIVER message, and the member's claim to it. The fields of the claim take 32 bytes, and the frame
+/// follows:
 ///
 /// ```text
 ///  0          8         16      20        24         28       32
@@ -135,29 +140,29 @@ const CLAIM_BYTES: usize = 32;
 /// A member of a work group acknowledges or returns the record by its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecord<'a> {
-    /// The claim's token; 0 in a share group.
+    /// The token of the claim; 0 in a share group.
     pub token: u64,
     /// The record's position.
     pub position: Position,
-    /// Number of the delivery attempt, starting with 1.
+    /// Number of the present delivery of this record, starting with 1.
     pub attempt: u32,
-    /// Time to the claim's deadline, ms; 0 in a share group.
+    /// Time until the deadline of the claim, ms; 0 in a share group.
     pub claim_ms: u32,
     /// The record.
     pub frame: Frame<'a>,
 }
 
-/// Message DELIVER: records for a member of a group. DELIVER is encoded as the channel, the number of records, the
-/// number of bytes, and zero (`u32` each), followed by the records.
+/// Message DELIVER: records for a member of a group. Its fields are the channel, the number of records, their size in
+/// bytes, and a zero (`u32` each). The records follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deliver<'a> {
-    /// The membership's channel for the log.
+    /// The channel: the number that the node has assigned to this log and membership in a LOG message.
     pub channel: u32,
-    /// The records. Their encoding was checked when the message was decoded.
+    /// The records, whose encoding was checked when the message was decoded.
     pub records: ClaimedRecords<'a>,
 }
 
-/// The records of a DELIVER message. They are decoded during iteration.
+/// The records of a DELIVER message, which are decoded one by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClaimedRecords<'a> {
     count: u32,
@@ -170,7 +175,7 @@ impl<'a> ClaimedRecords<'a> {
         self.count as usize
     }
 
-    /// Whether there are no records; never true for a decoded message.
+    /// Whether there are no records. A message that was received always has records.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -237,8 +242,8 @@ impl<'a> Deliver<'a> {
         out.extend_from_slice(self.records.bytes);
     }
 
-    /// Starts a DELIVER at the end of `out`. [`add`](Deliver::add) each record, and then call
-    /// [`finish`](Deliver::finish) with the returned position.
+    /// Begins a DELIVER message at the end of `out`, and returns its position. Then call [`add`](Deliver::add) for each
+    /// record, and [`finish`](Deliver::finish) with this position.
     pub fn begin(out: &mut Vec<u8>, channel: u32) -> usize {
         let start = out.len();
         out.extend_from_slice(&[0; crate::header::HEADER_BYTES]);
@@ -247,7 +252,7 @@ impl<'a> Deliver<'a> {
         start
     }
 
-    /// Adds a record: its claim, and its frame with padding.
+    /// Adds a record to the message: the fields of its claim, and its padded frame.
     pub fn add(out: &mut Vec<u8>, token: u64, position: Position, attempt: u32, claim_ms: u32, frame: &[u8]) {
         token.write(out);
         position.seq.write(out);
@@ -257,7 +262,7 @@ impl<'a> Deliver<'a> {
         out.extend_from_slice(frame);
     }
 
-    /// Completes the header of the message that begins at `start`.
+    /// Completes the message with `count` records that begins at `start`.
     pub fn finish(out: &mut [u8], start: usize, count: u32) {
         let len = out.len() - start;
         let fields = start + crate::header::HEADER_BYTES;

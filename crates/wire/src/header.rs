@@ -1,4 +1,4 @@
-//! The header of a message, and the table of message kinds.
+//! Defines the header of messages, and the table of message kinds.
 //!
 //! ```text
 //!  0          4      5       6          8
@@ -6,13 +6,13 @@
 //!  | len u32  | kind | flags | zero u16 | body …
 //!  +----------+------+-------+----------+-------------
 //! ```
-//! `len` is the length of the whole message, a multiple of 8.
+//! `len` is the length of the whole message in bytes, a multiple of 8.
 
 use crate::error::WireError;
 
 /// Length of the header, bytes.
 pub const HEADER_BYTES: usize = 8;
-/// Alignment of messages, bytes.
+/// Each message starts at a multiple of this many bytes.
 pub const MESSAGE_ALIGN: usize = 8;
 
 /// A row of the table of message kinds: the kind, its name, and its direction.
@@ -22,13 +22,14 @@ pub struct KindRow {
     pub kind: MessageKind,
     /// The kind's name.
     pub name: &'static str,
-    /// Whether the client sends messages of this kind.
+    /// Whether clients send messages of this kind. If not, nodes send them.
     pub from_client: bool,
 }
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal;)*) => {
-        /// The kind of a message. A client sends kinds with numbers below 64, and a node sends the other kinds.
+        /// The kind of a message. Kinds that clients send have numbers below 64, and kinds that nodes send have higher
+        /// numbers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum MessageKind {
@@ -40,7 +41,7 @@ macro_rules! kinds {
             &[$(KindRow { kind: MessageKind::$kind, name: $name, from_client: $number < 64 },)*];
 
         impl MessageKind {
-            /// The kind with this number.
+            /// The kind with this number; `None` if no kind has it.
             #[inline]
             pub fn from_number(number: u8) -> Option<MessageKind> {
                 match number {
@@ -53,23 +54,23 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The client identifies itself.
+    /// Identifies the client.
     Hello = 1, "HELLO";
     /// Publishes records.
     Publish = 2, "PUBLISH";
-    /// Opens a publisher of a topic, with a number.
+    /// Opens a publisher of a topic, under a number that the client chooses.
     OpenPublisher = 3, "OPEN_PUBLISHER";
     /// Closes a publisher.
     ClosePublisher = 4, "CLOSE_PUBLISHER";
-    /// Positions from which a subscription resumes.
+    /// States the positions from which a subscription resumes.
     Resume = 5, "RESUME";
     /// Begins a subscription.
     Subscribe = 6, "SUBSCRIBE";
     /// Ends a subscription, or leaves a group.
     Unsubscribe = 7, "UNSUBSCRIBE";
-    /// Grants more bytes, and reports consumed records.
+    /// Lets the node send more bytes, and reports consumed records.
     Credit = 8, "CREDIT";
-    /// Requests a PONG.
+    /// Requests the message PONG.
     Ping = 9, "PING";
     /// Creates a topic.
     CreateTopic = 10, "CREATE_TOPIC";
@@ -87,96 +88,98 @@ kinds! {
     Ack = 16, "ACK";
     /// Returns claimed records for another delivery.
     Nack = 17, "NACK";
-    /// The client sends no more requests. The node replies to the open requests, and then closes the connection.
+    /// Announces that the client sends no more requests. The node replies to the open requests, and then closes the
+    /// connection.
     Leave = 18, "LEAVE";
-    /// Options for the state that the next SUBSCRIBE follows.
+    /// Sets options for how the next SUBSCRIBE follows the state of a state topic.
     Follow = 19, "FOLLOW";
-    /// A subscriber with a wrong copy of a state requests a snapshot, or the records after a position.
+    /// Requests a snapshot, or the records after a position, because the subscriber's copy of a state is wrong.
     Resync = 20, "RESYNC";
     /// Creates a topic with named settings.
     CreateTopicWith = 21, "CREATE_TOPIC_WITH";
-    /// Describes the settings of a topic.
+    /// Requests the settings of a topic.
     DescribeSettings = 22, "DESCRIBE_SETTINGS";
     /// Extends the deadlines of claimed records.
     Renew = 23, "RENEW";
-    /// A command or query for keys, leases or locks.
+    /// Contains a command or a query for keys, leases or locks.
     Control = 24, "CONTROL";
-    /// Task commands, a query about tasks, or a request to attach a worker.
+    /// Contains commands for tasks, a query about tasks, or a request to attach a worker.
     Tasks = 25, "TASKS";
-    /// The records that the topic of the next OPEN_PUBLISHER must have.
+    /// States which records a topic must have so that a publisher of it may continue.
     ExpectTopic = 26, "EXPECT_TOPIC";
 
-    /// The client is accepted.
+    /// Accepts the client.
     Welcome = 65, "WELCOME";
-    /// The client is refused.
+    /// Refuses the client.
     Refused = 66, "REFUSED";
-    /// A batch of records for a channel.
+    /// Contains a batch of records of one channel.
     Batch = 67, "RUN";
-    /// A publisher was opened.
+    /// Confirms that a publisher was opened.
     PublisherOpened = 68, "PUBLISHER_OPENED";
-    /// A publisher was refused.
+    /// Reports that a publisher was refused.
     PublisherRefused = 69, "PUBLISHER_REFUSED";
-    /// Records were appended.
+    /// Acknowledges records that were appended.
     Published = 70, "PUBLISHED";
-    /// Records were refused.
+    /// Reports that records were refused.
     PublishRefused = 71, "PUBLISH_REFUSED";
-    /// Assigns a channel to a log of a subscription.
+    /// Assigns a channel number to a log of a subscription.
     Log = 72, "LOG";
-    /// All logs that existed at the subscription's start were announced.
+    /// Reports that a subscription has begun, and that all logs that existed at that time were announced.
     Subscribed = 73, "SUBSCRIBED";
-    /// A subscription was refused or has ended.
+    /// Reports that a subscription was refused or has ended.
     SubscriptionEnded = 74, "SUBSCRIPTION_ENDED";
-    /// The subscriber lost records.
+    /// Reports which records the subscriber has lost.
     Gap = 75, "GAP";
-    /// The subscriber may soon lose records.
+    /// Warns that the subscriber may soon lose records.
     Lagging = 76, "LAGGING";
-    /// A log has a new epoch.
+    /// Reports that a log has a new epoch.
     EpochChanged = 77, "EPOCH_CHANGED";
-    /// No record up to the stated position matches the subscription.
+    /// Reports that no record up to a position is for this subscription.
     Advance = 78, "ADVANCE";
-    /// A log was deleted.
+    /// Reports that a log was deleted.
     Deleted = 79, "DELETED";
-    /// A heartbeat with the positions of channels.
+    /// Shows that the connection works, and states the positions of channels.
     Heartbeat = 80, "HEARTBEAT";
-    /// The reply to PING.
+    /// Replies to PING.
     Pong = 81, "PONG";
-    /// A request was executed.
+    /// Reports that a request was executed.
     Done = 82, "DONE";
-    /// A request was refused.
+    /// Reports that a request was refused.
     RequestRefused = 83, "REQUEST_REFUSED";
-    /// A page of a list of topics.
+    /// Contains a page of the list of topics.
     Topics = 84, "TOPICS";
-    /// The description of a topic.
+    /// Describes a topic.
     Topic = 85, "TOPIC";
-    /// Records for a member of a group.
+    /// Contains records for a member of a group.
     Deliver = 86, "DELIVER";
-    /// The result of an ACK, a NACK or a RENEW.
+    /// Replies to ACK, NACK or RENEW.
     Settled = 87, "SETTLED";
-    /// The client violated the protocol; the connection closes.
+    /// Reports that the client has violated the protocol. The node then closes the connection.
     Error = 88, "ERROR";
-    /// The node is stopping; the client should reconnect.
+    /// Announces that the node is stopping. The client should reconnect.
     Goodbye = 89, "GOODBYE";
-    /// A part of a snapshot.
+    /// Contains a part of a snapshot.
     Snapshot = 90, "SNAPSHOT";
-    /// The checksum of a state.
+    /// Contains the checksum of a state.
     Checksum = 91, "CHECKSUM";
-    /// The settings of a topic.
+    /// Contains the settings of a topic.
     Settings = 92, "SETTINGS";
-    /// The reply to a CONTROL message.
+    /// Replies to CONTROL.
     ControlResult = 93, "CONTROLLED";
-    /// The reply to a TASKS message.
+    /// Replies to TASKS.
     TasksResult = 94, "TASKED";
-    /// Orders for the connection's workers.
+    /// Contains orders for the connection's workers.
     TaskOrders = 95, "TASK_ORDERS";
-    /// Properties of the topic of a publisher that was opened again.
+    /// States properties of the topic of a publisher that was opened again.
     PublisherTopic = 96, "PUBLISHER_TOPIC";
-    /// Whether a publisher of a state topic is connected.
+    /// Reports whether any publisher of a state topic is connected.
     Publishers = 97, "PUBLISHERS";
 }
 
 impl MessageKind {
-    /// Whether messages of this kind contain records, or the encoded commands and results of other crates.
-    /// `DecoderLimits::run_bytes_max` applies to such messages, and `control_bytes_max` to all other messages.
+    /// Whether messages of this kind can be large, because they contain records, or commands and results of other
+    /// crates. The limit `DecoderLimits::run_bytes_max` applies to such messages, and `control_bytes_max` to all
+    /// others.
     #[inline]
     pub fn carries_records(self) -> bool {
         matches!(
@@ -192,7 +195,7 @@ impl MessageKind {
         )
     }
 
-    /// The protocol version that introduced the kind.
+    /// The first protocol version that has this kind of message.
     #[inline]
     pub fn since(self) -> u8 {
         match self as u8 {
@@ -205,14 +208,14 @@ impl MessageKind {
     }
 }
 
-/// The header of a message: its length, kind and flags.
+/// The header of a message: its length, its kind and its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageHeader {
     /// Length of the whole message, bytes.
     pub len: u32,
-    /// The kind's number.
+    /// The number of the message's kind.
     pub kind: u8,
-    /// Flags, whose meaning depends on the kind.
+    /// Flags, whose meaning depends on the kind of the message.
     pub flags: u8,
 }
 
@@ -224,7 +227,7 @@ impl MessageHeader {
         word.to_le_bytes()
     }
 
-    /// Reads a header; `None` if there are fewer than eight bytes.
+    /// Decodes the header at the start of `bytes`; `None` if there are fewer than eight bytes.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Option<MessageHeader>, WireError> {
         let Some(first) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };

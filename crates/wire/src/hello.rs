@@ -1,70 +1,70 @@
-//! Messages that open, keep and close a connection.
+//! Defines the messages that begin a connection, keep it alive and end it.
 
 use crate::code::Refusal;
 use crate::layout::{OptionalText, layout};
 
-/// The cluster id that a node without a cluster sends.
+/// The cluster id in the WELCOME of a node that belongs to no cluster.
 pub const NO_CLUSTER: &str = "-";
 
 layout! {
-    /// Message HELLO: the client's first message. The layout of HELLO never changes, except for fields added at the
-    /// end.
+    /// Message HELLO: the client's first message. Later versions of the protocol may only add fields at its end.
     pub struct Hello<'a> {
-        /// The tenant. If empty, the tenant of the authenticated user is used, or the default tenant if the node has no
-        /// users.
+        /// The client's tenant. If this is empty, the tenant of the user counts, or the default tenant if the node has
+        /// no users.
         pub tenant: &'a str,
         /// The credentials; empty if the node requires none.
         pub credentials: &'a [u8],
-        /// The client's name, for operators.
+        /// The client's name, which operators see.
         pub client: &'a str,
     }
 }
 
 layout! {
-    /// Message WELCOME: the reply to HELLO. The layout of WELCOME never changes, except for fields added at the end.
+    /// Message WELCOME: the reply to HELLO. Later versions of the protocol may only add fields at its end.
     pub struct Welcome<'a> {
-        /// The node's number, which changes with each start.
+        /// The node's number, which is another one after each start.
         pub node: u64,
-        /// The connection's number, which is unique at the node.
+        /// The connection's number, which no other connection of this node has.
         pub session: u64,
         /// The node's name.
         pub node_name: &'a str,
-        /// Prefix of the inbox subjects of this connection: `_INBOX.<something>.`.
+        /// The beginning of this connection's inbox subjects: `_INBOX.<something>.`.
         pub inbox_prefix: &'a str,
-        /// Longest pause between two messages that the node sends, ms.
+        /// The longest time for which the node sends nothing, ms.
         pub heartbeat_ms: u32,
-        /// Largest message with records that the node accepts, bytes.
+        /// Maximum size of a message with records that the node accepts, bytes.
         pub run_bytes_max: u32,
-        /// Largest other message that the node accepts, bytes.
+        /// Maximum size of any other message that the node accepts, bytes.
         pub control_bytes_max: u32,
-        /// Maximum number of subscriptions and memberships of a connection.
+        /// Maximum number of subscriptions and group memberships of one connection.
         pub subscriptions_max: u32,
-        /// Maximum number of publishers of a connection.
+        /// Maximum number of publishers of one connection.
         pub publishers_max: u32,
-        /// Maximum number of bytes that a publisher may send in PUBLISH messages before it receives responses.
+        /// Maximum number of bytes in PUBLISH messages that a publisher may send before it receives the responses to
+        /// earlier ones.
         pub in_flight_bytes_max: u32,
-        /// The id of the node's cluster, or [`NO_CLUSTER`] for a node without a cluster. Empty if the node's version
-        /// does not have this field yet.
+        /// The id of the node's cluster, or [`NO_CLUSTER`] for a node that belongs to no cluster. Empty if the node has
+        /// an older version, whose WELCOME lacks this field.
         pub cluster: OptionalText<'a>,
     }
 }
 
 layout! {
-    /// Message PING with a number, or message PONG, which repeats the number.
+    /// Message PING with a number, or message PONG, which repeats the number of a PING.
     pub struct Ping {
-        /// The number to repeat.
+        /// The number.
         pub token: u64,
     }
 }
 
-/// The first number in a [`Goodbye`]'s reason has this value if the node has replied to every CONTROL and TASKS request
-/// that it accepted. Requests without a reply were not executed, and may then be repeated.
+/// The value of the first number in [`Goodbye::reason`] if the node has replied to every CONTROL and TASKS request that
+/// it has accepted. Requests without a reply were then not executed, and the client may repeat them.
 pub const ALL_ANSWERED: u64 = 1;
 
 layout! {
     /// Message GOODBYE: the node closes the connection, and the client should reconnect.
     pub struct Goodbye<'a> {
-        /// Delay before the client should reconnect, ms.
+        /// The time for which the client should wait before it reconnects, ms.
         pub reconnect_after_ms: u32,
         /// The reason why the node closes the connection.
         pub reason: Refusal<'a>,

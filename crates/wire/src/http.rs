@@ -1,5 +1,5 @@
-//! The text formats that HTTP clients see: query strings, resume tokens of event streams, and events. A library parses
-//! HTTP itself, and the server writes JSON.
+//! Reads and writes the text formats of the HTTP listener: query strings, server-sent events, and resume tokens for
+//! streams of such events. HTTP itself and JSON are handled elsewhere.
 
 mod event;
 mod query;

@@ -1,7 +1,8 @@
-//! Encodes and decodes the fields of control messages.
+//! Encodes and decodes the fields of messages.
 //!
 //! Integers are little-endian and unaligned. Text and bytes begin with a `u16` length, and lists with a `u32` count. A
-//! choice is one `u8`. Fields are encoded in the order of the struct that [`layout!`] declares.
+//! value of an enum is one `u8`. The fields of a struct that [`layout!`] declares are encoded in the order of their
+//! declaration.
 
 use crate::code::ErrorCode;
 use crate::error::WireError;
@@ -11,7 +12,7 @@ use crate::header::MessageKind;
 pub(crate) struct Fields<'a> {
     pub(crate) kind: MessageKind,
     pub(crate) rest: &'a [u8],
-    /// The protocol version, for messages whose layout differs between versions.
+    /// The protocol version. It is here for messages whose layout differs between versions.
     #[allow(dead_code)] // No layout depends on the version yet.
     pub(crate) version: u8,
 }
@@ -28,7 +29,7 @@ impl<'a> Fields<'a> {
         WireError::Value { kind: self.kind, what }
     }
 
-    /// Checks that nothing but padding follows.
+    /// Checks that only padding follows the fields.
     pub(crate) fn end(self) -> Result<(), WireError> {
         if self.rest.len() < crate::header::MESSAGE_ALIGN && self.rest.iter().all(|&b| b == 0) {
             return Ok(());
@@ -79,7 +80,7 @@ impl<'a> Layout<'a> for &'a [u8] {
         fields.take(usize::from(len))
     }
 
-    /// Writes at most `u16::MAX` bytes, and drops the rest. The sender has already checked the length.
+    /// Writes at most `u16::MAX` bytes and drops the rest, because senders have checked the length before.
     fn write(&self, out: &mut Vec<u8>) {
         let truncated = &self[..self.len().min(usize::from(u16::MAX))];
         (truncated.len() as u16).write(out);
@@ -93,19 +94,19 @@ impl<'a> Layout<'a> for &'a str {
         std::str::from_utf8(bytes).map_err(|_| fields.invalid_value("text"))
     }
 
-    /// Writes at most `u16::MAX` bytes of the text, and never only a part of a character.
+    /// Writes at most `u16::MAX` bytes of the text, and cuts no character in two.
     fn write(&self, out: &mut Vec<u8>) {
         (&self.as_bytes()[..self.floor_char_boundary(usize::from(u16::MAX))]).write(out);
     }
 }
 
-/// A text at the end of a message. Older senders omit the text; it then counts as empty.
+/// A text at the end of a message. If an older sender leaves it out, it counts as empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OptionalText<'a>(pub &'a str);
 
 impl<'a> Layout<'a> for OptionalText<'a> {
     fn read(fields: &mut Fields<'a>) -> Result<OptionalText<'a>, WireError> {
-        // If the remaining bytes are too few for a length field, they are padding: the sender has omitted the text.
+        // If the remaining bytes are too few for a length, they are padding, because the sender has left out the text.
         match fields.rest.len() < size_of::<u16>() {
             true => Ok(OptionalText("")),
             false => <&str>::read(fields).map(OptionalText),
@@ -152,7 +153,7 @@ impl<'a> Layout<'a> for ErrorCode {
     }
 }
 
-/// Declares a struct whose fields are encoded in their order.
+/// Declares a struct and its encoding: the fields one after another.
 macro_rules! layout {
     ($(#[$doc:meta])* pub struct $name:ident $(<$life:lifetime>)? {
         $($(#[$field_doc:meta])* pub $field:ident : $ty:ty,)*
@@ -177,7 +178,7 @@ macro_rules! layout {
 }
 pub(crate) use layout;
 
-/// Declares an enum that is encoded as one byte.
+/// Declares an enum and its encoding: one byte.
 macro_rules! choice {
     ($(#[$doc:meta])* pub enum $name:ident {
         $($(#[$variant_doc:meta])* $variant:ident = $number:literal,)*

@@ -1,16 +1,18 @@
 //! Encodes and decodes the messages of Dunlin's own protocol (`docs/protocol.md`).
 //!
-//! A connection begins with a [`Preamble`] from each side. Then both sides send messages: an 8-byte header and a
-//! body, aligned to 8 bytes. Records are sent as [`frame`](dunlin_frame) lays them out, without further encoding.
+//! A connection begins with a [`Preamble`] from each side. After this, both sides send messages, each with a header of
+//! 8 bytes and a body, padded to a multiple of 8 bytes. Messages contain records as [`frame`](dunlin_frame) lays them
+//! out, without another encoding.
 //!
 //! Invariants:
 //! - Decoding copies nothing: a message and its lists refer to the bytes from which they were decoded.
-//! - Each length from the peer is checked against [`DecoderLimits`] before it is used, and no memory is allocated in
-//!   proportion to it.
+//! - Each length that the other side states is checked against [`DecoderLimits`] before it is used. No memory is
+//!   allocated in proportion to it.
 //! - Decoding any bytes returns a message, [`DecodeOutcome::Need`] or a [`WireError`].
-//! - `decode(encode(m)) == m`, and `tests/golden` has the bytes of an example of each message.
+//! - Decoding an encoded message gives the same message. `tests/golden` contains the bytes of an example of each
+//!   message.
 //!
-//! [`nats`] is the NATS client protocol. Sockets and the meaning of messages are in other crates.
+//! The module [`nats`] has the client protocol of NATS. Other crates have the sockets and execute the messages.
 
 mod code;
 mod control;

@@ -1,11 +1,11 @@
-//! The limits of decoders.
+//! Defines the limits of decoders.
 
-/// The sizes of the largest messages that a decoder accepts. A larger message is refused as soon as its header is read.
+/// The sizes of the largest messages that a decoder accepts. A larger message is refused when its header is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {
-    /// Largest message with records, bytes, header included.
+    /// Maximum size of a message with records, header included, bytes.
     pub run_bytes_max: usize,
-    /// Largest other message, bytes, header included.
+    /// Maximum size of any other message, header included, bytes.
     pub control_bytes_max: usize,
 }
 

@@ -1,11 +1,11 @@
-//! Lists in messages. Sending and receiving a list allocates no memory.
+//! Defines the lists in messages. Sending and receiving a list allocates no memory.
 
 use crate::error::WireError;
 use crate::layout::{Fields, Layout};
 
-/// A list in a message: items to send, or received bytes that have been checked.
+/// A list in a message. It consists either of items to send, or of received bytes that are decoded item by item.
 ///
-/// Decoding bytes that were checked cannot fail, so iteration yields items and no errors.
+/// The bytes are checked when the message is decoded, so iterating over the list yields no errors.
 #[derive(Clone, Copy)]
 pub struct MessageList<'a, T>(Source<'a, T>);
 
@@ -57,8 +57,8 @@ impl<'a, T: Layout<'a> + Copy> Layout<'a> for MessageList<'a, T> {
         let count = u32::read(fields)?;
         let start = *fields;
         for _ in 0..count {
-            // Every item has at least one byte. If the count is too large, reading therefore fails at the end of the
-            // message at the latest.
+            // Every item has at least one byte, so if the count is too large, decoding fails at the end of the message
+            // at the latest.
             T::read(fields)?;
         }
         Ok(MessageList(Source::Checked { count, fields: start }))

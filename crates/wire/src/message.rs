@@ -1,8 +1,8 @@
-//! Writes the header and the padding of control messages.
+//! Writes the header and the padding of messages.
 
 use crate::header::{HEADER_BYTES, MESSAGE_ALIGN, MessageHeader, MessageKind};
 
-/// Reserves space for the header. Returns the header's position, for [`finish`].
+/// Reserves space for a message's header. Returns the position of the header, which [`finish`] needs.
 pub(crate) fn start(out: &mut Vec<u8>, kind: MessageKind) -> usize {
     let at = out.len();
     out.extend_from_slice(&MessageHeader { len: 0, kind: kind as u8, flags: 0 }.to_bytes());
@@ -10,7 +10,7 @@ pub(crate) fn start(out: &mut Vec<u8>, kind: MessageKind) -> usize {
     at
 }
 
-/// Pads the message and fills in its length.
+/// Pads the message that begins at `at`, and writes its length into its header.
 pub(crate) fn finish(out: &mut Vec<u8>, at: usize) {
     let len = (out.len() - at).next_multiple_of(MESSAGE_ALIGN);
     out.resize(at + len, 0);

@@ -1,4 +1,4 @@
-//! Messages for publishing: publishers, records and acknowledgements.
+//! Defines the messages for publishing, which concern publishers, records and acknowledgements.
 
 use crate::code::Refusal;
 use crate::error::WireError;
@@ -6,55 +6,59 @@ use crate::header::MessageKind;
 use crate::layout::{Fields, Layout, choice, layout};
 use crate::subscribe::Position;
 
-/// PUBLISH flag: the publisher waits for the acknowledgement.
+/// Flag in a PUBLISH message: the publisher waits for the acknowledgement.
 pub const FLAG_ACK: u8 = 1 << 0;
-/// PUBLISH flag: the publisher wants no acknowledgement; only refusals are sent.
+/// Flag in a PUBLISH message: the publisher needs no acknowledgement, so the node reports only refusals.
 pub const FLAG_QUIET: u8 = 1 << 1;
-/// PUBLISH flag: the records are appended only if `expect_seq` is the log's last sequence number.
+/// Flag in a PUBLISH message: the records are appended only if the last sequence number in the log is `expect_seq`.
 pub const FLAG_EXPECT: u8 = 1 << 2;
-/// The producer id of publishers without a name, whose records are not deduplicated.
+/// The producer id of a publisher that is not a producer. If such a publisher repeats a record, the record is appended
+/// again.
 pub const NO_PRODUCER: u64 = 0;
-/// Producer epoch of a publisher with [`NO_PRODUCER`] that publishes nothing. A node opens such a publisher to report
-/// to a topic's owner that publishers are connected to the node. The report is valid until the node closes this
-/// publisher.
+/// The producer epoch of a publisher that publishes nothing and has the id [`NO_PRODUCER`]. A node opens such a
+/// publisher at a topic's owner to report that publishers of the topic are connected to the node. The report applies
+/// until the node closes this publisher.
 pub const PRESENT: u32 = u32::MAX;
 
 layout! {
     /// Message OPEN_PUBLISHER: opens a publisher of a topic.
     ///
-    /// If the client knows the topic's literal prefix, it may send PUBLISH directly after OPEN_PUBLISHER.
+    /// A client that knows the literal prefix of the topic's pattern may send PUBLISH directly after OPEN_PUBLISHER,
+    /// without waiting for the reply.
     pub struct OpenPublisher<'a> {
-        /// The number that the client chose for the publisher. No open publisher of this connection may have the same
-        /// number.
+        /// The number that the client has chosen for the publisher. No open publisher of the same connection may have
+        /// this number.
         pub publisher: u32,
-        /// The producer's id, which stays the same over connections and restarts; [`NO_PRODUCER`] for none.
+        /// The id of the producer, which stays the same when the producer reconnects or restarts; [`NO_PRODUCER`] for
+        /// none.
         pub producer: u64,
-        /// The producer's epoch. Instances of the producer with a lower epoch can no longer publish.
+        /// The producer's epoch. It fences instances of the same producer that have a lower epoch: they can no longer
+        /// publish.
         pub producer_epoch: u32,
-        /// A subject that a single topic owns, or the topic's exact pattern.
+        /// A subject that belongs to one topic, or the exact pattern of the topic.
         pub subject: &'a str,
     }
 }
 
 layout! {
-    /// Message EXPECT_TOPIC: the records that a topic must have so that a publisher may continue. Since version 4.
+    /// Message EXPECT_TOPIC: states which records a topic must have so that a publisher may continue. Since version 4
+    /// of the protocol.
     ///
-    /// A client sends EXPECT_TOPIC before it opens a publisher again with an OPEN_PUBLISHER that has the same number. A
-    /// node that forwards a batch to the owner sends EXPECT_TOPIC before the PUBLISH. In this case, the publisher is
-    /// already open.
+    /// A client sends EXPECT_TOPIC before it opens a publisher again, with the number that OPEN_PUBLISHER then has. A
+    /// node that forwards a batch to the owner sends EXPECT_TOPIC for an open publisher, before PUBLISH.
     pub struct ExpectTopic<'a> {
-        /// The number that the client chose for the publisher.
+        /// The number that the client has chosen for the publisher.
         pub publisher: u32,
-        /// Whether the node may create a missing topic with the node's default configuration.
+        /// Whether the node may create the topic with its default configuration if the topic does not exist.
         pub create: bool,
-        /// The last acknowledged record of each partition. If the topic keeps a state and has lost one of these
+        /// The last acknowledged record in each partition. If the topic keeps a state and no longer has one of these
         /// records, the publisher is refused with `STATE_LOST`.
         pub acknowledged: crate::list::MessageList<'a, LastAcknowledged>,
     }
 }
 
 layout! {
-    /// The last record in a partition for which a publisher has received an acknowledgement.
+    /// The last record in a partition that was acknowledged to a publisher.
     pub struct LastAcknowledged {
         /// The partition's number.
         pub partition: u16,
@@ -64,11 +68,11 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_TOPIC: properties of the topic of a publisher that is opened again.
+    /// Message PUBLISHER_TOPIC: states properties of the topic of a publisher that is opened again.
     pub struct PublisherTopic {
         /// The publisher's number.
         pub publisher: u32,
-        /// Whether the node creates this topic automatically.
+        /// Whether the node creates such a topic automatically.
         pub created_automatically: bool,
         /// Whether the topic keeps a state.
         pub keeps_state: bool,
@@ -76,35 +80,37 @@ layout! {
 }
 
 layout! {
-    /// Message PUBLISHER_OPENED: confirms a new publisher, with its topic's name, partitions and limits.
+    /// Message PUBLISHER_OPENED: confirms a new publisher, and describes its topic.
     pub struct PublisherOpened<'a> {
         /// The publisher's number.
         pub publisher: u32,
-        /// The topic's number of partitions.
+        /// Number of partitions of the topic.
         pub partitions: u16,
-        /// Largest record of the topic, with metadata and padding, bytes.
+        /// Maximum size of a record in the topic, with metadata and padding, bytes.
         pub record_bytes_max: u32,
         /// The topic's name.
         pub topic: &'a str,
-        /// The literal start of the topic's pattern. A record's subject consists of this prefix and the record's tail.
+        /// The literal part at the start of the topic's pattern. The subject of a record is this prefix followed by the
+        /// record's subject tail.
         pub subject_prefix: &'a str,
-        /// The last sequence number of this producer in each partition; empty if the topic does not know the producer.
+        /// The last sequence number that the topic has from this producer, for each partition; empty if the topic does
+        /// not know the producer.
         pub last_seqs: crate::list::MessageList<'a, u64>,
     }
 }
 
 layout! {
-    /// Message PUBLISHER_REFUSED: a publisher was refused. The node drops the publisher's records until the publisher
-    /// is opened again.
+    /// Message PUBLISHER_REFUSED: reports that a publisher was refused. The node drops the publisher's records until
+    /// the publisher is opened again.
     pub struct PublisherRefused<'a> {
         /// The publisher's number.
         pub publisher: u32,
-        /// The reason for the refusal.
+        /// The reason why the publisher was refused.
         pub refusal: Refusal<'a>,
     }
 }
 
-/// The header of message PUBLISH, before its frames.
+/// The fields of message PUBLISH before its frames:
 ///
 /// ```text
 ///  0           4           8            16             24      28      32
@@ -114,33 +120,33 @@ layout! {
 ///  +-----------+-----------+------------+--------------+-------+-------+----------
 /// ```
 ///
-/// The header of a PUBLISH has the layout of a batch header.
+/// They have the same layout as a batch header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PublishHeader {
     /// The publisher's number.
     pub publisher: u32,
-    /// The partition. A producer's sequence numbers count separately in each partition.
+    /// The partition. A producer has separate sequence numbers in each partition.
     pub partition: u32,
-    /// With [`FLAG_EXPECT`], the log's expected last sequence number; otherwise 0.
+    /// With [`FLAG_EXPECT`], the last sequence number that the log must have; otherwise 0.
     pub expect_seq: u64,
-    /// The producer's sequence number of the first record, counted from 1. The numbers of the other records follow
-    /// without gaps.
+    /// The sequence number that the producer gave to the first record, from 1 on. The next records have the following
+    /// numbers, without gaps.
     pub producer_seq: u64,
-    /// Number of records. Either all or none are appended.
+    /// Number of records. Either all of them are appended or none.
     pub count: u32,
-    /// Number of bytes of the frames.
+    /// Size of the frames, bytes.
     pub bytes: u32,
 }
 
 impl PublishHeader {
-    /// The producer's sequence number of the last record.
+    /// The sequence number that the producer gave to the last record.
     #[inline]
     pub fn last_producer_seq(&self) -> u64 {
         self.producer_seq + u64::from(self.count) - 1
     }
 
-    /// Reads the header of an incomplete PUBLISH, so that a node can refuse it early. `None` for other or invalid
-    /// messages.
+    /// Decodes these fields of a PUBLISH message that is not complete yet, so that a node can refuse it early. `None`
+    /// if the bytes are not the start of a valid PUBLISH message.
     pub fn parse_incomplete(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
         let batch = dunlin_frame::BatchHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
@@ -186,7 +192,7 @@ impl PublishHeader {
     }
 
     pub(crate) fn to_bytes(self) -> [u8; dunlin_frame::BATCH_HEADER_BYTES] {
-        // PUBLISH uses the layout of a batch header, but four fields have another meaning.
+        // PUBLISH has the layout of a batch header, but four of its fields have another meaning.
         dunlin_frame::BatchHeader {
             topic_id: self.publisher,
             epoch: self.partition,
@@ -199,62 +205,62 @@ impl PublishHeader {
     }
 }
 
-/// Message PUBLISH: records to append.
+/// Message PUBLISH: contains records to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
     /// Flags: [`FLAG_ACK`], [`FLAG_QUIET`] and [`FLAG_EXPECT`].
     pub flags: u8,
-    /// The publisher, partition and number of records.
+    /// The fields before the frames.
     pub header: PublishHeader,
-    /// The frames, which were not checked. The append time in each frame is 0.
+    /// The frames, which are not checked yet. Their append time is 0.
     pub frames: &'a [u8],
 }
 
 choice! {
-    /// The acknowledgement level that published records have reached: in memory, written, synced or replicated.
+    /// The acknowledgement level that records have reached: in memory, written, synced or replicated.
     pub enum AckKind {
-        /// The owner has the record in memory.
+        /// The owner has the records in memory.
         Memory = 0,
-        /// The owner has written the record to the operating system, which may not have stored it on the disk yet.
+        /// The owner has written the records to its operating system, which may not have stored them on the disk yet.
         Written = 1,
-        /// The owner's disk has confirmed the record.
+        /// The owner has synced the records to its disk.
         Synced = 2,
-        /// A majority of replicas have the record.
+        /// A majority of the replicas have the records.
         Quorum = 3,
     }
 }
 
 layout! {
-    /// Message PUBLISHED: acknowledges all records of a publisher in one partition up to the record `through`, except
-    /// the records of refused batches.
+    /// Message PUBLISHED: acknowledges all records that a publisher has sent to one partition, up to the record
+    /// `through`. Records in refused batches are excluded.
     pub struct Published {
         /// The publisher's number.
         pub publisher: u32,
         /// The partition's number.
         pub partition: u32,
-        /// The producer's sequence number of the last acknowledged record.
+        /// The sequence number that the producer gave to the last acknowledged record.
         pub through: u64,
         /// The position of the last acknowledged record.
         pub position: Position,
-        /// The level of the acknowledgement.
+        /// The acknowledgement level that the records have reached.
         pub acknowledged: AckKind,
-        /// Whether the last acknowledged record was a retry of a record that had been appended before.
+        /// Whether the last acknowledged record was already in the log, because the producer had sent it before.
         pub duplicate: bool,
     }
 }
 
 layout! {
-    /// Message PUBLISH_REFUSED: all records of one PUBLISH were refused.
+    /// Message PUBLISH_REFUSED: reports that all records of one PUBLISH message were refused.
     pub struct PublishRefused<'a> {
         /// The publisher's number.
         pub publisher: u32,
         /// The partition's number.
         pub partition: u32,
-        /// The producer's sequence number of the first record in the PUBLISH.
+        /// The sequence number that the producer gave to the first of these records.
         pub producer_seq: u64,
-        /// Number of the batch's records.
+        /// Number of refused records.
         pub count: u32,
-        /// The reason for the refusal.
+        /// The reason why the records were refused.
         pub refusal: Refusal<'a>,
     }
 }

@@ -1,32 +1,31 @@
-//! Message RUN, and the bytes that precede the frames of RUN and PUBLISH.
+//! Defines the message RUN, and encodes the part of RUN and PUBLISH before the frames.
 //!
-//! The frames are not checked here. The code that reads the frames checks them at the same time
-//! (`topic::CheckedBatch`).
+//! The frames are not checked here: `topic::CheckedBatch` checks them while it reads them.
 
 use dunlin_frame::{BATCH_HEADER_BYTES, BatchHeader};
 
 use crate::header::{HEADER_BYTES, MessageHeader, MessageKind};
 use crate::publish::PublishHeader;
 
-/// Number of bytes before the frames of RUN and PUBLISH.
+/// Size of the part of RUN and PUBLISH before the frames, bytes.
 pub const RUN_HEAD_BYTES: usize = HEADER_BYTES + BATCH_HEADER_BYTES;
 
-/// Message RUN: a batch of records of one channel. The header's field `topic_id` contains the channel.
+/// Message RUN: contains a batch of records of one channel. The channel's number is in the header's field `topic_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch<'a> {
-    /// The channel, and the sequence numbers of the records.
+    /// The batch header, with the channel and the sequence numbers of the records.
     pub header: BatchHeader,
-    /// The frames, which were not checked.
+    /// The frames, which are not checked yet.
     pub frames: &'a [u8],
 }
 
-/// Encodes a RUN message, which carries a [`Batch`], up to its frames. `header.bytes` bytes of frames must follow.
+/// Encodes the part of a RUN message before the frames. The caller must append frames of `header.bytes` bytes.
 #[inline]
 pub fn batch_head(header: &BatchHeader) -> [u8; RUN_HEAD_BYTES] {
     head(MessageKind::Batch, 0, header.bytes, header.to_bytes())
 }
 
-/// Encodes a PUBLISH message up to its frames. `header.bytes` bytes of frames must follow.
+/// Encodes the part of a PUBLISH message before the frames. The caller must append frames of `header.bytes` bytes.
 #[inline]
 pub fn publish_head(header: &PublishHeader, flags: u8) -> [u8; RUN_HEAD_BYTES] {
     head(MessageKind::Publish, flags, header.bytes, header.to_bytes())

@@ -1,5 +1,6 @@
-//! Messages for the states of state topics: options for following a state, snapshots, checksums, the presence of
-//! publishers, and resynchronization. Since version 2, except [`Publishers`].
+//! Defines the messages for the states of state topics: options for following a state, snapshots, checksums, reports
+//! whether publishers are connected, and resynchronization. They exist since version 2 of the protocol, except
+//! [`Publishers`].
 //!
 //! ```text
 //!  SNAPSHOT
@@ -16,70 +17,71 @@ use crate::layout::{Fields, Layout, layout};
 use crate::subscribe::Position;
 
 layout! {
-    /// Message FOLLOW: options for topics that keep a state. They apply to the next SUBSCRIBE with the same
+    /// Message FOLLOW: sets options for following the states of topics. They apply to the next SUBSCRIBE with the same
     /// subscription number.
     pub struct Follow {
         /// The subscription's number.
         pub subscription: u32,
-        /// Whether the subscription starts in each log with the log's state, instead of at the start in SUBSCRIBE. A
-        /// log that RESUME names continues at the position in RESUME.
+        /// Whether the subscription first receives the state of each log, instead of starting at the position in
+        /// SUBSCRIBE. A log that RESUME names continues after its position in RESUME.
         pub start: bool,
-        /// Whether the subscription continues with the state after it has lost records.
+        /// Whether the subscription receives the state again after it has lost records.
         pub on_gap: bool,
-        /// Whether to conflate: each read returns one record that merges all changes since the last read. The next
-        /// record is sent after CREDIT has reported that the previous record was consumed.
+        /// Whether to conflate: each batch then has one record that merges all changes since the previous one. The node
+        /// sends the next batch when CREDIT reports that this one is consumed.
         pub conflate: bool,
-        /// For tests: the node withholds, once, each record whose sequence number is a multiple of this number; 0
+        /// For tests: makes the node withhold each record whose sequence number is a multiple of this number, once; 0
         /// withholds none.
         pub test_loss_every: u32,
     }
 }
 
 layout! {
-    /// Message RESYNC: requests a snapshot, or records from a position, because a subscriber's state is wrong.
-    /// The node then sends a LOG message with a new channel for the log.
+    /// Message RESYNC: requests a snapshot, or the records after a position, because the subscriber's state is wrong or
+    /// incomplete. The node then assigns a new channel to the log with a LOG message.
     pub struct Resync {
         /// The channel's number.
         pub channel: u32,
-        /// Whether the subscriber's state is wrong. If so, the subscriber needs a snapshot.
+        /// Whether to send a snapshot, because the subscriber's state is wrong.
         pub state: bool,
-        /// If `state` is false, the position up to which the subscriber has all records.
+        /// If `state` is false, the position up to which the subscriber has all records. The node sends the records
+        /// after it.
         pub after: Position,
     }
 }
 
 layout! {
-    /// Message CHECKSUM: the checksum that a subscriber's state must have after a given record.
+    /// Message CHECKSUM: contains the checksum that a subscriber's state must have after the record at `position`.
     pub struct Checksum {
         /// The channel's number.
         pub channel: u32,
-        /// The position of the given record.
+        /// The position of the last record in the state.
         pub position: Position,
-        /// The wrapping sum of the hashes of all entries of the state.
+        /// The sum of the hashes of all entries of the state, modulo 2⁶⁴.
         pub checksum: u64,
     }
 }
 
 layout! {
-    /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5. The node sends
-    /// PUBLISHERS when the first publisher connects or the last one leaves, when a channel begins while no publisher is
-    /// connected, and when a channel resumes.
+    /// Message PUBLISHERS: reports whether publishers of a log's topic are connected. Since version 5 of the protocol.
+    /// The node sends it when the first publisher connects or the last one leaves, when a channel begins while no
+    /// publisher is connected, and when a channel resumes.
     pub struct Publishers {
         /// The channel's number.
         pub channel: u32,
         /// Whether at least one publisher is connected.
         pub connected: bool,
-        /// Time of the last change, ns since the Unix epoch.
+        /// Time since which this has been so, ns since the Unix epoch.
         pub since_ns: u64,
-        /// Append time of the newest record, ns since the Unix epoch; `None` without records.
+        /// Append time of the newest record, ns since the Unix epoch; `None` if there is no record.
         pub last_append_ns: Option<u64>,
     }
 }
 
-/// Number of bytes of a [`SnapshotPart`] before its part of the state.
+/// Size of a [`SnapshotPart`] message before the bytes of the state, bytes.
 pub const SNAPSHOT_HEAD_BYTES: usize = HEADER_BYTES + 48;
 
-/// Message SNAPSHOT: a part of a snapshot. After the last part, the subscriber is at the snapshot's position.
+/// Message SNAPSHOT: contains a part of a snapshot. After the last part, the subscriber has the state at `position`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotPart<'a> {
     /// The channel's number.
@@ -88,16 +90,17 @@ pub struct SnapshotPart<'a> {
     pub position: Position,
     /// The checksum of the whole state.
     pub checksum: u64,
-    /// Length of the whole state, bytes.
+    /// Size of the whole state, bytes.
     pub total: u64,
-    /// Offset of this part in the state; 0 begins a new snapshot.
+    /// Offset of this part in the state, bytes. The part with offset 0 begins a new snapshot.
     pub offset: u64,
-    /// The part's bytes.
+    /// The bytes of this part.
     pub bytes: &'a [u8],
 }
 
 impl<'a> SnapshotPart<'a> {
-    /// Encodes the message up to the part's bytes. The part's bytes must follow, and then zeros up to a multiple of 8.
+    /// Encodes the part of the message before the bytes of the state. The caller must append these bytes, and zeros up
+    /// to a multiple of 8.
     pub fn head(&self) -> [u8; SNAPSHOT_HEAD_BYTES] {
         let mut out = Vec::with_capacity(SNAPSHOT_HEAD_BYTES);
         let len = (SNAPSHOT_HEAD_BYTES + self.bytes.len()).next_multiple_of(MESSAGE_ALIGN) as u32;

@@ -1,4 +1,5 @@
-//! Messages for subscriptions and their channels.
+//! Defines the messages for subscriptions and their channels. A channel is the number under which the node sends the
+//! records of one log for one subscription.
 
 use crate::code::Refusal;
 use crate::error::WireError;
@@ -8,28 +9,28 @@ use crate::list::MessageList;
 layout! {
     /// A position in a log: an epoch and a sequence number.
     pub struct Position {
-        /// The epoch, which grows when the owner may have lost earlier records.
+        /// The epoch, which becomes higher when the owner may have lost earlier records.
         pub epoch: u32,
-        /// The sequence number within the epoch, from 1; 0 is the position before the first record.
+        /// The sequence number within the epoch, from 1 on; 0 is before the first record.
         pub seq: u64,
     }
 }
 
 layout! {
-    /// The position of a subscriber in one log: the last record that it has received.
+    /// The position of a subscriber in one log.
     pub struct LogPosition<'a> {
         /// The topic's name.
         pub topic: &'a str,
         /// The partition's number.
         pub partition: u16,
-        /// The last record that the subscriber received.
+        /// The position of the last record that the subscriber received.
         pub position: Position,
     }
 }
 
 layout! {
-    /// Message RESUME: the positions from which the next SUBSCRIBE with the same subscription number continues. A
-    /// client may send several RESUME messages before one SUBSCRIBE.
+    /// Message RESUME: contains the positions from which the next SUBSCRIBE with the same subscription number
+    /// continues. A client may send several RESUME messages before one SUBSCRIBE.
     pub struct Resume<'a> {
         /// The subscription's number.
         pub subscription: u32,
@@ -38,19 +39,20 @@ layout! {
     }
 }
 
-/// The position at which a subscription starts. Its encoding is a `u8`, a position and a `u64`.
+/// The position at which a subscription starts. It is encoded as a `u8`, which selects the variant, a position and a
+/// `u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     /// 0: at the oldest retained record.
     Earliest,
-    /// 1: at the next record to be published.
+    /// 1: at the next record that is published.
     Latest,
-    /// 2: after this position. Only for a subscription to one log.
+    /// 2: after the given position. Only allowed for a subscription to one log.
     After(Position),
-    /// 3: at the first record appended at or after this time, ns since the Unix epoch.
+    /// 3: at the first record that was appended at the given time or later, in ns since the Unix epoch.
     Time(u64),
-    /// 4: after the positions in RESUME. A log without such a position starts at its oldest retained record, or with
-    /// its state if the subscription follows states.
+    /// 4: after the positions in RESUME. A log for which RESUME has no position starts at its oldest retained record,
+    /// or with its state if FOLLOW has requested states.
     Resume,
 }
 
@@ -85,34 +87,34 @@ impl<'a> Layout<'a> for StartAt {
 }
 
 choice! {
-    /// The position at which a subscription continues after a gap.
+    /// Where a subscription continues after a gap.
     pub enum OnGap {
         /// At the oldest retained record.
         Oldest = 0,
-        /// At the next record to be published.
+        /// At the next record that is published.
         Newest = 1,
-        /// The subscription ends after it has reported the gap.
+        /// Nowhere: the subscription reports the gap and ends.
         Fail = 2,
     }
 }
 
 layout! {
-    /// Message SUBSCRIBE: starts a subscription.
+    /// Message SUBSCRIBE: begins a subscription.
     pub struct Subscribe<'a> {
-        /// The number that the client chose for the subscription. No other subscription of this connection may have the
-        /// same number.
+        /// The number that the client has chosen for the subscription. No other subscription of the same connection may
+        /// have this number.
         pub subscription: u32,
-        /// Initial credit: number of bytes that the node may send. Later CREDIT messages grant more bytes.
+        /// Number of bytes that the node may send before it receives a CREDIT message.
         pub credit: u64,
         /// The position at which the subscription starts.
         pub start: StartAt,
-        /// The position at which the subscription continues after a gap.
+        /// Where the subscription continues after a gap.
         pub on_gap: OnGap,
         /// Whether the publishers of a reliable topic wait for this subscriber.
         pub registered: bool,
-        /// The pattern of subjects.
+        /// The pattern that the subjects of records must match.
         pub pattern: &'a str,
-        /// The subscription's name, for operators.
+        /// The subscription's name, which operators see.
         pub name: &'a str,
     }
 }
@@ -122,83 +124,87 @@ layout! {
     pub struct ChannelPosition {
         /// The channel's number.
         pub channel: u32,
-        /// The position in this log.
+        /// The position in the log.
         pub position: Position,
     }
 }
 
 layout! {
-    /// Message CREDIT: grants the node more bytes to send, and reports consumed records.
+    /// Message CREDIT: lets the node send more bytes, and reports consumed records.
     pub struct Credit<'a> {
-        /// The subscription's number.
+        /// The number of the subscription or group membership.
         pub subscription: u32,
-        /// Total number of bytes granted since SUBSCRIBE, including the credit in SUBSCRIBE. The number never
+        /// Number of bytes that the node may send in total since SUBSCRIBE, including the credit in SUBSCRIBE. It never
         /// decreases.
         pub granted: u64,
-        /// For channels of reliable topics, the last record that was consumed. Channels without a change may be
-        /// omitted.
+        /// The position up to which records were consumed, for each channel where it has changed. Reliable topics,
+        /// share groups and conflated subscriptions need these positions.
         pub consumed: MessageList<'a, ChannelPosition>,
     }
 }
 
 layout! {
-    /// Message LOG: assigns a channel to a log of a subscription. A channel's number is not reused for another log.
+    /// Message LOG: assigns a channel to a log of a subscription. The node never gives the number of a channel to
+    /// another log.
     pub struct Log<'a> {
         /// The subscription's number.
         pub subscription: u32,
-        /// The channel's number.
+        /// The number of the channel.
         pub channel: u32,
         /// The partition's number.
         pub partition: u16,
-        /// The position before the first record that the subscription can receive.
+        /// The position before the first record that the subscription can receive from this log.
         pub after: Position,
         /// The topic's name.
         pub topic: &'a str,
-        /// The literal start of the topic's pattern. A record's subject consists of this prefix and the record's tail.
+        /// The literal part at the start of the topic's pattern. The subject of a record is this prefix followed by the
+        /// record's subject tail.
         pub subject_prefix: &'a str,
     }
 }
 
 layout! {
-    /// Message SUBSCRIBED: a subscription has begun, and the LOG messages for all its existing logs were sent.
+    /// Message SUBSCRIBED: reports that a subscription has begun, after LOG messages for all logs that existed at that
+    /// time.
     pub struct Subscribed {
         /// The subscription's number.
         pub subscription: u32,
-        /// Number of logs that were announced.
+        /// Number of logs for which LOG was sent.
         pub logs: u32,
     }
 }
 
 layout! {
-    /// Message SUBSCRIPTION_ENDED: a subscription was refused or has ended. The subscription's number is free again.
+    /// Message SUBSCRIPTION_ENDED: reports that a subscription was refused or has ended. The client may use the
+    /// subscription's number again.
     pub struct SubscriptionEnded<'a> {
         /// The subscription's number.
         pub subscription: u32,
-        /// The reason; `ENDED` after UNSUBSCRIBE.
+        /// The reason why it ended; the code is `ENDED` after UNSUBSCRIBE.
         pub refusal: Refusal<'a>,
     }
 }
 
 layout! {
-    /// Message GAP: records left the log before this subscriber read them.
+    /// Message GAP: reports records that left the log before this subscriber received them.
     pub struct GapMessage {
         /// The channel's number.
         pub channel: u32,
         /// The epoch of the missing records.
         pub epoch: u32,
-        /// The first missing sequence number.
+        /// Sequence number of the first missing record.
         pub first: u64,
-        /// The last missing sequence number.
+        /// Sequence number of the last missing record.
         pub last: u64,
     }
 }
 
 layout! {
-    /// Message LAGGING: the subscriber has still to read more than half of the retained records.
+    /// Message LAGGING: warns that more than half of the log's retained records are still unread by this subscriber.
     pub struct Lagging {
         /// The channel's number.
         pub channel: u32,
-        /// Number of records that the subscriber has not read.
+        /// Number of records that the subscriber has not read yet.
         pub behind: u64,
         /// Number of records that the log retains.
         pub retained: u64,
@@ -206,15 +212,15 @@ layout! {
 }
 
 layout! {
-    /// Message EPOCH_CHANGED: a log has a new epoch.
+    /// Message EPOCH_CHANGED: reports that a log has a new epoch.
     pub struct EpochChanged {
         /// The channel's number.
         pub channel: u32,
-        /// The epoch that ended.
+        /// The epoch that has ended.
         pub old: u32,
-        /// Sequence number of the last record of the ended epoch that the subscriber received.
+        /// Sequence number of the last record of the ended epoch that this subscriber received.
         pub last_seen: u64,
-        /// Sequence number of the last record that the ended epoch is known to have had; `None` if this is unknown.
+        /// Sequence number of the last record that the ended epoch had; `None` if it is unknown.
         pub known_through: Option<u64>,
         /// The position before the first record of the new epoch that the subscriber can receive.
         pub new_first: Position,
@@ -222,30 +228,31 @@ layout! {
 }
 
 layout! {
-    /// Message ADVANCE: up to a given position, the log has no further records for this subscriber.
+    /// Message ADVANCE: reports that no record between the subscriber's position and `through` is for this subscriber.
     pub struct Advance {
         /// The channel's number.
         pub channel: u32,
-        /// The position up to which no record follows for this subscriber.
+        /// The new position of the subscriber in the log.
         pub through: Position,
     }
 }
 
 layout! {
-    /// Message DELETED: a log was deleted, and the log's channel has ended.
+    /// Message DELETED: reports that a log was deleted. Its channel ends.
     pub struct Deleted {
         /// The channel's number.
         pub channel: u32,
-        /// The log's last position.
+        /// The last position in the log.
         pub last: Position,
     }
 }
 
 layout! {
-    /// Message HEARTBEAT: the positions up to which the node has sent records, so that a subscriber can detect lost
-    /// records.
+    /// Message HEARTBEAT: shows that the connection works, and states up to which positions the node has sent records,
+    /// so that a subscriber can detect a loss.
     pub struct Heartbeat<'a> {
-        /// The last sent position of each channel for which RUN, GAP or ADVANCE was sent since the last heartbeat.
+        /// The last position that was sent on each channel, for channels on which RUN, GAP or ADVANCE was sent since
+        /// the previous heartbeat.
         pub channels: MessageList<'a, ChannelPosition>,
     }
 }

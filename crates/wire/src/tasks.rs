@@ -1,7 +1,7 @@
-//! Messages for tasks: commands, queries, workers and the orders for workers.
+//! Defines the messages for tasks: commands, queries, and orders for workers.
 //!
-//! This crate does not interpret the bytes of commands, queries and orders. The crate `tasks` encodes them, with its
-//! own version number. One message can contain many commands; one reply contains the results of all of them.
+//! The commands, queries and orders are byte strings here. The crate `tasks` encodes them, and has a version number of
+//! its own for this. A message may contain many commands; its reply contains the results of all of them.
 
 use crate::code::Refusal;
 use crate::control::U32PrefixedBytes;
@@ -12,43 +12,44 @@ use crate::layout::{Fields, Layout, choice, layout};
 choice! {
     /// The content of a TASKS message: commands, a query, or a request to attach a worker.
     pub enum TasksKind {
-        /// Commands, each preceded by its length as a `u32`. The reply has a [`TaskCommandResult`] for each command.
+        /// Commands, each preceded by its length as a `u32`. The reply contains one [`TaskCommandResult`] for each of
+        /// them.
         Commands = 1,
         /// A linearizable query.
         Query = 2,
-        /// A stale query, which is evaluated on the node's own state.
+        /// A stale query, which the node answers from its own state.
         StaleQuery = 3,
-        /// Attaches a worker to this connection.
+        /// A request to attach a worker to this connection.
         Attach = 4,
     }
 }
 
 layout! {
-    /// Message TASKS: commands for tasks, a query about tasks, or a request to attach a worker.
+    /// Message TASKS: contains commands for tasks, a query about tasks, or a request to attach a worker.
     pub struct Tasks<'a> {
-        /// The request's number, repeated in the reply.
+        /// The request's number. The reply repeats it.
         pub request: u32,
-        /// The kind of content that `bytes` has.
+        /// The kind of content in `bytes`.
         pub kind: TasksKind,
-        /// The commands, query or worker.
+        /// The encoded commands, query or request.
         pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
 layout! {
-    /// Message TASKED: the node's reply to a TASKS message, such as the results of the commands.
+    /// Message TASKED: the reply to a TASKS message, for example the results of its commands.
     pub struct TasksResult<'a> {
-        /// The request's number.
+        /// The number of the request to which this is the reply.
         pub request: u32,
-        /// The reply's bytes.
+        /// The encoded reply.
         pub bytes: U32PrefixedBytes<'a>,
     }
 }
 
 layout! {
-    /// Message TASK_ORDERS: orders to the workers of this connection.
+    /// Message TASK_ORDERS: contains orders to the workers of this connection.
     pub struct TaskOrders<'a> {
-        /// The orders' bytes.
+        /// The encoded orders.
         pub bytes: U32PrefixedBytes<'a>,
     }
 }
@@ -56,17 +57,18 @@ layout! {
 const DONE: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// The result of one command in a TASKS message: the reply, or the refusal.
+/// The result of one command in a TASKS message: a reply or a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskCommandResult<'a> {
-    /// The command was executed; contains the bytes of the reply.
+    /// The command was executed. This is its encoded reply.
     Done(&'a [u8]),
     /// The command was refused.
     Refused(Refusal<'a>),
 }
 
 impl<'a> TaskCommandResult<'a> {
-    /// Appends the result: a byte 1, the reply's length (`u32`) and the reply's bytes; or a byte 2 and a refusal.
+    /// Appends the result to `out`: a byte 1, the length of the reply (`u32`) and the reply; or a byte 2 and the
+    /// refusal.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             TaskCommandResult::Done(bytes) => {
@@ -80,7 +82,7 @@ impl<'a> TaskCommandResult<'a> {
         }
     }
 
-    /// Decodes all results. The iteration ends with an error at the first invalid bytes.
+    /// Decodes all results in `bytes`. If a result is invalid, the iterator returns an error for it and ends.
     pub fn read_all(bytes: &'a [u8]) -> impl Iterator<Item = Result<TaskCommandResult<'a>, WireError>> {
         let mut fields = Fields { kind: MessageKind::TasksResult, rest: bytes, version: crate::VERSION };
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! The preamble: the first eight bytes of each side, which negotiate the protocol version.
+//! Encodes and decodes the preamble: the first eight bytes that each side sends, which negotiate the protocol version.
 //!
 //! ```text
 //!  0                         6         7         8
@@ -7,26 +7,27 @@
 //!  | D  U  N  L  I  N        | min u8  | max u8  |
 //!  +-------------------------+---------+---------+
 //! ```
-//! The client offers a range of versions. The node replies with the chosen version as both lowest and highest version.
-//! If the ranges do not overlap, the node replies with its own range, and then sends REFUSED.
+//! The client offers a range of versions. The node replies with the version that it has chosen as both the lowest and
+//! the highest version. If it supports none of the offered versions, it replies with its own range, and then sends
+//! REFUSED.
 //!
-//! A node accepts its own version and the previous one. The layouts of the preamble, HELLO, WELCOME and
-//! REFUSED never change, except for fields added at the end, which older peers skip. All other layouts may
-//! change with the version.
+//! A node supports its own version of the protocol and the previous one. Later versions may only add fields at the end
+//! of the preamble, HELLO, WELCOME and REFUSED, and older nodes and clients skip these fields. All other layouts may
+//! change.
 
 use crate::code::{ErrorCode, Refusal};
 use crate::error::WireError;
 
-/// The newest version that this release supports.
+/// The newest protocol version that this release supports.
 pub const VERSION: u8 = 5;
-/// The oldest version that this release supports.
+/// The oldest protocol version that this release supports.
 pub const VERSION_MIN: u8 = 4;
 /// The first bytes that each side of a connection sends.
 pub const MAGIC: [u8; 6] = *b"DUNLIN";
 /// Length of a preamble, bytes.
 pub const PREAMBLE_BYTES: usize = 8;
 
-/// The first bytes on a connection: the protocol versions that a client offers or a node accepts.
+/// A preamble: the range of protocol versions that a client offers, or the version that a node has chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Preamble {
     /// The lowest version.
@@ -36,22 +37,22 @@ pub struct Preamble {
 }
 
 impl Preamble {
-    /// The versions that this release supports. A client sends this preamble first. A node replies with this preamble
-    /// if the client offers none of these versions.
+    /// The preamble with all versions that this release supports. A client sends it first. A node sends it if it
+    /// supports none of the versions that the client offers.
     pub const OURS: Preamble = Preamble { version_min: VERSION_MIN, version_max: VERSION };
 
-    /// The reply of a node that chose `version`.
+    /// The preamble with which a node replies if it has chosen `version`.
     pub fn chosen(version: u8) -> Preamble {
         Preamble { version_min: version, version_max: version }
     }
 
-    /// The preamble's bytes.
+    /// Encodes the preamble.
     pub fn to_bytes(self) -> [u8; PREAMBLE_BYTES] {
         let [d, u, n, l, i, n2] = MAGIC;
         [d, u, n, l, i, n2, self.version_min, self.version_max]
     }
 
-    /// Parses a preamble; `None` while it is incomplete.
+    /// Decodes a preamble; `None` while bytes are missing.
     pub fn parse(bytes: &[u8]) -> Result<Option<Preamble>, WireError> {
         let known = bytes.len().min(MAGIC.len());
         if bytes[..known] != MAGIC[..known] {
@@ -69,7 +70,7 @@ impl Preamble {
         Ok(Some(Preamble { version_min, version_max }))
     }
 
-    /// Returns the highest version that both sides support, or the refusal to send.
+    /// Returns the highest version that both sides support, or the refusal to send if there is none.
     pub fn negotiate(self, offered: Preamble) -> Result<u8, Refusal<'static>> {
         let version = self.version_max.min(offered.version_max);
         if version >= self.version_min.max(offered.version_min) {

@@ -61,7 +61,8 @@ pub(super) struct SimulatedWorld<'s> {
     waiting: Vec<u64>,
     /// The time of submission and the tenant of the task in each slot of the scheduler's table of tasks.
     submitted: Vec<(u64, u32)>,
-    /// The remaining part of the capacity that the node has in this step: processor time in µs, log bytes, network bytes.
+    /// The part of the node's capacity that is still free in this step: processor time in µs, log bytes, and network
+    /// bytes.
     budget: [f64; 3],
     /// The processor time that the node has used so far, in µs.
     spent_us: f64,

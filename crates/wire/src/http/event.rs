@@ -1,17 +1,17 @@
-//! Writes server-sent events.
+//! Writes server-sent events, the text format of HTTP event streams.
 //!
-//! A reader joins an event's data lines with line feeds, and treats `\n`, `\r\n` and `\r` as line ends. Text that
-//! contains `\r` would change, and is therefore sent as binary.
+//! A client joins the data lines of an event with line feeds, and treats `\n`, `\r\n` and `\r` as line ends. A text
+//! that contains `\r` would not arrive unchanged, and is therefore sent as binary data.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The bytes as text; `None` if an event cannot carry the text unchanged.
+/// The bytes as text; `None` if they are not valid UTF-8, or if an event would change the text.
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\r'))
 }
 
-/// Appends the bytes in base64.
+/// Appends the bytes to `out`, encoded in base64.
 pub fn base64(bytes: &[u8], out: &mut String) {
     STANDARD.encode_string(bytes, out);
 }
@@ -28,17 +28,17 @@ pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut 
     out.push('\n');
 }
 
-/// Writes an id without an event, to report that the client has received everything up to this id.
+/// Writes only an id. It reports that the client has received everything up to this id, although there is no event.
 pub fn write_id(id: &str, out: &mut String) {
     out.extend(["id: ", id, "\n\n"]);
 }
 
-/// Writes the delay after which a reader reconnects, ms.
+/// Writes how long a client should wait before it reconnects, ms.
 pub fn write_retry(ms: u64, out: &mut String) {
     out.extend(["retry: ", &ms.to_string(), "\n\n"]);
 }
 
-/// Writes a comment, which readers skip. The comment shows that the connection works.
+/// Writes a comment, which clients ignore. It shows that the connection still works.
 pub fn write_comment(text: &str, out: &mut String) {
     out.extend([": ", text, "\n\n"]);
 }
@@ -47,7 +47,7 @@ pub fn write_comment(text: &str, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// Reads events as the standard requires. Returns the data, event name and last id of each event.
+    /// Reads events as the standard requires. Returns the data and the name of each event, and the last id before it.
     fn read(text: &str) -> Vec<(String, Option<String>, String)> {
         let (mut events, mut id, mut event, mut data) = (Vec::new(), String::new(), None, String::new());
         for line in text.split('\n') {

@@ -1,4 +1,4 @@
-//! Parses the query string of a URL.
+//! Parses the query string of a URL, such as `a=1&b=2`.
 
 /// The error for a malformed query string of an HTTP request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum QueryError {
     Utf8(String),
 }
 
-/// The decoded names and values, in order. A name without `=` has an empty value.
+/// The names and values in a query string, decoded and in order. A name without `=` gets an empty value.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = Result<(String, String), QueryError>> + '_ {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

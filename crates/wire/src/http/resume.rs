@@ -1,4 +1,5 @@
-//! The resume token of an event stream, sent as event id and returned in `Last-Event-ID`.
+//! Reads and writes resume tokens of event streams. The node sends such a token as the id of each event; a client that
+//! reconnects returns the last one in the header `Last-Event-ID`.
 //!
 //! ```text
 //! one log     7-1042                      epoch, sequence number of the last record
@@ -8,11 +9,11 @@
 //!             +---------+-------+-----+
 //! ```
 //!
-//! A log's key is a hash of its topic's name and its partition. Names would make tokens several times longer, and are
-//! not necessary, because the node knows all names. Logs with equal keys cannot be distinguished; of 1,000 logs, two
-//! have equal keys in 1 of 4 × 10¹³ cases.
+//! The key of a log is a hash of the topic's name and the partition. Tokens with names would be several times longer,
+//! and the node knows all names anyway. Logs with equal keys cannot be distinguished. Of 1,000 logs, two have equal
+//! keys only in 1 of 4 × 10¹³ cases.
 //!
-//! Limit: [`RESUME_LOGS_MAX`], because a token must fit into a header.
+//! Limit: a token has at most [`RESUME_LOGS_MAX`] logs, because it must fit into an HTTP header.
 
 use std::collections::BTreeMap;
 
@@ -24,29 +25,29 @@ use crate::Position;
 /// Maximum number of logs in one token.
 pub const RESUME_LOGS_MAX: usize = 1_000;
 
-/// First character of a token with the positions of many logs.
+/// First character of a token for several logs.
 const MANY: char = 'm';
 
 /// A number that identifies a log in a [`ResumeToken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogKey(u64);
 
-/// The error for a text that is not a resume token.
+/// The error for a text that is not a valid resume token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected an event's id: a position like 7-1042, or an id that this node sent")]
 pub struct ResumeError;
 
-/// The last event id of an HTTP event stream: the positions from which a client resumes.
+/// A resume token: the positions from which a client continues to read a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResumeToken {
     /// The position of the last record of the stream's only log.
     One(Position),
-    /// The last record of each of several logs.
+    /// For each of several logs, the position of its last record in the stream.
     Many(BTreeMap<LogKey, Position>),
 }
 
 impl LogKey {
-    /// Computes the key of a topic's partition.
+    /// Computes the key of the log of a topic's partition.
     pub fn of(topic: &str, partition: u16) -> LogKey {
         let bytes = topic.bytes().chain([0]).chain(partition.to_le_bytes());
         LogKey(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -55,7 +56,7 @@ impl LogKey {
     }
 }
 
-/// Writes the token of a stream with one log.
+/// Writes the token for a stream of one log.
 pub fn write_position(position: Position, out: &mut String) {
     use std::fmt::Write;
     // Writing to a string cannot fail.
@@ -63,7 +64,7 @@ pub fn write_position(position: Position, out: &mut String) {
 }
 
 impl ResumeToken {
-    /// Reads a token.
+    /// Parses a token.
     pub fn parse(text: &str) -> Result<ResumeToken, ResumeError> {
         match text.strip_prefix(MANY) {
             Some(rest) => parse_many(rest).map(ResumeToken::Many),

@@ -1,44 +1,44 @@
-//! The operation CONNECT, with which a NATS client sends its options.
+//! Parses the operation CONNECT, with which a NATS client sends its options.
 
 use serde::Deserialize;
 
 use super::Violation;
 
-/// The options of the NATS operation `CONNECT`, with nats-server's defaults.
+/// The options in the NATS operation `CONNECT`. For missing options, the defaults of nats-server apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
-    /// Whether the client wants `+OK` as the reply to every operation.
+    /// Whether the client wants the reply `+OK` to every operation.
     pub verbose: bool,
-    /// Whether the client requests strict checks of subjects. Dunlin always makes these checks.
+    /// Whether the client asks for strict checks of subjects. Dunlin makes these checks in any case.
     pub pedantic: bool,
-    /// Whether the client receives its own records if it subscribes to their subjects.
+    /// Whether the client also receives the records that it published itself, if it subscribes to their subjects.
     pub echo: bool,
     /// Whether the client understands messages with headers.
     pub headers: bool,
-    /// Whether the client wants a status reply to a request that has no responder.
+    /// Whether the client wants a message with a status when nobody listens to a request that it sent.
     pub no_responders: bool,
-    /// The version of the NATS protocol that the client supports. From version 1 on, the client accepts `INFO` at any
+    /// The version of the NATS protocol that the client supports. From version 1 on, the server may send `INFO` at any
     /// time.
     pub protocol: u32,
     /// The language or name of the client's library.
     pub lang: String,
-    /// The library's version.
+    /// The version of the client's library.
     pub version: String,
-    /// The connection's name.
+    /// The client's name for the connection.
     pub name: String,
     /// The user's name.
     pub user: Option<String>,
     /// The user's password.
     pub pass: Option<String>,
-    /// A token instead of user and password.
+    /// A token, which replaces the user and the password.
     pub auth_token: Option<String>,
-    /// The public key of an nkey, instead of user and password.
+    /// The public key of an nkey, which replaces the user and the password.
     pub nkey: Option<String>,
-    /// The nonce in `INFO`, signed with the private key of `nkey`, in base64.
+    /// The signature, in base64, of the nonce in `INFO`. It is made with the private key that belongs to `nkey`.
     pub sig: Option<String>,
 }
 
-/// The JSON object as received. `null` means the same as a missing value.
+/// The JSON object in the form in which it is received. A `null` counts as a missing value.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ConnectJson {
@@ -82,7 +82,7 @@ impl Default for Connect {
 impl Connect {
     /// Parses the JSON object that follows `CONNECT`.
     pub fn parse(json: &[u8]) -> Result<Connect, Violation> {
-        // Refuses a JSON array, which serde would accept instead of an object.
+        // Refuses a JSON array, which serde would accept in place of an object.
         let object = json.first() == Some(&b'{');
         let received: Option<ConnectJson> = if object { serde_json::from_slice(json).ok() } else { None };
         let received = received.ok_or(Violation::Arguments)?;

@@ -1,35 +1,35 @@
 //! Writes the operations of a NATS server.
 
-/// The reply to a successful operation, for clients that set `verbose`.
+/// The reply to an operation that succeeded. Only clients that have set `verbose` receive it.
 pub const OK: &[u8] = b"+OK\r\n";
-/// The operation by which the node checks that the client is alive.
+/// The operation with which the node checks that the client is still there.
 pub const PING: &[u8] = b"PING\r\n";
-/// The reply to the client's PING.
+/// The reply to a client's PING.
 pub const PONG: &[u8] = b"PONG\r\n";
 
-/// Appends an error.
+/// Appends an error with this text.
 pub fn put_error(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"-ERR '");
     let start = out.len();
     out.extend_from_slice(text.as_bytes());
-    // Replaces control characters, because the text must be a single line.
+    // Replaces control characters by blanks, because the error must be a single line.
     out[start..].iter_mut().filter(|byte| byte.is_ascii_control()).for_each(|byte| *byte = b' ');
     out.extend_from_slice(b"'\r\n");
 }
 
-/// The first line of a NATS message to a client: subject, subscription and reply subject.
+/// The content of the first line of a message to a NATS client: subject, subscription and reply subject.
 #[derive(Debug, Clone, Copy)]
 pub struct NatsMessageHead<'a> {
-    /// The record's subject, in two pieces that are written one after the other.
+    /// The record's subject, as two pieces that are written one after the other.
     pub subject: [&'a str; 2],
-    /// The client's name for the subscription.
+    /// The name that the client has given to the subscription.
     pub sid: &'a [u8],
-    /// The subject to which a receiver should publish replies.
+    /// The subject for replies to this message.
     pub reply: Option<&'a str>,
 }
 
 impl NatsMessageHead<'_> {
-    /// Appends the first line of a message without headers, for a payload of this size.
+    /// Appends the first line of a message that has no headers and a payload of `payload_bytes` bytes.
     #[inline]
     pub fn encode(&self, out: &mut Vec<u8>, payload_bytes: usize) {
         out.extend_from_slice(b"MSG ");
@@ -38,7 +38,7 @@ impl NatsMessageHead<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the first line of a message with headers.
+    /// Appends the first line of a message that has headers. `header_bytes` is the size of its block of headers.
     pub fn encode_with_headers(&self, out: &mut Vec<u8>, header_bytes: usize, payload_bytes: usize) {
         out.extend_from_slice(b"HMSG ");
         self.put_arguments(out);
@@ -55,7 +55,7 @@ impl NatsMessageHead<'_> {
         out.push(b' ');
         out.extend_from_slice(self.sid);
         out.push(b' ');
-        // Leaves out a reply subject that contains blanks, because the blanks would make the line invalid.
+        // Omits a reply subject with blanks or control characters, which would make the line invalid.
         if let Some(reply) = self.reply.filter(|reply| reply.bytes().all(|b| b > b' ' && b != 0x7f)) {
             out.extend_from_slice(reply.as_bytes());
             out.push(b' ');
@@ -63,7 +63,7 @@ impl NatsMessageHead<'_> {
     }
 }
 
-/// Appends a number as decimal digits.
+/// Appends a number in decimal digits.
 #[inline]
 pub fn put_decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];

@@ -1,4 +1,4 @@
-//! The block of headers before a payload.
+//! Reads and writes the block of headers before a payload:
 //!
 //! ```text
 //! NATS/1.0[ status][ description]\r\n
@@ -9,16 +9,16 @@
 
 use super::Violation;
 
-/// Maximum number of headers of one message.
+/// Maximum number of headers in one message.
 pub const HEADERS_MAX: usize = 1_024;
 
-/// The name under which the status after `NATS/1.0` is listed among the headers. No client can send a header with this
+/// The name under which the text after `NATS/1.0` appears among the headers. No client can send a header with this
 /// name.
 pub const STATUS_HEADER: &str = ":status";
 
 const FIRST_LINE: &[u8] = b"NATS/1.0";
 
-/// The headers of a NATS message, as the bytes received from the client.
+/// The headers of a NATS message, in the form in which the client sent them.
 #[derive(Debug, Clone, Copy)]
 pub struct HeaderBlock<'a> {
     status: &'a [u8],
@@ -26,18 +26,19 @@ pub struct HeaderBlock<'a> {
 }
 
 impl<'a> HeaderBlock<'a> {
-    /// Checks the first line and the end of a block of headers.
+    /// Checks the first line and the end of a block of headers. The headers themselves are checked by
+    /// [`HeaderBlock::iter`].
     pub fn parse(block: &'a [u8]) -> Result<HeaderBlock<'a>, Violation> {
         let rest = block.strip_prefix(FIRST_LINE).ok_or(Violation::Arguments)?;
         let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or(Violation::Arguments)?;
         let (status, lines) = (&rest[..end], &rest[end + 2..]);
-        // Some clients end a block that has no headers with one line end instead of two.
+        // Some clients end a block without headers with one line end instead of two.
         let lines =
             if lines.is_empty() { lines } else { lines.strip_suffix(b"\r\n").ok_or(Violation::Arguments)? };
         Ok(HeaderBlock { status: status.trim_ascii(), lines })
     }
 
-    /// The names and values of the headers, in order. If there is a status, it comes first, with the name
+    /// The names and values of the headers, in order. If the first line has a status, it comes first, under the name
     /// [`STATUS_HEADER`].
     pub fn iter(&self) -> impl Iterator<Item = Result<(&'a str, &'a [u8]), Violation>> + use<'a> {
         let status = (!self.status.is_empty()).then_some(Ok((STATUS_HEADER, self.status)));
@@ -65,7 +66,7 @@ fn header(line: &[u8]) -> Result<(&str, &[u8]), Violation> {
     Ok((name, line[colon + 1..].trim_ascii()))
 }
 
-/// Appends a block with a status line and headers, but without the empty line at its end.
+/// Appends a block of headers with this status. The caller must append the empty line at its end.
 pub fn header_lines<'h>(
     out: &mut Vec<u8>,
     status: &[u8],
@@ -80,8 +81,8 @@ pub fn header_lines<'h>(
     headers.for_each(|(name, value)| put_header(out, name, value));
 }
 
-/// Appends one header. A header is left out if its name is empty, or contains a colon, a blank or a control character,
-/// which other protocols allow. A line end in a value becomes a blank.
+/// Appends one header. Leaves out a header whose name is empty, or contains a colon, a blank or a control character;
+/// other protocols allow such names. Line ends in the value are replaced by blanks.
 pub fn put_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     if name.is_empty() || name.bytes().any(|byte| byte <= b' ' || byte == b':' || byte == 0x7f) {
         return;

@@ -1,11 +1,11 @@
-//! Splits a line of the NATS protocol into words, which are separated by blanks.
+//! Splits a line of the NATS protocol into words. Blanks separate the words.
 
 use super::{NatsDecoderLimits, Violation};
 
-/// Maximum number of words after the verb.
+/// Maximum number of words after the name of the operation.
 const WORDS_MAX: usize = 4;
 
-/// The words of one line of the NATS protocol, and the offset of the line's end.
+/// The words of one line of the NATS protocol, without the name of the operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line<'a> {
     words: [&'a [u8]; WORDS_MAX],
@@ -15,7 +15,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Reads the line that begins at `from`; `None` if the end of the line has not arrived.
+    /// Reads the line of which the remaining words begin at `from`; `None` if the end of the line has not arrived yet.
     #[inline]
     pub(super) fn read(
         bytes: &'a [u8],
@@ -26,7 +26,7 @@ impl<'a> Line<'a> {
         let mut word_from = from;
         let mut at = from;
         while let Some(&byte) = bytes.get(at) {
-            // Words are checked first, because most bytes are part of a word.
+            // Most bytes belong to words, so this case is checked first.
             if byte > b' ' {
                 at += 1;
                 continue;
@@ -63,7 +63,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Parses a number of at most nine digits.
+/// Parses a decimal number of at most nine digits.
 #[inline]
 pub(super) fn number(digits: &[u8]) -> Result<usize, Violation> {
     if digits.is_empty() || digits.len() > 9 {

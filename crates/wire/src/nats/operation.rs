@@ -5,51 +5,51 @@ use super::line::{Line, number};
 use super::{NatsDecoderLimits, Violation};
 use crate::DecodeOutcome;
 
-/// An operation of a NATS client. Subjects are not validated here.
+/// An operation of a NATS client. Its subjects are not validated yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NatsOperation<'a> {
-    /// Operation `CONNECT`, with its options as JSON.
+    /// Operation `CONNECT`, with the client's options as JSON.
     Connect(&'a [u8]),
     /// Operation `PUB` or `HPUB`: publishes a record.
     Publish(PublishOperation<'a>),
     /// Operation `SUB`: subscribes to a subject.
     Subscribe {
-        /// The subject or pattern.
+        /// The subject or pattern to which the client subscribes.
         subject: &'a [u8],
-        /// The queue group to join.
+        /// The name of the queue group that the subscription joins.
         queue: Option<&'a [u8]>,
-        /// The client's name for the new subscription.
+        /// The name that the client gives to the new subscription.
         sid: &'a [u8],
     },
     /// Operation `UNSUB`: ends a subscription.
     Unsubscribe {
-        /// The client's name for the subscription.
+        /// The name that the client has given to the subscription.
         sid: &'a [u8],
-        /// Number of messages after which the subscription ends, counted from the start of the subscription; `None` to
-        /// end it immediately.
+        /// Number of messages after which the subscription ends. Messages that it has already received count. `None`
+        /// ends the subscription immediately.
         max: Option<u64>,
     },
-    /// Operation `PING`, to which the peer replies with `PONG`.
+    /// Operation `PING`, to which the node must reply with `PONG`.
     Ping,
     /// Operation `PONG`, the reply to `PING`.
     Pong,
 }
 
-/// The NATS operation `PUB` or `HPUB`: a record to publish.
+/// The content of the NATS operation `PUB` or `HPUB`: a record to publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishOperation<'a> {
     /// The record's subject.
     pub subject: &'a [u8],
-    /// The subject to which a receiver should publish replies.
+    /// The subject for replies to this record.
     pub reply: Option<&'a [u8]>,
-    /// The block of headers, including its first and last line; empty for `PUB`.
+    /// The block of headers, from its first line to the empty line at its end; empty for `PUB`.
     pub headers: &'a [u8],
     /// The record's payload.
     pub payload: &'a [u8],
 }
 
 impl PublishOperation<'_> {
-    /// Appends the operation to `out`, as a client sends it.
+    /// Appends the operation to `out` in the form in which a client sends it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(if self.headers.is_empty() { &b"PUB "[..] } else { b"HPUB " });
         out.extend_from_slice(self.subject);
@@ -70,7 +70,7 @@ impl PublishOperation<'_> {
     }
 }
 
-/// Reads the first operation. Returns the operation and its length, or the number of bytes that are needed.
+/// Reads the first operation in `bytes`. Returns the operation and its length, or how many bytes are needed.
 #[inline]
 pub fn next<'a>(
     bytes: &'a [u8],
@@ -146,7 +146,7 @@ fn with_payload<'a>(
     }
 }
 
-/// Reads an operation whose verb is written in any mix of upper and lower case.
+/// Like [`next`], but allows any mix of upper and lower case in the name of the operation.
 fn next_any_case<'a>(
     bytes: &'a [u8],
     limits: &NatsDecoderLimits,
@@ -181,7 +181,7 @@ fn next_any_case<'a>(
         [subject, queue, sid] if is(b"SUB") => NatsOperation::Subscribe { subject, queue: Some(queue), sid },
         [sid] if is(b"UNSUB") => NatsOperation::Unsubscribe { sid, max: None },
         [sid, max] if is(b"UNSUB") => {
-            // nats-server treats a limit of 0 as no limit.
+            // In nats-server, a maximum of 0 means that there is none.
             let max = Some(number(max)? as u64).filter(|max| *max > 0);
             NatsOperation::Unsubscribe { sid, max }
         }

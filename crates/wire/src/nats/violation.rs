@@ -1,18 +1,18 @@
-//! Violations of the NATS protocol, which end the connection.
+//! Defines the violations of the NATS protocol. After a violation, the node closes the connection.
 
-/// A violation of the NATS protocol by a client, with nats-server's error text.
+/// A violation of the NATS protocol by a client. Its text is that of nats-server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The verb is unknown, or the line end after a payload is missing.
+    /// The operation is unknown, or the line end after a payload is missing.
     #[error("Unknown Protocol Operation")]
     Operation,
-    /// The verb is known, but its arguments are invalid.
+    /// The operation is known, but its arguments are invalid.
     #[error("Parser Error")]
     Arguments,
-    /// A line that is longer than allowed.
+    /// A line is longer than allowed.
     #[error("maximum control line exceeded")]
     LineTooLong,
-    /// The payload is larger than the limit.
+    /// A payload is larger than allowed.
     #[error("Maximum Payload Violation")]
     PayloadTooLarge,
 }

@@ -1,9 +1,9 @@
-//! Properties that must hold for any bytes that a peer sends. The random tests here and the fuzz target `wire` check
-//! them.
+//! Checks of properties that hold whatever bytes are received. The random tests here and the fuzz target `wire` use
+//! these checks.
 
 use dunlin_wire::{DecodeOutcome, Decoder, DecoderLimits, FromClient, FromNode, Preamble};
 
-/// Decodes the bytes as messages of a client and of a node; returns the number of decoded messages.
+/// Decodes the bytes as messages of a client and as messages of a node. Returns the number of decoded messages.
 pub fn try_messages(bytes: &[u8]) -> usize {
     let _ = Preamble::parse(bytes);
     let decoder = Decoder::new(DecoderLimits::default());
@@ -13,7 +13,7 @@ pub fn try_messages(bytes: &[u8]) -> usize {
         if let FromNode::Batch(batch) = &message {
             let _ = batch.header.last_seq();
         }
-        // Formatting a message also iterates over its lists and records.
+        // Formats the message, because this also iterates over its lists and records.
         let _ = format!("{message:?}");
         assert!(consumed > 0 && consumed <= rest.len());
         (rest, count) = (&rest[consumed..], count + 1);

@@ -1,5 +1,5 @@
-//! Properties that must hold for any input of a NATS client. The random tests here and the fuzz target `nats` check
-//! them.
+//! Checks of properties that hold whatever a NATS client sends. The random tests here and the fuzz target `nats` use
+//! these checks.
 
 use dunlin_wire::DecodeOutcome;
 use dunlin_wire::nats::{
@@ -8,12 +8,12 @@ use dunlin_wire::nats::{
 
 const LIMITS: NatsDecoderLimits = NatsDecoderLimits { line_bytes_max: 256, payload_bytes_max: 1_024 };
 
-/// Reads the bytes as operations, and as a block of headers.
+/// Reads the bytes as operations, and then as a block of headers.
 pub fn try_operations(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(DecodeOutcome::Message(operation, consumed)) = next(rest, &LIMITS) {
         assert!(0 < consumed && consumed <= rest.len());
-        // A prefix of the operation must never be read as another operation.
+        // If the operation is cut anywhere, the rest must never be read as another operation.
         for cut in 0..consumed {
             let result = next(&rest[..cut], &LIMITS);
             assert!(
@@ -34,7 +34,7 @@ pub fn try_operations(bytes: &[u8]) {
     try_headers(bytes);
 }
 
-/// Checks that headers that were read can be written, and then read again with the same result.
+/// Checks that headers that were read can be written and read again without an error.
 fn try_headers(block: &[u8]) {
     let Ok(block) = HeaderBlock::parse(block) else { return };
     let Ok(headers) = block.iter().collect::<Result<Vec<_>, _>>() else { return };

@@ -1,4 +1,4 @@
-//! Compares `docs/protocol.md` with the code.
+//! Tests that the tables in `docs/protocol.md` agree with the code.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ fn protocol_page() -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md")).unwrap()
 }
 
-/// The rows of the table that follows `heading`; cells are trimmed.
+/// The rows of the first table after `heading`, each with its trimmed cells.
 fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
     let (_, section) = page.split_once(heading).unwrap_or_else(|| panic!("no heading {heading:?}"));
     let rows =

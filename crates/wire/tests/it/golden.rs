@@ -40,7 +40,7 @@ fn preamble_encoding_does_not_change() {
     assert_eq!(&Preamble { version_min: 1, version_max: 2 }.to_bytes(), b"DUNLIN\x01\x02");
 }
 
-/// A WELCOME of an older node ends before the field `cluster`.
+/// An older node sends a WELCOME without the last field, `cluster`.
 #[test]
 fn welcome_message_of_an_older_node_names_no_cluster() {
     let mut old = Vec::new();
@@ -58,7 +58,7 @@ fn welcome_message_of_an_older_node_names_no_cluster() {
         cluster: OptionalText(""),
     })
     .encode(&mut old);
-    // Ends the message after `in_flight_bytes_max`, as an older node does.
+    // Cuts the message after `in_flight_bytes_max`, where the WELCOME of an older node ends.
     let unpadded = 8 + 8 + 8 + (2 + 1) + (2 + 9) + 6 * 4;
     old.truncate(usize::next_multiple_of(unpadded, 8));
     let len = old.len() as u32;

@@ -1,8 +1,8 @@
-//! Checks the HTTP text formats with any input. The fuzzer runs the same checks.
+//! Checks of the HTTP text formats with any input. The random tests here and the fuzzer use these checks.
 
 use dunlin_wire::http::{ResumeToken, plain_text, query_pairs, write_event};
 
-/// Checks that a query is refused, or that its pairs stay the same when they are written and read again.
+/// Checks that a query string is either refused, or that its names and values can be written and read again unchanged.
 pub fn try_query(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(pairs) = query_pairs(text).collect::<Result<Vec<_>, _>>() else { return };
@@ -12,7 +12,7 @@ pub fn try_query(bytes: &[u8]) {
     assert_eq!(query_pairs(&again.join("&")).collect::<Result<Vec<_>, _>>(), Ok(pairs));
 }
 
-/// Checks that an id is refused, or stays the same when it is written and read again.
+/// Checks that an event id is either refused, or can be written and read again unchanged.
 pub fn try_id(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(resume) = ResumeToken::parse(text) else { return };
@@ -21,7 +21,7 @@ pub fn try_id(bytes: &[u8]) {
     assert_eq!(ResumeToken::parse(&again), Ok(resume));
 }
 
-/// Checks that a payload is no plain text, or that a reader of the event receives exactly this payload.
+/// Checks that bytes are either not sent as text, or that a client which reads the event receives exactly these bytes.
 pub fn try_payload(bytes: &[u8]) {
     let Some(text) = plain_text(bytes) else { return };
     let mut out = String::new();

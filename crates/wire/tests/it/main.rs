@@ -1,4 +1,5 @@
-//! Tests of the wire format: stable bytes, round trips, and errors for hostile input.
+//! Tests of the wire format: the bytes never change, messages survive encoding and decoding, and invalid input leads to
+//! errors.
 
 mod any_bytes;
 mod any_nats;

@@ -4,7 +4,7 @@
 use dunlin_frame::{BatchHeader, RecordMeta};
 use dunlin_wire::*;
 
-/// The values from which the fields of the sample messages are filled.
+/// The values with which the fields of the sample messages are filled.
 #[derive(Debug, Clone)]
 pub struct SampleValues {
     pub number: u32,
@@ -227,7 +227,7 @@ pub fn for_each_from_node(values: &SampleValues, mut visit: impl FnMut(FromNode<
     visit(FromNode::Done { request: number });
     visit(FromNode::RequestRefused(RequestRefused { request: number, refusal: values.refusal() }));
     visit_topic_messages(values, &mut visit);
-    // DELIVER is built separately, because its list of records does not consist of plain items.
+    // DELIVER is decoded from bytes, because its records cannot be given as a list of items.
     let decoder = Decoder::new(DecoderLimits::default());
     let Ok(DecodeOutcome::Message(deliver, consumed)) = decoder.next_from_node(&values.deliver) else {
         panic!("DELIVER")
@@ -399,7 +399,7 @@ fn visit_topic_messages(values: &SampleValues, visit: &mut impl FnMut(FromNode<'
     }));
 }
 
-/// The bytes of every sample message, with its kind.
+/// The encoded bytes and the kind of every sample message.
 pub fn encoded_samples(values: &SampleValues) -> Vec<(MessageKind, Vec<u8>)> {
     let mut all = Vec::new();
     for_each_from_client(values, |message| {
