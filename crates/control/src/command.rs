@@ -1,4 +1,4 @@
-//! Commands that change a [`ControlState`](crate::ControlState).
+//! Defines the commands that change a [`ControlState`](crate::ControlState).
 
 use crate::error::ControlDecodeError;
 use crate::layout::{choice, decode, decode_with_lists_up_to, encode, layout};
@@ -15,8 +15,9 @@ const BY_USER: u8 = 24;
 const OF_TENANT: u8 = 25;
 
 choice! {
-    /// A command that changes keys, leases, locks or owners of topics; it is applied completely or refused.
-    /// Keys have at least one byte. A range excludes its `end`; an empty `end` means no end. Lease 0 means no lease.
+    /// A command that changes keys, leases, locks or owners of topics; the command is either applied completely or
+    /// refused. Keys have at least one byte. A range excludes its `end`; an empty `end` means no end. Lease 0 means no
+    /// lease.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum ControlCommand<'a> {
         /// Writes a key.

@@ -21,7 +21,7 @@ pub const LOCKS: &[u8] = b"$lock/";
 /// The leases that wait for one lock, by ticket. Tickets grow, so the first lease has waited longest.
 pub(crate) type LockQueue = OrdMap<u64, Waiter>;
 
-/// The relation of a lease to a lock that it holds or waits for.
+/// Whether a lease holds a lock or waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockStatus {
     /// The lease holds the lock.

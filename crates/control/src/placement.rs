@@ -25,7 +25,7 @@ use crate::state::{CommandSource, ControlState};
 pub const TOPICS: &[u8] = b"$topic/";
 /// Prefix of the key that makes a node a member; the node's number in hexadecimal follows.
 pub const NODES: &[u8] = b"$node/";
-/// The key whose value is the lowest epoch for new topics.
+/// The key that stores the lowest epoch with which a new topic may begin.
 const EPOCHS: &[u8] = b"$epoch";
 
 /// Decides how far the numbers of topics on two nodes may differ: the node that requests a new topic becomes the owner
@@ -111,7 +111,7 @@ pub fn topic_key(topic: &[u8]) -> Vec<u8> {
     [TOPICS, topic].concat()
 }
 
-/// The key under which the cluster stores a node's address.
+/// The key that makes a node a member, and stores its address.
 pub fn node_key(node: u64) -> Vec<u8> {
     [NODES, format!("{node:016x}").as_bytes()].concat()
 }

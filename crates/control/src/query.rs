@@ -1,4 +1,4 @@
-//! Queries that read a [`ControlState`], and their results.
+//! Defines the queries that read a [`ControlState`], and the results of these queries.
 
 use crate::error::{ControlDecodeError, ControlRefusal};
 use crate::layout::{choice, decode, encode, layout};

@@ -75,12 +75,12 @@ impl ControlState {
         ControlState { lease_last, ..ControlState::default() }
     }
 
-    /// The epoch of revisions; 0 for none.
+    /// The epoch of the revisions; 0 if no epoch has begun yet.
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The last revision; 0 for none.
+    /// The number of the last revision; 0 if there is none yet.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -117,7 +117,7 @@ impl ControlState {
         self.limits
     }
 
-    /// A key's value and properties.
+    /// The value and the properties of a key; `None` if the key does not exist.
     pub fn get(&self, key: &[u8]) -> Option<&KeyItem> {
         self.keys.get(key)
     }

@@ -98,7 +98,7 @@ impl RevisionBuilder<'_> {
     }
 }
 
-/// Returns the key, or no key and `more` if the key exceeds the bytes left.
+/// Returns the key. If the key takes more than `bytes_left`, returns no key instead, and sets `more`.
 fn limit_to_bytes(pair: Option<KeyWithItem>, bytes_left: &mut u64) -> FoundKeys {
     let Some(pair) = pair else { return FoundKeys::default() };
     match bytes_left.checked_sub(pair.item.bytes(&pair.key)) {

@@ -1,4 +1,4 @@
-//! The header before each batch of frames.
+//! Encodes and decodes the header before each batch of frames:
 //!
 //! ```text
 //!  0          4       8          16          24      28      32

@@ -37,7 +37,7 @@ impl FrameLayout {
         (self.0 >> 40) as u8 != 0
     }
 
-    /// Always `false`: every frame has a header.
+    /// Always `false`, because every frame has a head.
     pub fn is_empty(&self) -> bool {
         false
     }

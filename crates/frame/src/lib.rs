@@ -1,4 +1,4 @@
-//! The byte layout of records: the same in memory, on the wire and on disk.
+//! Defines the byte layout of records, which is the same in memory, on the wire and on disk.
 //!
 //! A **frame** is one record; a **batch** is a header and the frames of consecutive records of one log. Frames are
 //! 8-byte aligned. Frames hold no topic, sequence number or checksum, so subscribers receive the same bytes that

@@ -223,7 +223,7 @@ pub enum ReadError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// The damage.
+        /// A description of the damage.
         why: String,
     },
     /// The disk failed.

@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub bytes: Vec<u8>,
 }
 
-/// The positions of a directory's snapshots, oldest first.
+/// The positions of all snapshots in a directory, oldest first.
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<Position>, DiskError> {
     let names = disk.list(dir).map_err(DiskError::of("list", dir))?;
     let mut found: Vec<_> = names.iter().filter_map(|name| Some(SnapshotName::parse(name)?.0)).collect();

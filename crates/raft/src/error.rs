@@ -1,4 +1,4 @@
-//! The errors of a Raft group.
+//! Defines the errors of a Raft group.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The limits of a Raft group, and its intervals and time limits.
+//! Defines the limits of a Raft group, and its intervals and time limits.
 
 /// Allowed values of [`RaftLimits::heartbeat_ms`].
 pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;

@@ -1,4 +1,4 @@
-//! The interface of a replicated state machine and of its snapshots.
+//! Defines the interfaces of replicated state machines and of their snapshots.
 
 use std::any::Any;
 use std::io;

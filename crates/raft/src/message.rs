@@ -17,7 +17,7 @@ const PIECE_BYTES_MIN: usize = 8 << 10;
 /// The largest size of an entry without its commands, and of a message without its entries, bytes.
 const ENTRY_BYTES: usize = 128;
 
-/// A request from one member of a Raft group to another.
+/// A request that one member of a Raft group sends to another.
 #[derive(Debug)]
 pub(crate) enum RaftRequest {
     Append(AppendEntriesRequest<Types>),

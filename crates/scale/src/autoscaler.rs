@@ -31,7 +31,8 @@ pub struct Autoscaler<P> {
     events: Vec<ProviderEvent>,
 }
 
-/// The state of a task scheduler at one moment: its signals (waiting tasks and workers) and its counters.
+/// The state of a task scheduler at one moment: its signals, which describe the waiting tasks and the workers, and its
+/// counters.
 #[derive(Debug, Clone, Default)]
 pub struct SchedulerSnapshot {
     /// The numbers of waiting tasks and of workers, and how long tasks wait.

@@ -32,8 +32,8 @@ pub struct FleetMember {
     pub market: InstanceMarket,
     /// When the present phase began, in ms.
     pub since_ms: u64,
-    /// The number of the decision for which the instance was last started or taken from the warm pool, counted from 0.
-    /// `None` if it was started for the warm pool.
+    /// The decision for which the instance was started, or last taken from the warm pool: its number, counted from 0.
+    /// `None` if the instance was started for another reason, for example to fill the warm pool.
     pub decision: Option<u64>,
     /// Whether the provider has announced that it will interrupt the instance. Such an instance does not return to the
     /// warm pool.

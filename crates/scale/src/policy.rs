@@ -33,11 +33,12 @@ pub struct Policy {
 /// a threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleThresholds {
-    /// The load of the workers that the scaler aims at, from 0 to 1. Above this load, the scaler adds workers.
+    /// The scaler's target for the load of the workers, from 0 to 1. Above this load, the scaler adds workers.
     pub cpu_target: f64,
-    /// The load of the workers below which the scaler may remove workers.
+    /// If the load of the workers is below this, the scaler may remove workers.
     pub cpu_low: f64,
-    /// The number of waiting tasks above which the scaler adds workers. Only tasks that could start now count.
+    /// The number of waiting tasks above which the scaler adds workers. Tasks count only if one more worker could start
+    /// them now.
     pub queue_max: u64,
     /// The time from a task's submission to its start above which the scaler adds workers, in ms. The 99th percentile
     /// (P99) of this time is compared.

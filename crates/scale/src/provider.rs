@@ -19,8 +19,8 @@ pub enum InstanceMarket {
 /// An action that a scaler requests from its provider, such as the start of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProviderAction {
-    /// Starts an instance. The result is [`ProviderEvent::Ready`], or [`ProviderEvent::Prepared`] for the warm pool, or
-    /// [`ProviderEvent::Failed`].
+    /// Starts an instance. The result is [`ProviderEvent::Ready`], or [`ProviderEvent::Prepared`] if the instance is
+    /// for the warm pool. If the start fails, the result is [`ProviderEvent::Failed`].
     Launch {
         /// The new instance.
         instance: InstanceId,

@@ -1,5 +1,5 @@
-//! Random numbers that follow from a seed: the generator SplitMix64 (Steele, Lea and Flood 2014). It is implemented
-//! here, so that a seed gives the same numbers with every version of every library.
+//! Generates random numbers that follow from a seed, with the generator SplitMix64 (Steele, Lea and Flood 2014). It is
+//! implemented here, so that a seed gives the same numbers with every version of every library.
 
 /// A generator of pseudo-random numbers.
 #[derive(Debug, Clone)]

@@ -22,7 +22,7 @@ pub(crate) struct RaftLog {
     log_index: Arc<Mutex<LogIndex>>,
     writer: Arc<LogWriter>,
     room: DiskSpace,
-    /// Maximum size of entries in one request to another node, bytes; a single larger entry is allowed.
+    /// Maximum size of the entries in one request to another node, bytes. A larger entry is sent alone.
     append_bytes_max: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Sample messages, one of every kind. The golden files use samples with fixed values, and the round-trip tests use
-//! samples with random values.
+//! Defines sample messages, one of every kind. The golden files use samples with fixed values, and the round-trip tests
+//! use samples with random values.
 
 use dunlin_frame::{BatchHeader, RecordMeta};
 use dunlin_wire::*;
