@@ -37,8 +37,8 @@ pub struct KeyEvents<'a> {
 }
 
 impl<'a> KeyEvents<'a> {
-    /// Begins to decode `bytes`, which are the `bytes` of a [`Change`]. Fails if the version of the encoding is
-    /// unknown.
+    /// Creates an iterator over the changed keys in `bytes`, the encoding that [`Change::bytes`] contains. Fails if the
+    /// version of the encoding is unknown.
     pub fn new(bytes: &'a [u8]) -> Result<KeyEvents<'a>, ControlDecodeError> {
         let mut fields = Fields::new(bytes);
         match u8::read(&mut fields)? {

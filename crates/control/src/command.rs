@@ -38,7 +38,7 @@ choice! {
         DeleteIf { /// The key.
             key: &'a [u8], /// The revision.
             expect: u64 } = 4,
-        /// Deletes the keys of a range from its start, at most `range_keys_max` keys.
+        /// Deletes the keys of a range. If they are more than `range_keys_max`, deletes only the first ones.
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 5,
@@ -56,8 +56,9 @@ choice! {
         /// Ends a lease.
         Revoke { /// The lease.
             lease: u64 } = 9,
-        /// Takes a lock for a lease. If another lease holds the lock, adds the lease to the lock's queue, or refuses
-        /// the command. Repeating the command is safe while the lease holds the lock or waits for it.
+        /// Takes a lock for a lease. If another lease holds the lock, `lease` waits in the lock's queue, provided that
+        /// `wait` is set; otherwise the command is refused. Repeating the command is safe while the lease holds the
+        /// lock or waits for it.
         Acquire { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The holder's value, such as the address of an elected leader.
@@ -187,7 +188,7 @@ choice! {
         /// Deletes a key, if it exists.
         Delete { /// The key.
             key: &'a [u8] } = 2,
-        /// Deletes the keys of a range from its start, at most `range_keys_max` keys.
+        /// Deletes the keys of a range. If they are more than `range_keys_max`, deletes only the first ones.
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 3,

@@ -11,7 +11,8 @@ layout! {
         pub key_bytes_max: u32,
         /// Maximum size of a value, bytes.
         pub value_bytes_max: u32,
-        /// Maximum number of comparisons and operations in one transaction, and of leases that one command renews.
+        /// Maximum number of comparisons and operations together in one transaction. It is also the maximum number of
+        /// leases that one command renews.
         pub operations_max: u32,
         /// Maximum number of keys that one range returns or deletes.
         pub range_keys_max: u32,

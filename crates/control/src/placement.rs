@@ -28,8 +28,8 @@ pub const NODES: &[u8] = b"$node/";
 /// The key that stores the lowest epoch with which a new topic may begin.
 const EPOCHS: &[u8] = b"$epoch";
 
-/// Decides how far the numbers of topics on two nodes may differ: the node that requests a new topic becomes the owner
-/// unless it owns over a quarter, and over this many, more topics than another node.
+/// The node that requests a new topic becomes its owner, unless it already owns many more topics than another node:
+/// over a quarter more, and over this many more.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
@@ -65,8 +65,8 @@ layout! {
 }
 
 layout! {
-    /// A node's question which node owns a topic. If necessary, the request also creates the topic or replaces a dead
-    /// owner.
+    /// A node's request to learn the owner of a topic. If necessary, the request creates the topic, or replaces an
+    /// owner that is dead.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OwnerRequest<'a> {
         /// The topic's name.

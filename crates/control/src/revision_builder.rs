@@ -70,8 +70,8 @@ impl<'s> RevisionBuilder<'s> {
         true
     }
 
-    /// Deletes the keys of a range from its start, at most `range_keys_max`, but no system keys. Returns the number of
-    /// deleted keys.
+    /// Deletes the keys of a range except system keys. If they are more than `range_keys_max`, deletes only the first
+    /// ones. Returns the number of deleted keys.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
         // Cuts the system keys out of the range. Checking each key instead would take too long for a transaction with
         // many ranges.

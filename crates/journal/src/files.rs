@@ -87,7 +87,7 @@ impl SharedLog {
         self.files().all.retain(|other| other.name != file.name);
     }
 
-    /// The file after `file`, and whether that file is now the log's oldest file. `None` if no file follows.
+    /// The file after `file`, and whether this next file is now the log's oldest. `None` if `file` is the last one.
     pub fn file_after(&self, file: &LogFile) -> Option<(Arc<LogFile>, bool)> {
         let files = self.files();
         let next = files.all.partition_point(|other| other.name <= file.name);

@@ -24,7 +24,7 @@ pub(crate) struct FileSurvey {
     pub holes: Vec<Hole>,
     /// The invalid blocks that are followed by a valid one: the offset of each, and why it is invalid.
     pub bad: Vec<(u64, BlockDefect)>,
-    /// The reason why there is no valid block after the last valid block; `None` if the file ends there.
+    /// The defect that begins directly after the last valid block; `None` if the file ends there.
     pub tail: Option<BlockDefect>,
     /// Offset after the last byte of the file that is not zero.
     pub written: u64,

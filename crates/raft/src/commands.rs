@@ -29,8 +29,7 @@ impl CommandBatch {
         self.bytes.put_u32_le(0);
         write(&mut self.bytes);
         let len = self.bytes.len() - at - 4;
-        // Such a long command also exceeds the group's limit, which refuses the command later. The exact length
-        // therefore does not matter.
+        // If the length does not fit into a `u32`, the command also exceeds the group's limit, and is refused later.
         self.bytes[at..at + 4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
         self.count += 1;
         self.longest = self.longest.max(len);

@@ -47,7 +47,7 @@ const KEPT_LOG_DIVISOR: usize = 4;
 /// After a large snapshot, the log may grow beyond its usual maximum: to the size of this snapshot divided by this
 /// number.
 const SNAPSHOT_DIVISOR: u64 = 8;
-/// The pauses before requests to a node that does not respond are repeated.
+/// The pauses between repeated requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
 
 /// A handle to this node's membership in a Raft group. Dropping the last handle stops the membership.
@@ -385,8 +385,8 @@ impl UntypedGroup {
         self.handle.spawn(async move { tokio::time::timeout(timeout, waited).await }).await.ok()?.ok()?
     }
 
-    /// Handles a request from another node. To keep requests in order, poll the returned futures for the first time in
-    /// that order.
+    /// Handles a request from another node. Several requests are processed in the order in which their futures are
+    /// first polled.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         receiver::receive(&self.raft, &self.snapshot_receiver, self.limits.snapshot_bytes_max, request).await
     }

@@ -235,7 +235,7 @@ impl AppliedMachine {
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
                 // A new leader starts its clock at the time of its applied state. Entries that it has not applied by
-                // then may have later times. The time of this entry may therefore be earlier, but the machine's time
+                // then may have later times. This entry's time may therefore be earlier than the machine's time, which
                 // must not decrease.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let responses = commands.map(|command| self.machine.apply(log_id.index, command)).collect();

@@ -12,7 +12,7 @@ use crate::type_config::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
 /// The version of the encoding, which is the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
 
-/// Parts of a message that are smaller than this are copied into one joint piece. Size in bytes.
+/// Consecutive parts of a message with fewer bytes than this are copied into one joint piece.
 const PIECE_BYTES_MIN: usize = 8 << 10;
 /// The largest size of an entry without its commands, and of a message without its entries, bytes.
 const ENTRY_BYTES: usize = 128;

@@ -136,7 +136,7 @@ impl RaftNetworkFactory<Types> for MemberClients {
 }
 
 type PeerResult<A> = Result<A, RPCError<Types>>;
-/// The result of a request with entries, and whether it is useful to send the requests after it.
+/// The result of a request with entries, and whether it is still useful to send later requests.
 type AppendResult = (PeerResult<StreamAppendResult<Types>>, bool);
 
 fn unreachable(error: &io::Error) -> RPCError<Types> {
@@ -172,8 +172,8 @@ impl MemberClient {
         }
     }
 
-    /// Sends a request with entries. The future returns the result, and whether it is useful to send the requests after
-    /// this one.
+    /// Sends a request with entries. The future returns the result, and whether it is still useful to send later
+    /// requests.
     fn append(
         &self,
         lane: RequestLane,

@@ -1,4 +1,4 @@
-//! Computes how loaded a cluster that a document describes would be, and its cost, and warns of problems.
+//! Computes the load and the cost of a cluster that a document describes, and warns of problems.
 
 use crate::document::{InstanceGroup, ScalingDocument};
 use crate::prices::Prices;

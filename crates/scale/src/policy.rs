@@ -52,8 +52,8 @@ pub struct ScaleThresholds {
 pub struct ScaleOutPolicy {
     /// How long a measurement must exceed its threshold before the scaler takes notice, in ms.
     pub detect_ms: u64,
-    /// How long the scaler then goes on observing before it decides, in ms. There is one time for each trigger: load,
-    /// queue, latency and forecast.
+    /// How long the scaler goes on observing after it has taken notice and before it decides, in ms. There is one time
+    /// for each trigger: load, queue, latency and forecast.
     pub decide_ms: [u64; 4],
     /// How many workers may be added in any period of `step_ms`, in percent of the workers at its start. If
     /// `step_workers` is more, that number is allowed instead.

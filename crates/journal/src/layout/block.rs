@@ -37,7 +37,7 @@ pub(crate) enum BlockKind {
     End = 3,
     /// A mark in place of an incomplete write, which was removed after a crash.
     Cut = 4,
-    /// A mark after one of the previous two: the log was opened for writing again.
+    /// A mark after an `End` or `Cut` mark: the log was opened for writing again.
     Begin = 5,
 }
 

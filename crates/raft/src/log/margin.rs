@@ -18,7 +18,7 @@ pub(super) const FILL_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) struct Margin {
     reserve: DiskReserve,
     room: DiskSpace,
-    /// Whether room was claimed in the journal's file since room became short.
+    /// Whether free room of the disk was claimed for the journal's file since the disk became nearly full.
     is_claimed: bool,
     /// Time of the last attempt to fill the reserve.
     tried_at: Instant,

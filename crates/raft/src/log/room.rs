@@ -1,4 +1,5 @@
-//! Tells other threads how much room is left on the log's disk. The log's writer thread sets this information.
+//! Keeps the information how much room is left on the log's disk. The log's writer thread sets it, and other threads
+//! read it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

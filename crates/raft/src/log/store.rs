@@ -138,8 +138,8 @@ impl RaftLog {
         last.bytes - before
     }
 
-    /// Index of the last entry that may be purged if the commands of the entries after it, up to the entry `index`,
-    /// must have more than `bytes` bytes.
+    /// Index of the last entry that may be purged, so that the entries after it, up to the entry `index`, still have
+    /// more than `bytes` bytes of commands.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let log_index = self.log_index();
         let end = log_index.entries.partition_point(|stored| stored.index() <= index);

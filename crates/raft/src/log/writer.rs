@@ -73,7 +73,7 @@ pub(super) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Starts the thread. Its first record gets the position `next`.
+    /// Starts the thread. The first record that it writes gets the position `next`.
     pub(super) fn start(
         journal: Journal,
         mark: SyncedMark,

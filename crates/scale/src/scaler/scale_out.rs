@@ -70,7 +70,7 @@ impl Scaler {
             let times = (passed_ms, passed_ms + detect_ms, now_ms);
             self.launch_for(trigger, times, more, warm, actions);
         } else if warm > 0 && now_ms >= passed_ms + warm_detect_ms + decide_ms {
-            // Uses the warm pool earlier than a launch, because it costs little to take a worker that turns out not to
+            // Takes workers from the warm pool before a launch is due, because it costs little if they turn out not to
             // be needed.
             let times = (passed_ms, passed_ms + warm_detect_ms, now_ms);
             self.launch_for(trigger, times, more.min(warm), warm, actions);

@@ -55,8 +55,7 @@ pub(super) struct SimulatedWorld<'s> {
     /// The tasks that tenants have submitted and that wait to be accepted by the node. Each has its tenant and the time
     /// of its submission.
     arrivals: VecDeque<(u32, u64)>,
-    /// For each tenant: the number of tasks that must still be due on average until its next task arrives. It is the
-    /// integral of the arrival rate until then.
+    /// For each tenant: the integral of its arrival rate from now until its next task arrives.
     until_arrival: Vec<f64>,
     waiting: Vec<u64>,
     /// The time of submission and the tenant of the task in each slot of the scheduler's table of tasks.
@@ -216,7 +215,7 @@ impl<'s> SimulatedWorld<'s> {
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
                 SubmissionLoad::Saturated { waiting } => {
-                    // Submits as many tasks as the number of waiting tasks has fallen below its constant value.
+                    // Submits the tasks that are missing from the constant number of waiting tasks.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));

@@ -1,4 +1,4 @@
-//! Tests of documents that describe clusters: they are parsed, used for planning, and recommended.
+//! Tests of documents that describe clusters: parsing them, planning with them, and recommending them.
 
 use dunlin_scale::sim::SimulatedNode;
 use dunlin_scale::{Demand, Prices, ScalingDocument, WeeklyWindow, WorkerNeed, plan, recommend};

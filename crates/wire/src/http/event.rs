@@ -28,7 +28,7 @@ pub fn write_event(id: Option<&str>, event: Option<&str>, data: &str, out: &mut 
     out.push('\n');
 }
 
-/// Writes only an id. It reports that the client has received everything up to this id, although there is no event.
+/// Writes an id without an event. The client thereby learns that it has received everything up to this id.
 pub fn write_id(id: &str, out: &mut String) {
     out.extend(["id: ", id, "\n\n"]);
 }

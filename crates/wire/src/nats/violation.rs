@@ -1,6 +1,6 @@
 //! Defines the violations of the NATS protocol. After a violation, the node closes the connection.
 
-/// A violation of the NATS protocol by a client. Its text is that of nats-server.
+/// A violation of the NATS protocol by a client. The error text is that of nats-server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// The operation is unknown, or the line end after a payload is missing.

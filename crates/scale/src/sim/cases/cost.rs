@@ -13,7 +13,7 @@ use crate::sizing::{MachineFit, WorkerNeed};
 
 use super::compare::policy_scenario;
 
-/// The cost of a month without a strategy to save costs and with this strategy, as simulated.
+/// The simulated cost of a month, first without and then with one strategy to save costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostRow {
     /// The name of the strategy.
