@@ -144,7 +144,7 @@ pub struct ClaimedRecord<'a> {
     pub token: u64,
     /// The record's position.
     pub position: Position,
-    /// Number of the present delivery of this record, starting with 1.
+    /// Number of this attempt to deliver the record, starting with 1.
     pub attempt: u32,
     /// Time until the deadline of the claim, ms; 0 in a share group.
     pub claim_ms: u32,

@@ -203,7 +203,7 @@ layout! {
         pub kind: GroupKind,
         /// Number of members of the group.
         pub members: u32,
-        /// Number of records that no member has received yet.
+        /// Number of records that wait to be delivered to a member.
         pub waiting: u64,
         /// Number of records that members have claimed.
         pub claimed: u64,

@@ -1,4 +1,4 @@
-//! Tests that the encoding of known records never changes. `tests/golden/*.hex` holds the expected bytes.
+//! Tests that the encoding of a few sample records never changes. `tests/golden/*.hex` holds the expected bytes.
 
 use dunlin_frame::{BatchHeader, Frame, RecordMeta};
 

@@ -1,4 +1,4 @@
-//! Tests that the bytes of known messages never change within a version. The files `tests/golden/*.hex` contain the
+//! Tests that the bytes of sample messages never change within a version. The files `tests/golden/*.hex` contain the
 //! expected bytes.
 //!
 //! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-wire` writes the file of a new message.
