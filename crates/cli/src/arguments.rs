@@ -88,7 +88,7 @@ pub struct GlobalOptions {
     pub color: Color,
 }
 
-/// Ignores environment variables that conflict with an option on the command line.
+/// Ignores an environment variable if the command line has an option that conflicts with this variable.
 pub fn prefer_command_line(matches: &mut ArgMatches) {
     let is_given = |matches: &ArgMatches, name: &str| {
         let is_there = matches.ids().any(|id| id == name);
@@ -102,7 +102,7 @@ pub fn prefer_command_line(matches: &mut ArgMatches) {
     let instead_of_url = is_given(deepest, "listen");
     let instead_of_token = is_given(matches, "user") || is_given(matches, "password_file");
     if instead_of_url && !is_given(matches, "url") {
-        // Some commands have no option `--url`.
+        // `--url` is not an option of every command.
         let _ = matches.try_remove_one::<String>("url");
     }
     if instead_of_token && !is_given(matches, "token_file") {

@@ -1,7 +1,7 @@
-//! Creates certificates to try TLS on one machine: one for an authority, one for a node, and one for a client.
+//! Creates the certificates that a user needs to try TLS on one machine: for an authority, a node and a client.
 //!
-//! The authority's key is discarded after signing, so that nothing else can be signed with it. To create other
-//! certificates, use another directory.
+//! The authority's key is discarded after signing, so that nothing else can be signed with it. New certificates
+//! therefore need another directory.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -33,12 +33,12 @@ pub struct Certificates {
     pub node_key: String,
     pub client: String,
     pub client_key: String,
-    /// Whether this call created the files; `false` if they existed already.
+    /// Whether `open_or_create` created the files; `false` if they existed already.
     pub are_new: bool,
 }
 
 impl Certificates {
-    /// Reads the certificates in the directory, and creates them if there are none.
+    /// Returns the paths of the certificates in `dir`. Creates the files if `dir` contains none of them.
     pub fn open_or_create(dir: &Path) -> Result<Certificates> {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("cannot create the directory {}", dir.display()))?;

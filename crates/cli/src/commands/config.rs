@@ -1,4 +1,5 @@
-//! The command `dunlin config`, which prints the values that a node would use with their sources, or an example file.
+//! The command `dunlin config`. It prints the values that a node would use and the source of each value, or a
+//! configuration file as an example.
 
 use std::io::Write;
 

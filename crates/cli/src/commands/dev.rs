@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     let (reserved, closed_warnings) = close_listeners_in_use(&mut raw);
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
     drop(reserved);
-    // A listener that was turned off may be the reason why the node does not start, so print the warnings first.
+    // Warn of the listeners that were turned off.
     serve::warn(&closed_warnings, console)?;
     print_instructions(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);
@@ -177,7 +177,7 @@ fn client_description(protocol: Protocol) -> &'static str {
     }
 }
 
-/// Returns the option that a command needs to reach this node; empty for the default URL.
+/// Returns the `--url` option with which a command reaches the node at `url`; empty if `url` is the default.
 pub fn url_argument(url: &str) -> String {
     if url == URL_DEFAULT { String::new() } else { format!(" --url {url}") }
 }

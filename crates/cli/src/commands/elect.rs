@@ -16,7 +16,7 @@ use crate::format::text::escaped;
 use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
-/// The interval at which the command checks whether it was asked to end.
+/// The interval at which the command checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Arguments of `dunlin elect`, which takes part in an election.

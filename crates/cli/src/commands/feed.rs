@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     }
 }
 
-/// Reads a file of instruments. If `file` is the name of a built-in file, returns the text of the built-in file.
+/// Reads a file that lists instruments. If `file` is the name of a built-in list, returns the built-in text instead.
 pub fn read_instruments(file: &Path) -> Result<InstrumentsText> {
     if let Some(scenario) = file.to_str().and_then(InstrumentsText::scenario) {
         return Ok(scenario);

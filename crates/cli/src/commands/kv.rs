@@ -139,7 +139,7 @@ The error shows the oldest retained revision.")]
     },
 }
 
-/// The revision at which a watch begins, as the user typed it.
+/// The revision at which a watch begins, parsed from what the user typed.
 #[derive(Debug, Clone, Copy)]
 enum WatchStart {
     Complete(WatchFrom),
@@ -162,8 +162,8 @@ fn parse_start(text: &str) -> Result<WatchStart, String> {
     Ok(WatchStart::Complete(WatchFrom::Revision { epoch, revision }))
 }
 
-/// Returns the start of a watch. A revision number without an epoch is an error, because each epoch numbers its
-/// revisions from the start; the error names the present epoch.
+/// Returns the start of a watch. Fails if `from` has no epoch, because each epoch numbers its revisions from 1; the
+/// error names the present epoch.
 fn watch_start(client: &Client, from: WatchStart) -> Result<WatchFrom> {
     match from {
         WatchStart::Complete(from) => Ok(from),
@@ -247,7 +247,8 @@ fn print_result(written: WriteResult, console: &Console) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Deletes all keys with a prefix. Uses several steps, because the cluster limits the number of keys in one step.
+/// Deletes all keys with a prefix. Uses several requests, because the cluster limits the number of keys that one
+/// request deletes.
 fn delete_all(kv: &Kv, prefix: &str, console: &Console) -> Result<()> {
     let (mut all, end) = (WriteResult { revision: 0, keys: 0 }, prefix_end(prefix.as_bytes()));
     loop {
@@ -290,8 +291,8 @@ fn range(kv: &Kv, start: &str, end: &[u8], show: &RangeOptions, console: &Consol
             }
         }
         match page.entries.last() {
-            // System keys are adjacent in the order of keys, so the next page starts after the last possible system
-            // key.
+            // System keys are adjacent in the order of keys. If this page ends with a system key that is not shown, the
+            // next page starts after the last possible system key.
             Some(last) if page.more && !shown(&last) => start = vec![SYSTEM_PREFIX as u8 + 1],
             Some(last) if page.more => start = [&last.key[..], &[0]].concat(),
             _ => break,

@@ -1,7 +1,7 @@
 //! The command `dunlin lock`, which runs another command while it holds a lock.
 //!
-//! Invariant: no process of the command's process group runs after `dunlin lock` has released the lock, or while
-//! another holder may have the lock.
+//! No process of the command's process group runs after `dunlin lock` has released the lock, or while another holder
+//! may have the lock.
 
 pub mod guard;
 
@@ -25,12 +25,12 @@ use crate::connect::connect;
 use crate::console::Console;
 use crate::outcome::ErrorWithAdvice;
 
-/// The interval at which the command and the lease are checked.
+/// The interval at which `dunlin lock` checks whether the command has ended and the lease still exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The time between the signal that asks the command to end and SIGKILL.
+/// How long the command may take to end after a signal, before it is killed with SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// A divisor of `--ttl`. The quotient, but at most [`GRACE`], is how long before the end of the lease the command
-/// receives the signal that asks it to end.
+/// The part of `--ttl` by which the command is asked to end before the lease ends: `--ttl` divided by this number, but
+/// at most [`GRACE`].
 const NOTICE_DIVISOR: u32 = 4;
 
 /// Arguments of `dunlin lock`, which runs a command while it holds a lock.
@@ -70,7 +70,8 @@ pub struct Arguments {
     pub command: Vec<String>,
 }
 
-/// Returns the holder's value: the given one, or host name and process id.
+/// Returns the value that identifies the holder of a lock: `value` if given, otherwise the host name and the process
+/// id.
 pub fn holder_value(value: Option<&str>) -> String {
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     value.map_or_else(|| format!("{} {}", host(), std::process::id()), str::to_owned)
@@ -122,7 +123,7 @@ fn add_holder(kv: &Kv, name: &str, error: KvError) -> anyhow::Error {
     ErrorWithAdvice { code: ErrorCode::LockHeld, message, advice }.into()
 }
 
-/// The reason why the command has ended, or has to end.
+/// Why the command has ended, or has to end.
 #[derive(Debug)]
 enum End {
     Ended(ExitStatus),
@@ -154,7 +155,7 @@ impl Signals {
     }
 }
 
-/// A mask with a bit for each signal that this process ignores; 0 if unknown.
+/// Returns a mask with a bit for each signal that this process ignores; 0 if these signals are unknown.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

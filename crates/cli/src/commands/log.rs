@@ -1,4 +1,5 @@
-//! The command `dunlin log dump`, which prints the retained records of a topic, or the files of durable topics.
+//! The command `dunlin log dump`, which prints the retained records of a topic, or the records in files of durable
+//! topics.
 
 mod files;
 
@@ -20,10 +21,10 @@ use crate::format::{EventPrinter, Format, Interpreters, rfc3339, text};
 use crate::outcome::ErrorWithAdvice;
 use crate::signals::StopFlag;
 
-/// The time without an event after which the command checks up to which positions the client has received the logs.
+/// If no event arrives for this time, the command checks up to which position the client has received each log.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// The command fails if for this time no event arrives and no position increases. The time is several heartbeat
-/// intervals of a node, because the position after expired records arrives with a heartbeat.
+/// If for this time no event arrives and no position increases, the command fails. It is several heartbeat intervals of
+/// a node, because a heartbeat carries the position after records that have expired.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Arguments of `dunlin log`, which prints the records of a topic's log.
@@ -89,13 +90,13 @@ fn dump_topic(
     let writer = writer(console, Some(client));
     let mut out = console.out();
     let mut written = 0;
-    // The positions that the client had received before the current wait. If the wait ends without an event, the
-    // command has read all events up to these positions.
+    // The positions up to which the client had received the logs before the current wait. If the wait ends without an
+    // event, the command has processed everything up to these positions.
     let mut received = Vec::new();
     let mut last_progress = Instant::now();
     while !ends.are_reached() && dump.count.is_none_or(|count| written < count) && !stop.is_set() {
         let Some(event) = subscriber.next_timeout(CHECK_INTERVAL)? else {
-            // Records that have expired or left the log cause no event, but the client's positions include them.
+            // Records that have expired or left the log cause no event, but the client's positions pass them.
             if ends.advance_to(&received) {
                 last_progress = Instant::now();
             }
@@ -120,7 +121,7 @@ fn dump_topic(
             bail!("topic `{}` was deleted before all its records were read", topic.name);
         }
         ends.advance(&event);
-        // A slow reader of the output may have delayed the command until now, so the time without an event begins here.
+        // Writing to a slow reader may have taken long, so the time without an event begins only now.
         last_progress = Instant::now();
     }
     Ok(out.flush()?)
@@ -138,8 +139,8 @@ fn writer(console: &Console, client: Option<&Client>) -> EventPrinter {
     }
 }
 
-/// The logs that the command has not read to their ends yet. The end of a log is the last record that existed when the
-/// command started. Later records are not printed.
+/// The logs that the command has not yet read to their ends, by partition. A log ends with the last record that existed
+/// when the command started. Later records are not printed.
 struct LogEnds(BTreeMap<u16, LogEnd>);
 
 struct LogEnd {
@@ -193,7 +194,7 @@ impl LogEnds {
         self.advance_log(log.partition, position);
     }
 
-    /// Advances each log in `positions` to its position. Returns whether the position of any log has increased.
+    /// Advances each log to its position in `positions`. Returns whether any of these positions is higher than before.
     fn advance_to(&mut self, positions: &[(Arc<LogName>, Position)]) -> bool {
         let mut has_advanced = false;
         for (log, position) in positions {
@@ -202,13 +203,15 @@ impl LogEnds {
         has_advanced
     }
 
-    /// Advances a log to `position`, and removes the log if it has been read to its end. Returns whether the log's
-    /// position has increased.
+    /// Advances a log to `position`, and removes the log if it has been read to its end. Returns whether `position` is
+    /// higher than the log's position before.
     fn advance_log(&mut self, partition: u16, position: Position) -> bool {
         let Some(end) = self.0.get_mut(&partition) else { return false };
         let has_advanced = end.read_through.is_none_or(|read_through| read_through < position);
         end.read_through = end.read_through.max(Some(position));
-        // While an epoch has no records, its position has the last sequence number of the previous epoch.
+        // In a later epoch, the end no longer exists. The epoch of `end.last` may also be higher than the epoch of the
+        // log's last record: while an epoch has no records, the end has this epoch, but the previous epoch's last
+        // sequence number.
         if position.epoch > end.last.epoch || position.seq >= end.last.seq {
             self.0.remove(&partition);
         }
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn log_dump_ends_even_if_its_end_position_is_never_reached() {
-        // The present epoch 2 has no records yet, so the log ends with record 5 of epoch 1.
+        // The present epoch 2 has no records yet, so the log ends with record 5 of epoch 1, and its end is 2-5.
         let mut without_records = ends([(2, 5)]);
         assert!(without_records.advance_to(&[(log(0), Position { epoch: 1, seq: 5 })]));
         assert!(without_records.are_reached());

@@ -7,10 +7,10 @@ use dunlin_wire::ErrorCode;
 
 use crate::outcome::{CommandRefusal, ErrorWithAdvice};
 
-/// The maximum number of topics that an explanation names.
+/// The maximum number of topics that an error message names.
 const NAMED_MAX: usize = 3;
 
-/// The topics that own subjects which the pattern matches; empty if the node does not respond.
+/// Returns the topics whose subjects overlap with the pattern; empty if the node does not respond.
 fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
     let Ok(wanted) = Pattern::parse(pattern) else { return Vec::new() };
     let mut topics = client.topics("").unwrap_or_default();
@@ -18,8 +18,7 @@ fn owners_of(client: &Client, pattern: &str) -> Vec<TopicSummary> {
     topics
 }
 
-/// Returns the error for a pattern given with `--group`: a group belongs to one topic, and is joined by the topic's
-/// name.
+/// Returns the error for `--group` with a pattern instead of a topic's name. A group belongs to one topic.
 pub fn group_error(client: &Client, pattern: &str, group: &str) -> Error {
     let owners = owners_of(client, pattern);
     let message = match owners.as_slice() {
@@ -45,8 +44,8 @@ pub fn group_error(client: &Client, pattern: &str, group: &str) -> Error {
     CommandRefusal(message).into()
 }
 
-/// Returns the error for a subject that no topic owns. If a topic has this name, the error lists the subjects that the
-/// topic owns. Otherwise, returns `refused`.
+/// Returns the error for a subject that no topic owns. If a topic is named like the subject, the error gives a subject
+/// that this topic owns as an example. Otherwise, returns `refused`.
 pub fn no_topic_error(client: &Client, subject: &str, refused: Error) -> Error {
     let Ok(topics) = client.topics(subject) else { return refused };
     let Some(pattern) = topics.into_iter().find(|topic| topic.name == subject).map(|topic| topic.pattern)

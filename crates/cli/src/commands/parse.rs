@@ -27,7 +27,7 @@ pub fn start(text: &str) -> Result<Start, String> {
     Ok(Start::Time(unix_ns(time)))
 }
 
-/// Parses `now` or an RFC 3339 time.
+/// Parses `now` or an RFC 3339 time such as `2026-01-31T08:00:00Z`.
 pub fn moment(text: &str) -> Result<SystemTime, String> {
     if text == "now" {
         return Ok(SystemTime::now());
@@ -36,7 +36,7 @@ pub fn moment(text: &str) -> Result<SystemTime, String> {
         .map_err(|_| "expected a time like 2026-11-20T09:30:00Z, or now".into())
 }
 
-/// Converts to ns since the Unix epoch; 0 for earlier times.
+/// Converts a time to nanoseconds since the Unix epoch; 0 for earlier times.
 pub fn unix_ns(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos().try_into().unwrap_or(u64::MAX))
 }
@@ -66,7 +66,7 @@ fn any_duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| "expected a duration like 500us, 10ms, 30s, 5m or 2h".to_owned())
 }
 
-/// Parses a duration above 0s.
+/// Parses a duration that is longer than 0 s.
 pub fn positive_duration(text: &str) -> Result<Duration, String> {
     duration(text)?;
     within(text, Duration::from_nanos(1), DURATION_MAX).map_err(|_| "expected a duration above 0s".to_owned())
@@ -77,13 +77,13 @@ pub fn ttl(text: &str) -> Result<Duration, String> {
     within(text, Duration::from_millis(1), TTL_MAX)
 }
 
-/// Parses a time to live for the lease of a process of a world. Refuses a time so short that the process could not
-/// renew the lease in time.
+/// Parses the time to live of the lease that a process of a world holds. Refuses a time that is too short for the
+/// process to renew the lease in time.
 pub fn world_ttl(text: &str) -> Result<Duration, String> {
     within(text, dunlin_server::space::TTL_MIN, TTL_MAX)
 }
 
-/// Parses the duration of a tick, rounded down to microseconds.
+/// Parses the duration of a tick, and rounds it down to whole microseconds.
 pub fn tick(text: &str) -> Result<Duration, String> {
     let tick = within(text, Duration::from_micros(100), Duration::from_secs(10))?;
     Ok(Duration::from_micros(tick.as_micros() as u64))
@@ -122,7 +122,7 @@ pub fn times(text: &str) -> Result<f64, String> {
     read.ok_or_else(|| "expected a number from 0.001 to 1e6".into())
 }
 
-/// Parses a duration and returns it in milliseconds, at least 1.
+/// Parses a duration and returns it as a number of milliseconds, at least 1.
 pub fn span(text: &str) -> Result<u32, String> {
     let ms = u32::try_from(duration(text)?.as_millis()).ok().filter(|ms| *ms > 0);
     ms.ok_or_else(|| format!("expected 1ms to {}d", u32::MAX / 86_400_000))
@@ -152,19 +152,20 @@ pub fn processors(text: &str) -> Result<u32, String> {
     let milli = match text.strip_suffix('m') {
         Some(milli) => milli.parse::<u32>().ok(),
         None => text.parse::<f64>().ok().map(|all| (all * 1_000.0).round()).and_then(|milli| {
-            // An `f64` holds all whole numbers in this range exactly.
+            // An `f64` represents each whole number in this range exactly.
             (1.0..=f64::from(u32::MAX)).contains(&milli).then_some(milli as u32)
         }),
     };
     milli.filter(|milli| *milli > 0).ok_or_else(|| "expected processors, like 2, 0.5 or 500m".into())
 }
 
-/// Parses an amount of memory, such as `2GiB`, in bytes.
+/// Parses an amount of memory, such as `2GiB`, and returns it in bytes.
 pub fn memory(text: &str) -> Result<u64, String> {
     text.parse().map(|ByteSize(bytes)| bytes)
 }
 
-/// Replaces the escapes `\n`, `\r`, `\t`, `\0` and `\\` by their characters. Fails at any other escape.
+/// Replaces the escapes `\n`, `\r`, `\t`, `\0` and `\\` by the characters that they stand for. Fails at any other
+/// escape.
 pub fn unescaped(text: &str) -> Result<String, String> {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars();
@@ -218,7 +219,7 @@ mod tests {
         assert!(world_ttl("99ms").is_err() && world_ttl("100ms").is_ok());
         assert!(positive_duration("0s").is_err() && positive_duration("1ns").is_ok());
         assert!(duration("101y").is_err() && duration("0s").is_ok());
-        // The tick of a world is stored in whole microseconds, so that every process uses the same one.
+        // The tick of a world is stored in whole microseconds, so that every process of the world uses the same tick.
         assert_eq!(tick("16666666ns"), Ok(Duration::from_micros(16_666)));
         assert!(tick("1us").is_err() && tick("11s").is_err());
     }

@@ -85,7 +85,7 @@ fn reply_to_requests(
         let Some(event) = next_request(&mut requests, &mut outage, console)? else { continue };
         let record = match event {
             Event::Record(record) => record,
-            // The command cannot reply to requests in a gap.
+            // Requests in a gap were missed, so the command cannot reply to them.
             Event::Notice(notice) => {
                 match console.json {
                     true => json::notice(&notice, &mut std::io::stderr())?,
@@ -112,7 +112,7 @@ fn reply_to_requests(
         let error = reply.error.as_ref().map(|error| (ERROR_HEADER, error.as_bytes()));
         let meta = RecordMeta { headers: error.as_slice(), ..RecordMeta::default() };
         let draft = Draft { meta, payload: Payload::Copied(&reply.payload) };
-        // The requester may have disconnected.
+        // The reply may fail, for example because the requester has disconnected.
         if let Err(error) = responder.reply(reply_to, draft) {
             writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not replied:"))?;
         }
@@ -121,8 +121,8 @@ fn reply_to_requests(
     Ok(())
 }
 
-/// Whether a reply may go to this subject. Without this check, a requester could publish to any subject for which this
-/// command has the permission.
+/// Whether a reply may go to the subject `reply_to`. Without this check, a requester could make this command publish to
+/// any subject for which the command's user has the permission.
 fn may_reply(reply_to: &str, allowed: &[Pattern]) -> bool {
     let Ok(subject) = Subject::parse(reply_to) else { return false };
     reply_to.starts_with("_INBOX.") || allowed.iter().any(|pattern| pattern.matches(subject))

@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     }
 }
 
-/// The header with which a responder reports an error instead of a result.
+/// The header with which a reply reports an error in place of a result.
 pub const ERROR_HEADER: &str = "dunlin-error";
 
 fn request_error(error: RequestError) -> anyhow::Error {

@@ -84,7 +84,8 @@ pub fn warn(warnings: &[String], console: &Console) -> Result<()> {
     Ok(())
 }
 
-/// Prints the warnings and starts a node with the given configuration.
+/// Prints the warnings, then starts a node with the given configuration. Stops waiting for the start when `stop` is
+/// set.
 pub fn start_with(
     raw: &RawConfig,
     warnings: &[String],
@@ -107,8 +108,8 @@ pub fn wait(stop: &StopFlag) {
     }
 }
 
-/// Like [`wait`], but also makes the node read its users file and certificates again when `reload` is set. Returns an
-/// error if the node can no longer take part in its cluster.
+/// Like [`wait`], but also makes the node read its users file and certificates again each time `reload` is set. Returns
+/// an error if the node can no longer take part in its cluster.
 pub fn wait_and_reload(running: &RunningNode, stop: &StopFlag, reload: &ReloadFlag) -> Result<()> {
     while !stop.is_set() {
         if let Some(why) = running.cluster.as_ref().and_then(Cluster::expelled) {

@@ -1,4 +1,4 @@
-//! The command `dunlin sub`, which prints records, and reports missed records at the place where they are missing.
+//! The command `dunlin sub`, which prints records. Where records are missing, it prints which ones.
 
 mod group;
 
@@ -93,8 +93,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let stop = StopFlag::on_signal()?;
-    // For a subscriber that pauses or belongs to a group, a closed standard output is no reason to end at once. It ends
-    // at its next write, which fails.
+    // A subscriber that pauses or belongs to a group does not end as soon as standard output is closed. It ends when
+    // its next write fails.
     if arguments.group.group.is_none() && arguments.sleep.is_none() {
         stop.set_when_stdout_closes();
     }
@@ -147,7 +147,8 @@ fn rules(arguments: &Arguments) -> StopRules {
 fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPrinter {
     let format = match console.json {
         true => Format::Json,
-        // With a command, standard output belongs to the command. Notices go to standard error, as in raw output.
+        // If a command runs for each record, standard output belongs to this command. Notices go to standard error, as
+        // they do with `--format raw`.
         false if !arguments.group.command.is_empty() => Format::Raw,
         false => arguments.format.clone(),
     };
@@ -164,7 +165,7 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPri
     }
 }
 
-/// Reads each pattern in a thread of its own, and the last pattern in this thread. The first error ends all threads.
+/// Reads each subscriber in a thread of its own, and the last one in this thread. The first error ends all threads.
 fn follow_all<S: Subscribe + Send, W: Write + Send>(
     follow: &FollowOutput<W>,
     mut subscribers: Vec<S>,

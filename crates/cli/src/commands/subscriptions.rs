@@ -88,7 +88,7 @@ struct SubscriptionsFound {
     subscribers: Vec<TopicSubscription>,
     /// The number of all subscriptions outside of groups.
     total: usize,
-    /// The number of groups; each counts as one subscription of its topic.
+    /// The number of groups. Each group counts as one subscription in the topic's total.
     groups: usize,
 }
 
@@ -99,7 +99,7 @@ fn find(client: &Client, pattern: &str) -> Result<SubscriptionsFound> {
             continue;
         }
         let described = match client.describe_topic(&topic.name) {
-            // The topic was deleted after the list of topics was read.
+            // The topic was deleted after the command had read the list of topics.
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => continue,
             described => described.with_context(|| format!("cannot describe topic {}", topic.name))?,
         };

@@ -22,11 +22,11 @@ use crate::table::TextTable;
 
 /// How long a node process may take to end before it is killed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The base of the cluster's ports: node N uses port `CLUSTER_PORT` + N.
+/// The number to which a node's number is added: the cluster connections of node N use port `CLUSTER_PORT` + N.
 const CLUSTER_PORT: u16 = 6221;
 /// How long to wait at most until all nodes are voters.
 const VOTERS_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval at which the command checks the node processes, and whether the command has to end.
+/// The interval at which the command checks whether a node process has ended, and whether the command has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A node process of the cluster. Dropping the value ends the process.
@@ -111,7 +111,7 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // If this fails, the operating system removes the temporary files later.
+        // If the removal fails, the operating system removes the temporary files later.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -131,7 +131,7 @@ fn start(
 ) -> Result<Member> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
-    // The addresses are reserved until the node opens them.
+    // The reservations last until the nodes open the addresses.
     let mut reserved = Vec::new();
     let cluster_listen = cluster_listen(number, raw, &mut reserved)?;
     command.args(["serve", "--end-with-stdin", "--cluster-listen", &cluster_listen.to_string()]);
@@ -166,9 +166,9 @@ fn has_cluster_data(base: &Path) -> Result<bool> {
     Ok(nodes.flatten().any(|node| node.path().join("cluster").exists()))
 }
 
-/// Returns the command-line flag with which a node process receives one setting of `dev`. Only the first node's
-/// listeners have fixed ports. Only the first node starts workers, because the number of workers applies to the whole
-/// cluster.
+/// Returns the command-line flag with which a node process receives one setting of `dev`. Returns `None` if the process
+/// does not receive the setting. Only the first node's listeners have fixed ports. Only the first node starts workers,
+/// because the number of workers applies to the whole cluster.
 fn node_flag(
     key: &ConfigKey,
     setting: &ConfigValue,
@@ -182,7 +182,7 @@ fn node_flag(
             return None;
         }
         "unix" | "workers" if !is_first => "off".to_owned(),
-        // The first node uses the default ports, unless another program has them.
+        // The first node uses the default ports, unless another program uses them.
         name if is_listener_option(name) => match text.parse::<SocketAddr>() {
             Ok(address) if !is_first => SocketAddr::new(address.ip(), 0).to_string(),
             Ok(preferred) if !is_given => reserve_or_any_port(preferred, reserved).to_string(),
@@ -198,7 +198,7 @@ fn is_listener_option(name: &str) -> bool {
     name == "listen" || DEV_DEFAULTS.iter().any(|(option, _)| *option == name)
 }
 
-/// Returns an error if the configuration contains keys about joining a cluster, which `dev` sets itself.
+/// Returns an error if the configuration contains keys that `dev --nodes` sets itself to join the nodes.
 fn check(raw: &RawConfig) -> Result<()> {
     for name in ["cluster.advertise", "cluster.join", "cluster.token_file"] {
         if let Some((key, setting)) = raw.iter().find(|(key, _)| key.name == name)
@@ -228,7 +228,8 @@ fn cluster_listen(number: u32, raw: &RawConfig, reserved: &mut Vec<ReservedAddre
     Ok(if number == 1 { address } else { SocketAddr::new(address.ip(), 0) })
 }
 
-/// Reserves this address. If another program uses the port, reserves a random port on the same host instead.
+/// Returns `preferred` and adds it to `reserved`. If another program uses the port, returns port 0 on the same host
+/// instead: a random port.
 fn reserve_or_any_port(preferred: SocketAddr, reserved: &mut Vec<ReservedAddress>) -> SocketAddr {
     match ReservedAddress::new(preferred) {
         Ok(address) => {

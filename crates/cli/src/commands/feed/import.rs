@@ -22,7 +22,7 @@ use crate::progress::TransferProgress;
 use crate::signals::{GRACE, StopFlag};
 use target::{DryRunTarget, ImportTarget, NodeTarget, RecordingFolder};
 
-/// Maximum number of a file's defects that are printed. Further defects are only counted.
+/// The maximum number of defects that are printed for each file. Further defects are only counted.
 const DEFECTS_PRINTED: u64 = 20;
 
 /// Arguments of `dunlin feed import`, which publishes an exchange's recordings as order books.
@@ -66,7 +66,7 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// The result of reading one file: its format, the counts of its content, and the time taken.
+/// The result of reading one file: its format, how many of each kind of content it has, and how long the import took.
 #[derive(Debug)]
 struct Summary {
     format: RecordingFormat,
@@ -103,17 +103,17 @@ fn import_to_directory(arguments: &Arguments, out: &Path, stop: &StopFlag, conso
     recording::create_dir(out)?;
     let mut directory = RecordingFolder::new(out);
     let outcome = import_all(arguments, &mut directory, stop, console);
-    // Ends the recording even after an error, so that the written records stay readable.
+    // Close the recording even after an error, so that the written records stay readable.
     let topics = directory.topics();
     let closed = directory.close();
     let printed =
         closed.and_then(|(counts, bytes)| recording::print_counts(counts, topics, bytes, "", console));
-    // If both the import and the closing fail, the import's error is returned: it is most likely the cause of the other
-    // one.
+    // If both the import and the closing fail, the import's error is returned, because it most likely caused the
+    // closing to fail.
     outcome.and_then(|defects| printed.map(|()| defects))
 }
 
-/// Reads all files. Returns the number of defects.
+/// Imports all files into the target. Returns the number of defects that the files have.
 fn import_all(
     arguments: &Arguments,
     target: &mut dyn ImportTarget,
@@ -224,7 +224,7 @@ struct FileReport<'a> {
     defects: u64,
 }
 
-/// Calls `read`, and passes each record that it finds to the target. Stops at the first error.
+/// Calls `read`, and passes each record that `read` finds to the target. Stops at the first error.
 fn import_chunk(
     target: &mut dyn ImportTarget,
     report: &mut FileReport<'_>,

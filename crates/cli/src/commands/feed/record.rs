@@ -1,7 +1,8 @@
 //! The command `dunlin feed record`, which writes a state topic's current state and all later records to files.
 //!
 //! A recorder that falls behind receives a complete state, writes it, and continues from there. The recording then
-//! lacks some records. The command prints their number at the end. All recorded states are correct.
+//! lacks the records before this state. At the end, the command prints how many records are missing. All recorded
+//! states are correct.
 //!
 //! A recording has one log and one state for each topic. A topic with several partitions is not recorded, because each
 //! partition has its own state.
@@ -53,9 +54,9 @@ pub struct Arguments {
 
 /// The interval at which written records are synced to disk.
 const SYNC_EVERY: Duration = Duration::from_millis(200);
-/// The largest number of changes that are handled before the records are written to the files.
+/// The largest number of changes to states that are processed before the buffered records are written to the files.
 const CHANGES_MAX: usize = 4096;
-/// The longest wait for changes before the command checks whether it has to end.
+/// The longest wait for changes to states, before the command checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -64,7 +65,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let client = connect(global, "dunlin feed record")?;
     let mut recorder = Recorder::new(&arguments.out);
     let outcome = record(arguments, &client, &mut recorder, &stop, console);
-    // Closes the files even after an error, so that the written records stay readable.
+    // Close the files even after an error, so that the written records stay readable.
     let closed = recorder.close(console);
     outcome.and(closed)
 }
@@ -117,8 +118,8 @@ fn follow(client: &Client, subject: &str) -> Result<Replica<State, Subscriber>> 
     };
     let subscriber =
         client.subscribe(pattern, options).with_context(|| format!("cannot subscribe to {pattern}"))?;
-    // All topics are state topics, because the node refuses a subscription with `Start::Snapshot` to other topics. They
-    // must also have only one partition.
+    // The topics are state topics: the node refuses a subscription with `Start::Snapshot` to any other topic. Each
+    // topic must also have only one partition.
     if let Some(topic) = client.topics(subject)?.into_iter().find(|topic| topic.partitions > 1) {
         let (name, partitions) = (topic.name, topic.partitions);
         let message = format!(
@@ -145,7 +146,8 @@ fn has_own_pattern(log: &LogName) -> bool {
     log.subject_prefix != log.topic
 }
 
-/// The reason why a topic cannot be recorded; `None` if it can be, or if its configuration is unknown.
+/// The reason why a topic cannot be recorded; `None` if the topic can be recorded, or if `config` is `None`, that is,
+/// unknown.
 fn obstacle(config: Option<&TopicConfig>, log: &LogName) -> Option<&'static str> {
     if config.is_some_and(|config| config.reducer.is_none()) {
         Some("keeps no state")
@@ -161,7 +163,7 @@ struct Recorder {
     logs: HashMap<String, RecordedLog>,
     /// The epoch of each topic's last record.
     epochs: HashMap<String, u32>,
-    /// Topics that began a new epoch, or whose state may be wrong.
+    /// Topics whose state may be wrong, for example because a new epoch has begun.
     suspect: BTreeSet<String>,
     /// Topics that match a pattern, but cannot be recorded.
     unrecorded: BTreeSet<String>,
@@ -209,8 +211,8 @@ impl Recorder {
         Ok(taken)
     }
 
-    /// Returns an error if a recorded topic was deleted and created again without a state: its records could not be
-    /// interpreted. Other topics without a state are not recorded.
+    /// Returns an error if a recorded topic was deleted and created again without a state, because nothing could
+    /// interpret the new topic's records. Excludes topics without a state that were not recorded so far.
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
             // If the node does not respond or the topic was deleted, the command cannot know whether the topic has a
@@ -244,7 +246,8 @@ impl Recorder {
                 self.leave_out(topic, why);
                 return Ok(());
             }
-            // Without the pattern, the recording could not be replayed. The next change begins the recording instead.
+            // A recording without the pattern could not be replayed. The next change tries again to begin the
+            // recording.
             if config.is_none() && has_own_pattern(change.log) {
                 return Ok(());
             }
@@ -263,7 +266,7 @@ impl Recorder {
         }
         let before = self.epochs.insert(topic.clone(), change.to.epoch);
         if before.is_some_and(|before| before != change.to.epoch) {
-            // The topic's new epoch begins with a state that does not follow from the recorded one.
+            // The topic's new epoch begins with a state that does not follow from the recorded states.
             self.suspect.insert(topic.clone());
             let config = topic_config(client, topic);
             if config.is_some_and(|config| own_pattern(config, topic).as_deref() != log.pattern()) {
@@ -276,7 +279,8 @@ impl Recorder {
         self.skipped += (change.to.seq - change.from.seq).saturating_sub(1);
         match change.cause {
             ChangeCause::Record(frame) | ChangeCause::Merged(frame) => log.append_frame(&frame),
-            // A state that replaces missed records is recorded too.
+            // A subscriber that missed records receives a state in place of these records, so the recording contains
+            // the state.
             ChangeCause::Snapshot => log.append_state(change.state),
         }
     }
@@ -285,8 +289,8 @@ impl Recorder {
         self.logs.get_mut(topic).map_or(Ok(()), |log| log.append_checksum(state))
     }
 
-    /// Ends a topic's recording when the topic is deleted. A later topic of that name continues in the same
-    /// log.
+    /// Ends a topic's recording when the topic is deleted. If a topic with this name is created later, its records go
+    /// to the same log.
     fn end_topic(&mut self, topic: &str) -> Result<()> {
         self.unrecorded.remove(topic);
         self.logs.get_mut(topic).map_or(Ok(()), RecordedLog::append_end)

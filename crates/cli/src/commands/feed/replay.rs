@@ -66,9 +66,10 @@ fn speed(text: &str) -> Result<Speed, String> {
         .ok_or_else(|| "expected a speed like 1x or 10x, or max".to_owned())
 }
 
-/// Two limits in bytes: the retention of a region's topic, and the size of its largest record.
+/// A number of bytes that is used as two limits for a region's topic: its retention, and the size of its largest
+/// record.
 const REGION_BYTES: u32 = 64 << 20;
-/// The longest sleep. The command checks between two sleeps whether to end.
+/// The longest sleep while a record is not yet due. The command checks between two sleeps whether it has to end.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -79,7 +80,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     for directory in &arguments.directories {
         dirs.extend(recording::log_dirs(directory)?.into_iter().map(|dir| (directory, dir)));
     }
-    // Check all topics before publishing to any.
+    // Check all topics before publishing to any topic.
     for (_, dir) in dirs.iter().filter(|_| !arguments.force) {
         check_no_other_publisher(&client, dir, console)?;
     }
@@ -135,15 +136,15 @@ fn check_no_other_publisher(client: &Client, dir: &Path, console: &Console) -> R
     Ok(())
 }
 
-/// Warns of recordings whose last records may be missing.
+/// Warns of each recording whose last records may be missing.
 fn warn_of_missing_ends(directories: &[PathBuf], tracks: &[Track], console: &Console) -> Result<()> {
     for directory in directories {
         let found = tracks.iter().filter(|track| track.recording == *directory);
         let entry = |track: &Track| RecordedTopic { records: track.records_read, identity: track.identity };
         let found: RecordedTopics = found.map(|track| (track.topic.clone(), entry(track))).collect();
         let problems: Vec<String> = if recording::log_dirs(directory)? == [directory.clone()] {
-            // A single log has no list of topics; the list is in the directory of the recording. Only the end mark can
-            // be checked.
+            // The list of topics is in the directory of the whole recording, not of a single log. So for a single log,
+            // only the end mark can be checked.
             let track = tracks.iter().find(|track| track.recording == *directory);
             let has_end = track.is_some_and(|track| track.reader.has_end_mark());
             if has_end { Vec::new() } else { vec!["not closed: the log has no end mark".to_owned()] }
@@ -171,8 +172,8 @@ fn play(
     for (index, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
-    // The time of the first record that has one. Recordings of earlier versions of Dunlin begin with states without a
-    // time.
+    // The time of the first record that has a time. Recordings of earlier versions of Dunlin begin with states without
+    // one.
     let mut first_ns = None;
     let mut published = RecordCounts::default();
     while let Some(Reverse((time_ns, index))) = next.pop() {
@@ -188,8 +189,8 @@ fn play(
         }
         let before = tracks[index].offset;
         published += tracks[index].publish(client)?;
-        // After the end of a region, `publish` may already have read the next frames of the log, so that the offset is
-        // smaller.
+        // At the end of a region, `publish` may also have read the log's next frames, so that `offset` begins again at
+        // 0.
         progress.add(tracks[index].offset.saturating_sub(before) as u64);
         next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
@@ -199,7 +200,7 @@ fn play(
 
 fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        // Records that were published before must not wait during a pause.
+        // Records that were published before this pause must not wait until its end.
         track.publisher.flush()?;
         if stop.is_set() {
             break;
@@ -209,7 +210,7 @@ fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     Ok(())
 }
 
-/// Marks topics that continue in another of the recordings, as a region's topic does after a change of owner.
+/// Marks each topic that also occurs in another of the recordings, as a region's topic does after a change of owner.
 fn mark_continued_topics(tracks: &mut [Track]) {
     let mut times: HashMap<String, u32> = HashMap::new();
     tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
@@ -225,11 +226,12 @@ struct Track {
     pattern: Option<Pattern>,
     /// The topic's reducer.
     reducer: ReducerConfig,
-    /// The tail with which states and merged records are published, because they have no subject in the recording.
+    /// The subject tail with which states and merged records are published, because the recording contains no subject
+    /// for them.
     state_tail: String,
     /// The identity of the log's first file.
     identity: Option<u64>,
-    /// The number of records that were read, including those that the recorder added.
+    /// The number of records that were read from the log, including those that the recorder added.
     records_read: u64,
     /// Whether another of the replayed recordings has later records of the topic.
     has_later_recording: bool,
@@ -238,8 +240,8 @@ struct Track {
     /// The frames that the last read of the log returned.
     frames: Vec<u8>,
     offset: usize,
-    /// Whether the topic belongs to a region of a world. The first record of such a topic must be appended alone, so
-    /// all its records are.
+    /// Whether the topic belongs to a region of a world. The first record of such a topic must be appended alone; for
+    /// simplicity, each of its records is.
     is_region: bool,
 }
 
@@ -279,7 +281,7 @@ impl Track {
         }))
     }
 
-    /// The append time of the next record; `None` at the end.
+    /// The append time of the next record; `None` at the end of the log.
     fn next_time(&mut self) -> Result<Option<u64>> {
         while self.offset == self.frames.len() {
             match self.reader.next().context("cannot read the recording")? {
@@ -306,8 +308,8 @@ impl Track {
             FrameKind::Sum(_) => return Ok(nothing),
             FrameKind::End => {
                 self.publisher.flush()?;
-                // When a process gives a region up, the region's topic is deleted, so the replay deletes it too. The
-                // topics of other states stay after their last record.
+                // A process that gives a region up deletes the region's topic, so the replay deletes the topic too. A
+                // topic with another kind of state stays after its last record.
                 if self.is_region && !self.has_later_recording && self.next_time()?.is_none() {
                     client
                         .delete_topic(&self.topic)

@@ -116,7 +116,7 @@ fn publish_to_own_node(
         return Err(CommandRefusal(format!("--listen {open}: {advice}")).into());
     }
     config.listen = listen.or(config.listen);
-    // Without automatic creation, a mistyped instrument is an error instead of an empty topic.
+    // Without automatic creation of topics, a mistyped instrument causes an error and not an empty topic.
     config.auto_create = false;
     let running = RunningNode::start(&config, stop).map_err(|error| with_port_advice(error, &config))?;
     for instrument in instruments.list() {
@@ -138,8 +138,8 @@ fn publish_to_own_node(
     outcome
 }
 
-/// Adds advice to the error if another program uses the port: that program is probably a node to which `--url` can
-/// publish.
+/// Adds advice to the error if another program uses the port: this program is probably a node, to which the command can
+/// publish with `--url`.
 fn with_port_advice(error: anyhow::Error, config: &NodeConfig) -> anyhow::Error {
     let is_taken = error.chain().any(|cause| match cause.downcast_ref() {
         Some(StartError::Listen { error, .. }) => error.kind() == ErrorKind::AddrInUse,
@@ -178,7 +178,7 @@ fn publish_to_running_node(
 
 /// The shortest time between two warnings that the simulated updates are late.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
-/// The delay of an update above which the warning is printed.
+/// The delay of an update above which a warning is printed.
 const LATE: Duration = Duration::from_millis(10);
 
 fn simulate<P: Publish>(

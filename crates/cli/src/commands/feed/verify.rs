@@ -33,13 +33,13 @@ pub struct Arguments {
     strict: bool,
 }
 
-/// The results of checking one log, or the sums over all logs.
+/// The result of checking one log, or the sum of these results over all logs.
 #[derive(Debug, Default)]
 struct VerifyReport {
     topic: String,
-    /// The recorded pattern of the topic's subjects.
+    /// The pattern of the topic's subjects, as the recording states it.
     pattern: Option<Pattern>,
-    /// The recorded reducer of the topic; `None` before the first state.
+    /// The reducer of the topic, as the recording states it; `None` before the first state.
     reducer: Option<ReducerConfig>,
     /// The number of records in the log, including those that the recorder added.
     record_count: u64,
@@ -173,7 +173,7 @@ fn report_object(found: &VerifyReport) -> serde_json::Value {
     })
 }
 
-/// Checks one log. If the log cannot be read, the report contains this problem.
+/// Checks one log. If the log cannot be read, the report names this problem.
 fn verify(dir: &Path, strict: bool, progress: &TransferProgress) -> VerifyReport {
     let name = dir.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
     let mut found = VerifyReport { topic: name, ..VerifyReport::default() };
@@ -206,7 +206,7 @@ fn check_log(dir: &Path, strict: bool, progress: &TransferProgress, found: &mut 
     apply(&reader, found, progress)
 }
 
-/// Applies each record of the log to its state, and adds the results to `found`.
+/// Applies each record of the log to the topic's state, and adds the results to `found`.
 fn apply(reader: &Reader, found: &mut VerifyReport, progress: &TransferProgress) -> Result<()> {
     let mut scan = reader.scan(Position::default());
     let mut state: Option<State> = None;
@@ -249,7 +249,7 @@ fn apply_frame(
             if found.reducer.as_ref().is_some_and(|first| *first != reducer) {
                 bail!("the topic's reducer differs from that of the first state");
             }
-            // The new state begins by clearing the current one, so it is checked with an empty state.
+            // The new state replaces the current one, so it is checked with an empty state.
             let mut fresh = State::of(&reducer)?;
             fresh.check(&mut std::iter::once(*frame))?;
             fresh.apply(seq, frame)?;
@@ -266,7 +266,7 @@ fn apply_frame(
             }
             found.points_equal += 1;
         }
-        // After the end of a topic, the next record must be a state.
+        // After a record that marks the end of the topic, the next record must be a state.
         FrameKind::End => *state = None,
         FrameKind::Record => {
             found.counts.records += 1;

@@ -1,7 +1,8 @@
-//! The command `dunlin feed watch`, which shows order books from replicas in this process.
+//! The command `dunlin feed watch`, which shows order books. The command keeps its own copy of each book, a replica.
 //!
-//! Unless every update is requested, the books are conflated, so that a slow terminal delays only its own drawing.
-//! Lines are redrawn in place, so the terminal needs no reset at the end.
+//! Unless the user requests every update, the node merges the updates that the command has not read yet, so that a slow
+//! terminal delays only the drawing. Lines are redrawn in place without changing the terminal's mode, so the terminal
+//! needs no reset at the end.
 
 mod command;
 mod view;
@@ -63,13 +64,13 @@ pub struct Arguments {
     test_loss_every: Option<NonZeroU32>,
 }
 
-/// The longest interval between two checks for typed commands.
+/// The interval at which the command checks for typed lines while no changes arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The largest number of changes that are applied before the next drawing.
 const CHANGES_MAX: usize = 1024;
-/// The largest line in bytes. The rest of a longer line is read as another line.
+/// The maximum length of a typed line in bytes. The rest of a longer line counts as a new line.
 const LINE_BYTES_MAX: u64 = 4 << 10;
-/// The maximum number of typed lines that wait until the command handles them.
+/// The maximum number of typed lines that wait for the command to process them.
 const LINES_AHEAD_MAX: usize = 16;
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -163,7 +164,7 @@ impl Watching<'_> {
         Ok(())
     }
 
-    /// Carries out a typed command. Returns `false` if the command is `quit`, otherwise `true`.
+    /// Carries out the command that the user typed in `line`. Returns `false` if it is `quit`, otherwise `true`.
     fn execute(&mut self, line: &str, view: &mut BookScreen) -> Result<bool> {
         let done = match command::parse(line) {
             Ok(WatchCommand::Quit) => return Ok(false),
@@ -188,7 +189,7 @@ impl Watching<'_> {
         Ok(true)
     }
 
-    /// Applies the changes that have arrived. If there are none, waits briefly for the first.
+    /// Applies the changes that have arrived. If none have arrived, waits briefly for the first change.
     fn apply_changes(&mut self, view: &mut BookScreen, console: &Console) -> Result<()> {
         let wait_max = POLL_INTERVAL / u32::try_from(self.watches.len().max(1)).unwrap_or(u32::MAX);
         for watch in &mut self.watches {
@@ -222,8 +223,8 @@ impl Watching<'_> {
     }
 }
 
-/// Returns the pattern to subscribe to for `subject`. For the name of a topic with a pattern, this is the topic's
-/// pattern; otherwise, it is `subject`.
+/// Returns the pattern to subscribe to. If `subject` is the name of a topic that has a pattern, returns the topic's
+/// pattern, otherwise `subject` itself.
 ///
 /// Fails with a list of the existing instruments if `subject` is neither a pattern nor the name of a topic.
 pub fn pattern_of(client: &Client, subject: &str) -> Result<String> {

@@ -1,4 +1,4 @@
-//! Formats keys and values as text and JSON.
+//! Formats the keys, values and changes that `dunlin kv` prints, as text and JSON.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::console::Console;
 use crate::format::base64;
 
-/// Returns UTF-8 bytes as text, and other bytes as an object with their base64.
+/// Returns the bytes as a JSON string if they are UTF-8, otherwise as an object that contains them in base64.
 pub fn to_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!(text),
@@ -17,7 +17,7 @@ pub fn to_json(bytes: &[u8]) -> Value {
     }
 }
 
-/// Formats the bytes as a single line.
+/// Returns the bytes as one line of text.
 pub fn line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().flat_map(escaped).collect()
 }

@@ -1,5 +1,5 @@
-//! The guard of `dunlin lock`: a process that kills the command if `dunlin lock` is killed, or when the lease of the
-//! lock ends.
+//! The guard process of `dunlin lock`. It kills the command that runs under the lock if `dunlin lock` itself is killed,
+//! or when the lease of the lock ends.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
@@ -26,8 +26,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which [`LockedProgram::end`] checks whether the killed processes have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The guard process of `dunlin lock`, and the process group of the guard and the command. Dropping the value kills the
-/// group.
+/// The guard process of `dunlin lock`, and the process group of the guard and the command. Dropping the value kills all
+/// processes of the group.
 #[derive(Debug)]
 pub struct LockedProgram {
     process: Child,
@@ -60,7 +60,8 @@ impl LockedProgram {
         Ok(guard)
     }
 
-    /// Starts the command in the guard's process group. If `dunlin lock` has a terminal, the group receives it.
+    /// Starts the command in the guard's process group. If `dunlin lock` runs in the foreground of a terminal, the
+    /// group becomes the terminal's foreground group.
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
         let child = command.process_group(self.group.as_raw_nonzero().get()).spawn()?;
         let is_on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -70,12 +71,13 @@ impl LockedProgram {
         Ok(child)
     }
 
-    /// Extends the deadline at which the guard kills its process group.
+    /// Sets a new deadline, at which the guard kills its process group.
     pub fn extend(&mut self, deadline: Instant) {
         let is_new = self.deadline.replace(deadline) != Some(deadline);
         if let Some(pipe) = self.pipe.as_mut().filter(|_| is_new) {
             let left = deadline.saturating_duration_since(Instant::now());
-            // If the guard has ended, the write fails. The guard is only needed if `dunlin lock` is killed too.
+            // If the guard has ended, the write fails. This does no harm: the guard is needed only if `dunlin lock` is
+            // killed.
             let _ = pipe.write_all(&(now() + left.as_nanos() as u64).to_le_bytes());
         }
     }
@@ -86,7 +88,7 @@ impl LockedProgram {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Kills the rest of the group and waits until all its processes have ended.
+    /// Kills all remaining processes of the group and waits until they have ended.
     pub fn end(mut self, command: &mut Child) {
         self.kill();
         let _ = command.wait();
@@ -97,7 +99,7 @@ impl LockedProgram {
     }
 
     fn kill(&mut self) {
-        // Closing the pipe makes the guard give the terminal back and then kill the group.
+        // When the pipe closes, the guard gives the terminal back and then kills the group.
         self.pipe = None;
         let _ = self.process.wait();
         self.signal(Signal::KILL);
@@ -121,7 +123,7 @@ fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Runs the guard process.
+/// Runs the guard process until it kills its process group.
 pub fn run() -> Result<()> {
     let holder = getpgid(getppid())
         .context("cannot find the parent's process group: only `dunlin lock` may start this process")?;
@@ -142,7 +144,7 @@ pub fn run() -> Result<()> {
     Ok(kill_process_group(getpgrp(), Signal::KILL)?)
 }
 
-/// Waits until the pipe has ended or the deadline has passed.
+/// Waits until `dunlin lock` has closed the pipe or the deadline has passed.
 fn watch(suspended: &AtomicBool) -> Result<(), Errno> {
     let pipe = stdin();
     let (mut deadline, mut message, mut filled) = (None, [0; 8], 0);

@@ -1,7 +1,7 @@
-//! The command `dunlin log dump DIR`, which prints the files of durable topics, with or without a running node.
+//! Prints the records in files of durable topics, for the command `dunlin log dump DIR`. No node needs to run.
 //!
 //! The files are not changed, repaired or locked. If a node is writing to a log, the command prints the records that
-//! exist when the command reads the file.
+//! exist when it reads the file.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::format::EventPrinter;
 use crate::signals::StopFlag;
 
-/// Whether this argument is the path of files rather than the name of a topic.
+/// Whether `topic` is a path of files and not the name of a topic.
 pub fn is_path(topic: &str) -> bool {
     topic.contains('/') || Path::new(topic).is_dir()
 }
@@ -34,7 +34,7 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
             Start::After(position) => journal::Position::new(position.epoch, position.seq.saturating_add(1)),
             Start::Time(ns) => match reader.position_at(ns)? {
                 Some(position) => position,
-                // This log has no records at or after the start.
+                // The log has no records at or after the start time.
                 None => continue,
             },
             _ => journal::Position::default(),
@@ -55,8 +55,8 @@ pub fn dump(dump: &Dump, writer: &EventPrinter, console: &Console, stop: &StopFl
     Ok(out.flush()?)
 }
 
-/// Prints the records. Records with a subject tail are printed with the log name `recorded_name`, other records with
-/// `name`.
+/// Prints at most `remaining` of the records, and reduces `remaining` by the number of printed records. A record with a
+/// subject tail is printed with the log name `recorded_name`, any other record with `name`.
 fn print(
     records: &Records<'_>,
     [name, recorded_name]: [&Arc<LogName>; 2],
@@ -88,7 +88,8 @@ fn print(
     Ok(())
 }
 
-/// The directories of all logs in a data directory. If `dir` is the directory of one log, only this directory.
+/// Returns the directories of all logs in the data directory `dir`. If `dir` is itself the directory of a log, returns
+/// only `dir`.
 fn log_dirs(dir: &Path) -> Result<Vec<PathBuf>> {
     let logs = dir.join("logs");
     if !logs.is_dir() {
@@ -103,8 +104,8 @@ fn log_dirs(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// Parses a log's name `TOPIC/PARTITION`. The prefix of the topic's subjects comes from the node's catalogue, if it is
-/// beside the log; otherwise, it is the topic's name.
+/// Parses a log's name `TOPIC/PARTITION`. Takes the prefix of the topic's subjects from the node's catalogue of topics,
+/// which may be beside the log in `dir`; otherwise the prefix is the topic's name.
 fn log_name(name: &str, dir: &Path) -> LogName {
     let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
     let pattern = read_pattern(dir).unwrap_or_else(|| topic.to_owned());
@@ -117,8 +118,8 @@ fn log_name(name: &str, dir: &Path) -> LogName {
     }
 }
 
-/// Returns the name of the log for records with a subject tail. If a recording states the pattern of the topic's
-/// subjects, the name has the prefix of this pattern; otherwise, the result is `name`.
+/// Returns the log name for records with a subject tail. If the log is part of a recording that states the pattern of
+/// the topic's subjects, the name contains the pattern's prefix; otherwise it is `name`.
 fn recorded_name(reader: &journal::Reader, name: &Arc<LogName>) -> Result<Arc<LogName>> {
     let mut scan = reader.scan(journal::Position::default());
     if let Some(ScanItem::Records(records)) = scan.next()?

@@ -1,4 +1,4 @@
-//! The command `dunlin space command`, which changes an entity in whichever region the entity is.
+//! The command `dunlin space command`, which changes an entity, whatever region the entity is in.
 
 use std::io::Write;
 use std::time::Duration;
@@ -58,7 +58,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     print(*entity, "changed in", done, console)
 }
 
-/// Prints the result of a command on an entity; `what` is a phrase such as "changed in".
+/// Prints the result of a command on an entity; `what` says what was done, such as "changed in", and precedes the
+/// region.
 pub(super) fn print(entity: u64, what: &str, done: CommandResult, console: &Console) -> Result<()> {
     let CommandResult { process, region, tick } = done;
     let mut out = console.out();

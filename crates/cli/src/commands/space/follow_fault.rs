@@ -1,15 +1,17 @@
-//! The reasons why a command cannot follow a region, that is, read its topic at the node of its owner.
+//! The reasons why a command cannot follow a region. To follow a region is to read the region's topic at the node of
+//! its owner.
 
 use dunlin_client::{CallError, ConnectError, DisconnectReason};
 use dunlin_topic::SubscribeError;
 use dunlin_wire::ErrorCode;
 
-/// The reason why a command cannot follow a region at the node of the region's owner.
+/// Why a command cannot follow a region at the node of the region's owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowFault {
     /// The node has no topic of the region.
     NoTopic,
-    /// The node does not accept the client's credentials, for this reason. The same login would be refused again.
+    /// The node does not accept the client's credentials, for this reason. The node would refuse the same credentials
+    /// again.
     Login(String),
     /// The node refused the request, for this reason.
     Refused(String),
@@ -18,7 +20,8 @@ pub enum FollowFault {
 }
 
 impl FollowFault {
-    /// Returns the reason that follows from an error of a request to the node or of a subscription.
+    /// Returns the fault that an error means. The error comes from a request to the node, or from a subscription at the
+    /// node.
     pub fn of(error: &anyhow::Error) -> FollowFault {
         if let Some(error) = error.downcast_ref::<SubscribeError>() {
             return FollowFault::from_subscribe_error(error);
@@ -38,7 +41,7 @@ impl FollowFault {
         }
     }
 
-    /// Returns the reason that follows from an error of a subscription.
+    /// Returns the fault that an error of a subscription means.
     pub fn from_subscribe_error(error: &SubscribeError) -> FollowFault {
         match error {
             SubscribeError::NoTopic(_) => FollowFault::NoTopic,

@@ -18,7 +18,7 @@ pub struct FlockAndAircraft {
     pub aircraft: Arc<Tracks<3>>,
 }
 
-/// A view of the neighbours that leaves out aircraft.
+/// The neighbours of an entity, without the aircraft among them.
 struct BirdsOnly<'a, A>(&'a A);
 
 impl<A: NearbyEntities<3>> NearbyEntities<3> for BirdsOnly<'_, A> {
@@ -58,8 +58,8 @@ impl Behaviour<3> for FlockAndAircraft {
         }
     }
 
-    /// Returns `None` for a group of entities that contains an aircraft. The entities of such a group are then moved
-    /// one by one.
+    /// Moves a group of birds together. Returns `None` if the group contains an aircraft: the caller then moves its
+    /// entities one by one.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -88,8 +88,8 @@ mod tests {
     const BIRDS: u64 = 1_200;
     const FLIGHTS: u64 = 40;
 
-    /// A behaviour for tests. With `alone`, it moves each entity alone. Otherwise, it counts two kinds of groups: those
-    /// whose entities were moved together, and those with an aircraft, whose entities were moved one by one.
+    /// A behaviour for tests. With `alone`, it moves all entities one by one. Otherwise, it counts in `together` the
+    /// groups whose entities were moved together, and in `beside_aircraft` the groups with an aircraft.
     #[derive(Clone)]
     struct CountingLife {
         life: FlockAndAircraft,
@@ -142,7 +142,7 @@ mod tests {
     type Ledger = Vec<(EntityId, u32, u64)>;
 
     /// Runs a world for several ticks. Returns the entities after each tick, the number of groups whose entities were
-    /// moved together, and the number of groups whose entities were moved one by one.
+    /// moved together, and the number of groups with an aircraft.
     fn fly(alone: bool) -> (Vec<Ledger>, u64, u64) {
         let (together, beside_aircraft) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
         let behaviour = CountingLife {

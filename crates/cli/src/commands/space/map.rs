@@ -1,14 +1,14 @@
-//! Draws a map of a world in a terminal. Each character has two by four dots (Unicode Braille patterns).
+//! Draws a map of a world in a terminal. Each character shows two by four dots (Unicode Braille patterns).
 
-/// A map of a world, which is drawn in a terminal with characters.
+/// A map of a world, drawn with characters in a terminal.
 #[derive(Debug)]
 pub struct WorldMap {
     columns: usize,
     rows: usize,
     low: [f32; 2],
     scale: [f32; 2],
-    /// For each character of the map: the bits of its dots, the region of the entity that was drawn last, and a
-    /// character that replaces the dots, if any.
+    /// For each character of the map: the bits of its dots, the region of the entity that was drawn last in it, and the
+    /// mark that replaces the dots, if any.
     cells: Vec<(u8, u32, Option<char>)>,
 }
 
@@ -18,7 +18,8 @@ const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
 const BLANK: u32 = 0x2800;
 
 impl WorldMap {
-    /// Creates an empty map of `columns` × `rows` characters, from one corner of the world to the opposite one.
+    /// Creates an empty map of `columns` × `rows` characters, which shows the world between the corners `low` and
+    /// `high`.
     pub fn new(columns: usize, rows: usize, low: [f32; 2], high: [f32; 2]) -> WorldMap {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let dots = [(columns * 2) as f32, (rows * 4) as f32];
@@ -30,14 +31,14 @@ impl WorldMap {
         let scaled = [0, 1].map(|axis| (at[axis] - self.low[axis]) * self.scale[axis]);
         let (x, y) = (scaled[0] as usize, scaled[1] as usize);
         let inside = scaled.iter().all(|coordinate| *coordinate >= 0.0);
-        // An entity on the upper edge of the world is drawn in the last dot, not beyond it. North is at the top of the
-        // map.
+        // North is at the top of the map, so `y` is reversed. An entity on the upper edge of the world is drawn in the
+        // last dot, and not beyond it.
         let (x, y) =
             (x.min(self.columns * 2 - 1), (self.rows * 4 - 1).checked_sub(y.min(self.rows * 4 - 1))?);
         inside.then_some((x, y))
     }
 
-    /// Draws an entity of a region as a dot.
+    /// Draws an entity of `region` at the point `at` as a dot.
     pub fn draw_dot(&mut self, at: [f32; 2], region: u32) {
         if let Some((x, y)) = self.dot(at) {
             let cell = &mut self.cells[y / 4 * self.columns + x / 2];
@@ -45,7 +46,7 @@ impl WorldMap {
         }
     }
 
-    /// Draws an entity of a region as the character `mark`.
+    /// Draws an entity of `region` at the point `at` as the character `mark`.
     pub fn mark(&mut self, at: [f32; 2], region: u32, mark: char) {
         if let Some((x, y)) = self.dot(at) {
             let cell = &mut self.cells[y / 4 * self.columns + x / 2];
@@ -53,7 +54,7 @@ impl WorldMap {
         }
     }
 
-    /// Returns the lines of the map. With `coloured`, each region has a colour.
+    /// Returns the lines of the map. With `coloured`, the colour of a character shows the region.
     pub fn lines(&self, coloured: bool) -> Vec<String> {
         const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
         let line = |row: &[(u8, u32, Option<char>)]| {

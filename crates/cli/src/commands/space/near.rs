@@ -53,10 +53,10 @@ pub struct Arguments {
     once: bool,
 }
 
-/// Two lengths of time without a change. After the shorter one, `--once` considers the list complete. After the longer
-/// one, a command without `--once` prints a hint.
+/// Two times without a change. After the first, `--once` considers the list of entities complete. After the second, a
+/// command without `--once` prints why it may have shown nothing.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
-/// How long `--once` waits for the first change. A busy process responds only after its tick.
+/// How long `--once` waits for the first entity. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest wait for a change before the command checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         return print_all(&viewer, center, console);
     }
     let (mut hint_at, mut outage) = (Some(Instant::now() + QUIET.1), OutageReport::default());
-    // Ends a wait if the node cannot be reached.
+    // Interrupts a wait if the node cannot be reached or the command has to end.
     let should_interrupt = || {
         let (probe, stop_flag) = (client.clone(), stop.clone());
         move || stop_flag.is_set() || unreachable(&probe).is_some()
@@ -109,8 +109,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
                 if client.disconnection().is_none() && !stop.is_set() {
                     eprintln!("{why}");
                 } else {
-                    // During an outage, the reason for the empty list cannot be determined. The hint follows after the
-                    // outage.
+                    // During an outage, the command cannot find out why the list is empty. It tries again later.
                     hint_at = Some(Instant::now() + QUIET.1);
                 }
             }
@@ -130,7 +129,8 @@ fn refused(why: ViewError) -> CommandRefusal {
     CommandRefusal(why.to_string())
 }
 
-/// Returns the error for an empty list. Without `rule`, a list contains at least the entity at the centre.
+/// Returns the error for a list without entities. Unless `rule` leaves entities out, the list contains at least
+/// `center`.
 fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
     let checked = world.world_owners().and_then(|owners| owners.check().map(|()| owners));
     CommandRefusal(match checked {
@@ -142,7 +142,7 @@ fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> Com
     })
 }
 
-/// Receives changes until none has arrived for the shorter time in [`QUIET`].
+/// Receives changes until none has arrived for the first time in [`QUIET`].
 fn gather(viewer: &mut Viewer<3>, stop: &StopFlag) -> Result<()> {
     let (began, mut last) = (Instant::now(), None::<Instant>);
     while !stop.is_set() {
@@ -156,7 +156,7 @@ fn gather(viewer: &mut Viewer<3>, stop: &StopFlag) -> Result<()> {
     Ok(())
 }
 
-/// Formats a change as a line of text. Movements are printed only as JSON.
+/// Formats a change as a line of text. Returns `None` for a movement, unless `json` is set.
 fn line(viewer: &Viewer<3>, center: EntityId, change: SceneChange, json: bool) -> Option<String> {
     let (event, id) = match change {
         SceneChange::Entered(id) => ("enter", id),

@@ -28,9 +28,10 @@ pub struct Arguments {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegionStatus {
     pub region: u64,
-    /// The number of the owning process, and the epoch of its ownership; `None` if the region has no owner.
+    /// The number of the process that owns the region, and the epoch in which the process owns it; `None` if the region
+    /// has no owner.
     pub owner: Option<(u64, u64)>,
-    /// The address of the owner's node.
+    /// The address of the node that belongs to the owner.
     pub url: Option<String>,
     /// The process that is the region's standby; `None` if there is none.
     pub standby: Option<u64>,
@@ -44,13 +45,13 @@ pub struct RegionStatus {
 pub struct WorldStatus {
     world: String,
     processes: usize,
-    /// The number of processes that must join before regions get owners.
+    /// The number of processes that must have joined before the regions receive owners.
     expected: usize,
     pub regions: Vec<RegionStatus>,
 }
 
 impl WorldStatus {
-    /// Reads the status of a world: its processes and the given regions.
+    /// Reads the status of the world `name`, with its processes and the regions in `regions`.
     pub fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
         find(kv, name, regions)
     }
@@ -88,7 +89,7 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
             region,
             owner,
             url: process_entry.and_then(|value| Some(value["url"].as_str()?.to_owned())),
-            // The value 0 means that there is no standby.
+            // A standby with the process number 0 means that the region has no standby.
             standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
             is_copying: standby.is_some_and(|value| value["before"].is_u64()),
             had_owner: began.contains_key(&region),

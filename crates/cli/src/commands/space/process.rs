@@ -28,11 +28,11 @@ use crate::outcome::CommandRefusal;
 use crate::signals::StopFlag;
 
 const MEMORY_BYTES_MAX: u64 = 4 << 30;
-/// Maximum number of unread bytes that the process keeps for a viewer. The limit is high, because the first message
-/// contains all visible entities.
+/// Maximum number of unread bytes that the process keeps for each viewer of the world. The limit is high, because the
+/// first message contains all visible entities.
 const INBOX_BYTES_MAX: u64 = 16 << 20;
 
-/// The advice if two processes of a world have different settings.
+/// The advice to the user if two processes of a world have different settings.
 const SETTINGS_REMEDY: &str = "End one of them: either run the world again with its former settings, or end the other \
                                processes and join again (`dunlin space join`)";
 
@@ -106,8 +106,8 @@ pub fn join(arguments: &Arguments, global: &GlobalOptions, console: &Console) ->
 }
 
 impl SpaceProcess {
-    /// Starts the node. With `alone`, the node itself holds the leases of the world; otherwise, another node holds
-    /// them.
+    /// Starts the node of the process. With `alone`, this node also holds the leases of the world; otherwise, the node
+    /// at `--url` does.
     pub fn start(
         global: &GlobalOptions,
         listen: SocketAddr,
@@ -154,7 +154,7 @@ impl SpaceProcess {
         Ok(SpaceProcess { node, server, client, url, keys_url, options: options.clone() })
     }
 
-    /// Returns a handle to the keys of the cluster that holds the world's leases.
+    /// Returns a handle to the keys of the world. They are on the node or cluster that holds the world's leases.
     pub fn kv(&self) -> Kv {
         self.client.kv()
     }
@@ -166,7 +166,7 @@ impl SpaceProcess {
         Ok(RunnerListener::bind(self.options.between, false)?)
     }
 
-    /// Runs the process's regions until the command has to end.
+    /// Runs the regions that this process owns, until the command has to end.
     pub fn run(self, listener: RunnerListener, loaded: LoadedWorld, console: &Console) -> Result<()> {
         let stop = StopFlag::on_signal()?;
         if self.options.end_with_stdin {
@@ -184,7 +184,7 @@ impl SpaceProcess {
         let life = loaded.life.clone();
         let populate = move |host: &mut Host<3, FlockAndAircraft>, region| loaded.populate(host, region);
         let on_event = move |what| {
-            // The send fails if the receiving thread has ended.
+            // The send fails only if the receiver has ended.
             let _ = sender.send(what);
         };
         let process =
@@ -208,7 +208,7 @@ impl SpaceProcess {
         Ok(())
     }
 
-    /// The address of the process's `/metrics` listener.
+    /// The address at which the process serves `/metrics`.
     fn http(&self) -> Option<String> {
         let http = self.server.addresses().iter().find(|(protocol, _)| *protocol == Protocol::Http);
         http.map(|(_, address)| format!("http://{address}"))
@@ -242,9 +242,9 @@ impl SpaceProcess {
     }
 }
 
-/// Returns an error if the command logs in at the node that holds the world's keys, but clients need not log in at this
-/// process's own node. Otherwise, every client could do at this process's node what the users file of the other node
-/// forbids.
+/// Returns an error if the command logs in at the node that holds the world's keys, but clients need no login at this
+/// process's own node. Through this process, any client could then change the world, even without a login at the other
+/// node.
 fn check_authentication(global: &GlobalOptions, options: &ProcessOptions) -> Result<(), CommandRefusal> {
     let logs_in = global.user.is_some() || global.token_file.is_some() || global.client_cert.is_some();
     if !logs_in || options.users_file().is_some() || options.insecure_listen_without_authentication {

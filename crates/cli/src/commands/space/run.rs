@@ -106,8 +106,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     let description = loaded.description();
     match kv.cas(WorldDescription::key(&spec.name), 0, description.bytes()) {
         Ok(_) => {}
-        // Another process of the world still runs, and has already written the same description to this process's new
-        // node.
+        // This process's node is new, but another process of the world has already written the same description to it.
         Err(KvError::Moved { .. }) if global.url.is_none() && describe(&kv, &spec.name)? == description => {}
         Err(KvError::Moved { .. }) => {
             let name = &spec.name;

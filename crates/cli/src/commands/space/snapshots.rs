@@ -43,23 +43,24 @@ use super::owner::WorldStatus;
 use super::spec::WorldSpec;
 
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
-/// The interval at which the regions' owners are read again.
+/// The interval at which the owners of the regions are read again.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
-/// The number of entities above which a region is skipped.
+/// Regions with more entities than this are skipped.
 const ENTITIES_MAX: usize = 500_000;
 /// The retention of the topic in bytes. It is small, because only the newest snapshot of each region is useful.
 const HISTORY_BYTES: u64 = 16 << 20;
-/// The largest number of changes of one region that are applied at a time.
+/// The largest number of changes to one region that are applied at a time.
 const DRAIN_MAX: usize = 4_096;
 const VERSION: u32 = 1;
 const HAS_Z: u32 = 1;
 const HAS_KINDS: u32 = 2;
-/// The value of the field for the number of ghosts if the number is unknown.
+/// The value of the snapshot's field for the number of ghosts, if this number is unknown.
 const GHOSTS_UNKNOWN: u32 = u32::MAX;
-/// The size in bytes of the fields before the first id of a snapshot.
+/// The number of bytes in a snapshot before the first entity's id.
 const HEAD_BYTES: usize = 40;
 
-/// A thread that publishes snapshots of a process's regions, to draw maps. Dropping the handle ends the thread.
+/// A thread that publishes snapshots of a process's regions, from which programs draw maps. Dropping the handle ends
+/// the thread.
 pub struct SnapshotThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -73,15 +74,15 @@ struct SnapshotMaker {
     regions: Vec<u32>,
     setup: RegionSetup<3>,
     url: String,
-    /// The regions that this process owns: the copy of each region's state, and the publisher of its snapshots, once
-    /// there is one.
+    /// For each region that this process owns: a copy of the region's state, and the publisher of its snapshots, once
+    /// it is open.
     followed: BTreeMap<u64, (Replica<RegionReducer<3>, Subscriber>, Option<Publisher>)>,
     began: Instant,
     buffer: Vec<u8>,
 }
 
 impl SnapshotThread {
-    /// Starts the thread for the regions that `node`, a node with the address `url`, owns.
+    /// Starts the thread for the regions that `node` owns; `url` is the address of `node`.
     pub fn start(
         node: Node,
         client: Client,
@@ -96,8 +97,8 @@ impl SnapshotThread {
         let thread = std::thread::Builder::new().name("space-map".to_owned());
         let thread = thread.spawn({
             let (stop, ends) = (Arc::clone(&stop), Arc::clone(&stop));
-            // Requests to the node are interrupted when the thread has to end, so that an unreachable node does not
-            // delay the end.
+            // When the thread has to end, its requests are interrupted, so that an unreachable node does not delay the
+            // end.
             move || interruptible(move || ends.load(Ordering::Relaxed), || maker.run(&stop))
         });
         Ok(SnapshotThread {
@@ -112,7 +113,7 @@ impl Drop for SnapshotThread {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // If the thread panicked, the panic has already been printed.
+            // If the thread has panicked, it has already printed the panic.
             let _ = thread.join();
         }
     }
@@ -132,7 +133,7 @@ impl SnapshotMaker {
         }
     }
 
-    /// Updates the list of followed regions. If the owners cannot be read, the list does not change.
+    /// Follows the regions that this process owns, and no others. If the owners cannot be read, nothing changes.
     fn refresh_owners(&mut self) {
         let Ok(found) = WorldStatus::find(&self.client.kv(), &self.spec.name, &self.regions) else { return };
         let owned = found.regions;
@@ -172,8 +173,8 @@ impl SnapshotMaker {
         let now_ns = self.began.elapsed().as_nanos() as u64;
         let topic = format!("space.{}.map", self.spec.name);
         self.followed.retain(|region, (replica, publisher)| {
-            // A region whose topic was deleted is removed from the list. The next `refresh_owners` follows the
-            // new topic, if there is one.
+            // A region whose topic was deleted is no longer followed. The next `refresh_owners` follows its new topic,
+            // if there is one.
             let mut exists = true;
             let on_report =
                 |report: ReplicaReport<'_, _>| exists &= !matches!(report, ReplicaReport::Deleted { .. });

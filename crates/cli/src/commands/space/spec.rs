@@ -21,12 +21,12 @@ use crate::outcome::CommandRefusal;
 const FIRST_BIRD_ID: u64 = 1_000_000;
 /// The largest size of a file of aircraft, in bytes.
 const AIRCRAFT_BYTES_MAX: u64 = 1 << 30;
-/// Few birds fly slower than this share of the flock's highest speed.
+/// A share of the flock's highest speed. Few birds fly slower than this share.
 const SLOW_PART: f32 = 1e-3;
-/// The average number of neighbours of a bird at the beginning.
+/// The average number of neighbours that a bird has when the world begins.
 const NEIGHBOURS: f32 = 30.0;
 
-/// The settings from which each process of a world creates the world.
+/// The settings of a world. Each process of the world creates the world from these settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorldSpec {
     pub name: String,
@@ -63,7 +63,7 @@ impl WorldSpec {
         })
     }
 
-    /// Reads the description of a world.
+    /// Reads the settings from the stored description of the world `name`.
     pub fn read(kv: &Kv, name: &str) -> Result<WorldSpec> {
         let description = describe(kv, name)?;
         if description.recipe.is_null() {
@@ -96,7 +96,7 @@ impl WorldSpec {
         })
     }
 
-    /// Loads the data that a process needs.
+    /// Loads all data that a process needs to run the world.
     pub fn load(&self) -> Result<LoadedWorld> {
         let flights = self.aircraft.as_ref().map(|file| {
             let json = read_file_up_to(file, AIRCRAFT_BYTES_MAX)
@@ -112,7 +112,7 @@ impl WorldSpec {
         let mut setup = RegionSetup::new(RegionId(0), world, sight);
         (setup.tick_ns, setup.seed) = (self.tick.as_nanos() as u64, self.seed);
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
-        // An entity is not handed over again within five ticks, even if it moves along a border.
+        // After a handover, an entity is not handed over again for five ticks, even if it moves along a border.
         (setup.cooldown_ticks, setup.hysteresis) = (5, 0.0);
         let speed_max = sight;
         let flock =
@@ -143,7 +143,7 @@ impl WorldSpec {
     }
 }
 
-/// Reads the stored description of a world.
+/// Reads the stored description of the world `name`.
 pub fn describe(kv: &Kv, name: &str) -> Result<WorldDescription> {
     WorldDescription::read(kv, name).map_err(|error| match error {
         WorldDescriptionError::Kv(error) => error.into(),
@@ -152,7 +152,7 @@ pub fn describe(kv: &Kv, name: &str) -> Result<WorldDescription> {
 }
 
 impl LoadedWorld {
-    /// Returns the description of the world, as it is stored in the keys.
+    /// Returns the description of the world in the form in which a key stores it.
     pub fn description(&self) -> WorldDescription {
         let WorldSpec { processes, standby, .. } = self.spec;
         WorldDescription::of(

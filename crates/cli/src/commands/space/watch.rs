@@ -1,4 +1,4 @@
-//! The command `dunlin space watch`, which draws the regions of a world from their topics.
+//! The command `dunlin space watch`. It reads the topics of a world's regions, and draws the entities as a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -57,27 +57,27 @@ pub struct Arguments {
     once: bool,
 }
 
-/// The interval at which the regions' owners are read again.
+/// The interval at which the owners of the regions are read again.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// How long `--once` waits until the state of every region has arrived.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long `--once` waits if, according to the world's keys, no entity moves.
+/// How long `--once` waits if the world's keys show that no entity moves.
 const PATIENCE_WITH_PROBLEM: Duration = Duration::from_secs(3);
-/// If entities of the previous map are missing, the next map is delayed by at most this time, which is longer than a
-/// handover takes.
+/// By how much the next map may be delayed because entities of the previous map are missing. A handover takes less
+/// time.
 const DELAY_MAX: Duration = Duration::from_millis(500);
-/// Maximum number of times that `--once` updates all regions while an entity is missing.
+/// How often `--once` updates all regions at most, while entities are missing.
 const UPDATES_MAX: u32 = 5;
-/// The largest number of changes of one region that are applied at a time.
+/// The largest number of changes to one region that are applied at a time.
 const DRAIN_MAX: usize = 4_096;
 
-/// A region that is followed at its owner's node.
+/// A region whose topic is read at the node of the region's owner.
 struct WatchedRegion {
     url: String,
     client: Client,
     replica: Replica<RegionReducer<3>, Subscriber>,
-    /// The position that the state must have reached to be shown: that of the topic's last record when watching began,
-    /// or at the last call of `require_newest`.
+    /// The position that the state must reach before it is shown: the position of the topic's last record when watching
+    /// began, or at the last call of `require_newest`.
     newest: Option<Position>,
 }
 
@@ -95,10 +95,10 @@ fn newest(client: &Client, topic: &str) -> Result<Option<Position>> {
     Ok(described.logs.first().map(|log| Position { epoch: log.first.epoch, seq: log.last_seq }))
 }
 
-/// Receives the positions of a world's entities from the owners of all regions, to draw a map.
+/// Reads the state of each region of a world at the region's owner, to draw a map.
 pub struct Watcher {
-    /// The client of the node that holds the world's keys. If no process runs the world, this node has the topics of a
-    /// replayed recording of the world.
+    /// The client of the node that holds the world's keys. If `is_replayed` is set, this node has the topics of a
+    /// replayed recording of the world instead.
     client: Client,
     is_replayed: bool,
     name: String,
@@ -106,14 +106,14 @@ pub struct Watcher {
     world: WorldBox<3>,
     schema: Schema,
     watched: BTreeMap<u64, WatchedRegion>,
-    /// Why each region that is not in `watched` could not be followed at its owner's node.
+    /// For each region that is not in `watched`: why it could not be followed at its owner's node.
     faults: BTreeMap<u64, FollowFault>,
-    /// The URLs of nodes that refused the login, with the reason. The login is not repeated, because a node delays the
-    /// logins of all users at an address after many failed ones.
+    /// The URLs of nodes that refused the login, with the reason. The login is not repeated: after many failed logins
+    /// from one address, a node delays all logins from this address.
     refused_logins: BTreeMap<String, FollowFault>,
     pub owned: Vec<RegionStatus>,
     began: Instant,
-    /// The reason why the world cannot be shown, as its keys reveal it.
+    /// The reason why the world cannot be shown, according to the world's keys.
     problem: Option<String>,
 }
 
@@ -151,8 +151,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
             let census = Census::of(watcher.states().map(|(_, state)| state));
             let missing_count = census.missing_count(&before);
             if arguments.once && !late && updates < UPDATES_MAX && (updates == 0 || missing_count > 0) {
-                // Entities that were between two regions may have arrived since then, so all regions are updated once
-                // more.
+                // Entities that were between two regions may now have arrived, so all regions are updated once more.
                 (before, updates) = (census, updates + 1);
                 watcher.require_newest();
                 continue;
@@ -173,8 +172,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     Ok(())
 }
 
-/// Reads the owners of the regions. Waits for an unreachable node if `waits_for_node` is set; otherwise keeps the last
-/// known owners.
+/// Reads the owners of the regions. If the node is unreachable, waits for the node if `waits_for_node` is set, and
+/// otherwise keeps the last known owners.
 fn refresh(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits_for_node: bool) -> Result<()> {
     let (probe, stop_flag) = (client.clone(), stop.clone());
     let should_interrupt = move || stop_flag.is_set() || !waits_for_node && unreachable(&probe).is_some();
@@ -185,8 +184,8 @@ fn refresh(watcher: &mut Watcher, client: &Client, stop: &StopFlag, waits_for_no
 }
 
 impl Watcher {
-    /// Watches a world. If no process runs the world, reads the topics of its regions at the client's node, as a
-    /// replayed recording has them.
+    /// Watches a world. If no world has this name, looks for the topics of its regions at the client's node: `dunlin
+    /// feed replay` may have created them from a recording.
     fn find(client: &Client, name: &str) -> Result<Watcher> {
         match WorldDescription::read(&client.kv(), name) {
             Err(WorldDescriptionError::Unknown { .. }) => {}
@@ -230,8 +229,8 @@ impl Watcher {
         })
     }
 
-    /// Watches the world with this name, whose keys are at the client's node. Connections to the regions' owners use the
-    /// client's options.
+    /// Watches the world `name`, whose keys are at the client's node. Connections to the regions' owners use the same
+    /// options as `client`.
     pub fn of(client: &Client, name: &str) -> Result<Watcher> {
         let description = describe(&client.kv(), name)?;
         let Some(world) = description.world() else {
@@ -257,7 +256,7 @@ impl Watcher {
         })
     }
 
-    /// Reads the owner of each region, and follows each region at its present owner.
+    /// Reads the owner of each region, and follows each region at its present owner's node.
     pub fn refresh(&mut self) -> Result<()> {
         if !self.is_replayed {
             let found = WorldStatus::find(&self.client.kv(), &self.name, &self.regions)?;
@@ -287,12 +286,12 @@ impl Watcher {
         Ok(())
     }
 
-    /// Applies the changes that have arrived.
+    /// Applies the changes that have arrived from the regions' topics.
     pub fn drain(&mut self) {
         let (now_ns, faults) = (self.began.elapsed().as_nanos() as u64, &mut self.faults);
         self.watched.retain(|region, watched| {
-            // A region whose topic was deleted is removed from the list. The next `refresh` follows the new topic,
-            // if there is one.
+            // A region whose topic was deleted is no longer watched. The next `refresh` follows its new topic, if there
+            // is one.
             let mut exists = true;
             let on_report =
                 |report: ReplicaReport<'_, _>| exists &= !matches!(report, ReplicaReport::Deleted { .. });
@@ -306,7 +305,7 @@ impl Watcher {
         });
     }
 
-    /// The regions whose state is complete and new enough.
+    /// The regions whose state is complete and has reached the position that it must have to be shown.
     pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
         self.watched.iter().filter_map(|(region, watched)| Some((*region, watched.state()?)))
     }
@@ -321,8 +320,8 @@ impl Watcher {
         let id = RegionId(region as u32);
         let topic = topic_of(&self.name, id);
         let subscriber = client.subscribe(&topic, options).context("cannot subscribe to a region's topic")?;
-        // The node sends the same snapshot to several subscribers, so the first state may be older than the last
-        // record.
+        // A new subscriber may receive a snapshot that the node made earlier, so its first state may be older than the
+        // last record.
         let newest = newest(&client, &topic)?;
         let (world, schema) = (self.world, self.schema.clone());
         let make = move |_: &LogName| {
@@ -338,12 +337,12 @@ impl Watcher {
         Ok(WatchedRegion { url: url.to_owned(), client, replica: Replica::new(subscriber, make), newest })
     }
 
-    /// Whether the world has regions, and the state of each region is complete and new enough.
+    /// Whether the world has regions, and [`states`](Watcher::states) contains all of them.
     fn is_complete(&self) -> bool {
         !self.owned.is_empty() && self.states().count() == self.owned.len()
     }
 
-    /// Requires from each region a state at least as new as its topic's last record.
+    /// Requires that each region's state becomes at least as new as the last record that its topic has now.
     fn require_newest(&mut self) {
         self.watched.retain(|region, watched| {
             match newest(&watched.client, &topic_of(&self.name, RegionId(*region as u32))) {
@@ -351,7 +350,7 @@ impl Watcher {
                     watched.newest = newest;
                     true
                 }
-                // The region is no longer watched. The next `refresh` looks for its owner again.
+                // The region is no longer watched. The next `refresh` follows the region again.
                 Err(error) => {
                     self.faults.insert(*region, FollowFault::of(&error));
                     false
@@ -360,7 +359,7 @@ impl Watcher {
         });
     }
 
-    /// Returns an error if the state of a region is missing. The error names these regions and the reasons.
+    /// Returns an error if the state of any region is missing. The error names each such region and the reason.
     fn check_complete(&self) -> Result<()> {
         if let Some(problem) = &self.problem {
             return Err(CommandRefusal(problem.clone()).into());

@@ -56,8 +56,8 @@ pub enum AckMode {
     Never,
 }
 
-/// The number of attempts without `--attempts`. Nodes and the embedded API have the same default, but a client has to
-/// send the number.
+/// The number of attempts without `--attempts`. It equals the default of nodes and of the embedded API, but the
+/// protocol requires the client to send a number.
 const ATTEMPTS_DEFAULT: u32 = 5;
 /// The default pause before a record whose command failed is delivered again.
 const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl GroupArguments {
     }
 }
 
-/// Joins a group of one topic.
+/// Joins the group `group` of the only topic in the arguments.
 pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Member> {
     let [topic] = arguments.patterns.as_slice() else {
         return Err(CommandRefusal(
@@ -110,8 +110,8 @@ pub fn join(arguments: &Arguments, group: &str, client: &Client) -> Result<Membe
     let options = GroupOptions {
         member: arguments.name.clone(),
         kind: group_arguments.kind(),
-        // By default, a work group starts at the oldest record, because records published before its first member
-        // joined are part of the work.
+        // By default, a work group starts at the oldest record, because records from before its first member are also
+        // part of the work.
         start: arguments.from.unwrap_or(if arguments.group.work { Start::Earliest } else { Start::Latest }),
         claim: group_arguments.deadline,
         attempts_max: group_arguments.attempts.unwrap_or(ATTEMPTS_DEFAULT),

@@ -1,4 +1,4 @@
-//! The targets of `dunlin feed import`: a node, a recording, or, with `--check`, none.
+//! The destinations of `dunlin feed import`: a running node, a directory with a recording, or, with `--check`, nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -16,19 +16,20 @@ use crate::outage::OutageReport;
 use crate::signals::StopFlag;
 use crate::state::State;
 
-/// A destination of imported recordings: it takes each order book and its records in order.
+/// A destination for the order books that `dunlin feed import` reads from an exchange's files.
 pub trait ImportTarget {
-    /// Adds the next book.
+    /// Adds the file's next order book. Its index is the number of the file's books before it.
     fn book(&mut self, recorded: &RecordedBook) -> Result<()>;
 
-    /// Adds a record to the book with this index.
+    /// Adds a record to the order book with the index `book`.
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()>;
 
-    /// Waits until all records of the file are stored. Returns their number, if the target stores records.
+    /// Waits until all records of the file are stored. Returns the number of these records; `None` if the target stores
+    /// no records.
     fn finish(&mut self) -> Result<Option<u64>>;
 }
 
-/// The import target of `--check`, which reads and checks the files, and stores nothing.
+/// The import target of `--check`: it discards the records, so that the files are only read and checked.
 pub struct DryRunTarget;
 
 impl ImportTarget for DryRunTarget {
@@ -45,7 +46,8 @@ impl ImportTarget for DryRunTarget {
     }
 }
 
-/// The import target of `--out`: a directory with a log for each book, and the checksums of the states.
+/// The import target of `--out`: a directory with a log for each book, which also contains checksums of the book's
+/// state.
 pub struct RecordingFolder {
     out: PathBuf,
     books: Vec<Book>,
@@ -65,7 +67,7 @@ struct Book {
     time_ns: u64,
 }
 
-/// The number of a book's records between two checksums.
+/// The number of records of one book after which another checksum of the book's state is written.
 const CHECKSUM_INTERVAL: u64 = 1_000;
 
 impl RecordingFolder {
@@ -121,7 +123,7 @@ impl ImportTarget for RecordingFolder {
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()> {
         let book = &mut self.books[self.log_indexes[book]];
         let meta = RecordMeta { event_time_ns: Some(event_time_ns), ..RecordMeta::default() };
-        // A replay uses these times, so they must not decrease.
+        // A replay publishes the records in order of their append times, so these times must not decrease.
         book.time_ns = book.time_ns.max(event_time_ns);
         self.frame.clear();
         recording::encode(&meta, book.time_ns, payload, &mut self.frame)?;
@@ -149,7 +151,7 @@ impl ImportTarget for RecordingFolder {
 /// The import target that publishes to a running node, with a topic for each book.
 pub struct NodeTarget<'a> {
     client: &'a Client,
-    /// Memory for the history of a new topic, bytes; 0 for the node's default.
+    /// The memory for the history of a new topic, in bytes; 0 for the node's default.
     retention_bytes: u64,
     topics: Vec<(String, Publisher)>,
     outage: OutageReport,
@@ -174,7 +176,7 @@ impl<'a> NodeTarget<'a> {
         }
     }
 
-    /// Repeats a call until the node is reachable. Returns early if the command has to end.
+    /// Repeats a call as long as the node cannot be reached. Returns `None` if the command has to end.
     fn retry<T>(
         &mut self,
         topic: usize,
@@ -229,7 +231,7 @@ impl ImportTarget for NodeTarget<'_> {
     }
 }
 
-/// The configuration of a new topic, in which the node's defaults apply to all settings: 0 means the node's default.
+/// The configuration of a new topic for which the node chooses each setting: the value 0 stands for the node's default.
 fn node_defaults() -> TopicConfig {
     TopicConfig { partitions: 0, record_bytes_max: 0, ..TopicConfig::default() }
 }

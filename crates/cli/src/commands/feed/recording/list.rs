@@ -1,5 +1,5 @@
-//! The file in a recording that lists its topics. It is written when the recording ends, so that `dunlin feed verify`
-//! notices a missing topic.
+//! The file in a recording that lists the recording's topics. It is written when the recording ends, so that `dunlin
+//! feed verify` notices a missing topic.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,12 +21,12 @@ const LIST_BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedTopic {
     pub records: u64,
-    /// The identity of the log's first file; `None` in a list of version 1.
+    /// The identity of the log's first file; `None` in a list of version 1, which contains no identities.
     pub identity: Option<u64>,
 }
 
 impl RecordedTopic {
-    /// Returns the list's entry for a closed log in directory `dir` with this number of records.
+    /// Returns the list's entry for the closed log in directory `dir`, which contains `records` records.
     pub fn of(dir: &Path, records: u64) -> Result<RecordedTopic> {
         let reader = Reader::open(Arc::new(RealDisk), dir).context("cannot read the recorded topics")?;
         Ok(RecordedTopic { records, identity: reader.identity() })
@@ -56,7 +56,8 @@ pub fn exists(recording: &Path) -> bool {
     recording.join(NAME).is_file()
 }
 
-/// Compares the list with the logs in the directory. Returns a description of each difference.
+/// Compares the list of topics in the directory `recording` with `found`, the topics of the logs in this directory.
+/// Returns a description of each difference.
 pub fn find_problems(recording: &Path, found: &RecordedTopics) -> Vec<String> {
     let listed = match read_file_up_to(&recording.join(NAME), LIST_BYTES_MAX) {
         Ok(text) => match String::from_utf8(text).ok().and_then(|text| parse(&text)) {

@@ -64,12 +64,12 @@ impl RecordedLog {
         self.pattern.as_deref()
     }
 
-    /// The number of the topic's records so far, and the number of complete states.
+    /// The number of the topic's records in the log so far, and the number of complete states.
     pub fn counts(&self) -> RecordCounts {
         self.counts
     }
 
-    /// The number of all records so far, including those that the recorder added.
+    /// The number of all records in the log so far, including those that the recorder added.
     pub fn records(&self) -> u64 {
         self.next_seq - 1
     }
@@ -81,8 +81,8 @@ impl RecordedLog {
         self.after_append(frame.append_time_ns())
     }
 
-    /// Appends a complete state. Fails if its reducer differs from that of the first state, because a replay publishes
-    /// all states to one topic.
+    /// Appends a complete state. Fails if the state's reducer differs from the reducer of the log's first state,
+    /// because a replay publishes all states to one topic.
     pub fn append_state(&mut self, state: &State) -> Result<()> {
         let config = state.config();
         if self.reducer.as_ref().is_some_and(|first| *first != config) {
@@ -97,7 +97,7 @@ impl RecordedLog {
         self.append_own(&headers, &state.encode_snapshot())
     }
 
-    /// Appends the checksum of the state.
+    /// Appends a record with the checksum of `state`.
     pub fn append_checksum(&mut self, state: &State) -> Result<()> {
         self.append_own(&[(SUM, format!("{:016x}", state.checksum()).as_bytes())], b"")
     }
@@ -107,8 +107,8 @@ impl RecordedLog {
         self.append_own(&[(END, &b""[..])], b"")
     }
 
-    /// Sets the earliest time of the next record. A state at the beginning of a log has no time of its own, so call
-    /// this before appending it.
+    /// Sets the earliest append time of the next record. A state at the beginning of a log has no time of its own, so
+    /// call `set_min_time` before `append_state`.
     pub fn set_min_time(&mut self, time_ns: u64) {
         self.last_time_ns = self.last_time_ns.max(time_ns);
     }
@@ -160,7 +160,7 @@ impl RecordedLog {
     pub fn close(mut self) -> Result<u64> {
         let written = self.write();
         let RecordedLog { topic, dir, journal, .. } = self;
-        // The log is closed even if the write failed: a full disk still has room for the end mark.
+        // The log is closed even if the write failed: even a full disk has room for the end mark.
         let closed = journal.close();
         written.and(closed).map_err(|error| append_error(&topic, error))?;
         Ok(bytes_in(&dir))

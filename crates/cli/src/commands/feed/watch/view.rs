@@ -30,9 +30,9 @@ pub struct BookScreen {
 }
 
 enum OutputMode {
-    /// A terminal, whose lines are redrawn in place. `lines` is the number of lines of the last drawing, `window` the
-    /// size of the terminal at that time, `due` the time of the next drawing, and `is_dirty` whether anything has
-    /// changed.
+    /// In a terminal, lines are redrawn in place. `lines` is the number of lines of the last drawing, `window` the size
+    /// of the terminal at that time, `due` the time of the next drawing, and `is_dirty` whether anything has changed
+    /// since the last one.
     Terminal {
         lines: usize,
         window: TerminalSize,
@@ -58,7 +58,7 @@ impl BookScreen {
         BookScreen { out: console.out_shared(), paint: console.paint, depth, mode, changes: 0 }
     }
 
-    /// The number of changes so far.
+    /// The number of changes to books so far.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -81,7 +81,7 @@ impl BookScreen {
         Ok(())
     }
 
-    /// Reports a wrong book. The replica is about to replace it.
+    /// Reports that the replica's copy of a book is wrong. The replica then requests the owner's book.
     pub fn fault(&mut self, log: &LogName, fault: &ReplicaFault) -> Result<()> {
         let text = match fault {
             ReplicaFault::Hole { first, last } => {
@@ -103,7 +103,7 @@ impl BookScreen {
         self.print_notice(log, &text)
     }
 
-    /// Shows whether the topic of a book has a connected publisher, and how old the topic's newest record is.
+    /// Prints whether the topic of a book has a connected publisher, and how old the topic's newest record is.
     pub fn publishers(&mut self, publishers: &PublisherStatus) -> Result<()> {
         self.print_notice(&publishers.log, &publishers_text(publishers, now_ns()))
     }
@@ -195,10 +195,10 @@ impl BookScreen {
         let ladders = replicas.clone().map(|replica| replica.states().count()).sum();
         let lines = window.fit(self.lines(replicas, window.depth(self.depth, ladders), window.columns));
         if window != *drawn_for {
-            // Clear the screen, because a resize may have wrapped lines.
+            // Clear the screen: after a change of its size, the terminal may have wrapped the old lines.
             write!(self.out, "\x1b[2J\x1b[H")?;
         } else if before > 0 {
-            // Return to the first line; each line then overwrites the old one.
+            // Return to the first line of the old drawing; each new line then overwrites an old one.
             write!(self.out, "\x1b[{before}A\r")?;
         }
         for line in &lines {

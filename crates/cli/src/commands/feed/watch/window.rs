@@ -13,7 +13,7 @@ pub struct TerminalSize {
 const LADDER_HEAD: usize = 2;
 
 impl TerminalSize {
-    /// Returns the present size. The user may change it at any time.
+    /// Returns the present size of the terminal.
     pub fn now() -> TerminalSize {
         let (Width(columns), Height(rows)) =
             terminal_size::terminal_size().unwrap_or((Width(80), Height(24)));
@@ -25,8 +25,7 @@ impl TerminalSize {
         self.rows - 1
     }
 
-    /// The number of price levels per side, at most `requested`, with which the tables of `ladders` books fit into the
-    /// terminal.
+    /// The number of price levels per side that the terminal can show for each of `ladders` books; at most `requested`.
     pub fn depth(self, requested: usize, ladders: usize) -> usize {
         let lines_per_ladder = self.lines() / ladders.max(1);
         requested.min(lines_per_ladder.saturating_sub(LADDER_HEAD)).max(1)
