@@ -1,4 +1,4 @@
-//! A node's configuration. [`RawConfig`] gathers its values as text, and [`NodeConfig`] is the validated result.
+//! A node's configuration: [`RawConfig`] contains the values as text, and [`NodeConfig`] the values after validation.
 
 mod example;
 mod flags;
@@ -38,7 +38,7 @@ pub struct NodeConfig {
     pub http: Option<SocketAddr>,
     /// The origins (scheme, host and port) of web pages whose scripts may use the HTTP listener.
     pub http_origins: Vec<String>,
-    /// A file that `dunlin report` wrote. The dashboard shows this report.
+    /// A report that `dunlin report` wrote, which the dashboard shows.
     pub http_report: Option<PathBuf>,
     pub grpc: Option<SocketAddr>,
     pub grpc_limits: GrpcLimits,
@@ -62,12 +62,12 @@ pub struct NodeConfig {
     pub log_as_json: bool,
     /// The URL of the OpenTelemetry collector, if the configuration sets it.
     pub otlp_endpoint: Option<String>,
-    /// Maximum time between the first and the last byte of one protocol operation of a NATS client.
+    /// The maximum time between the first and the last byte of one operation that a NATS client sends.
     pub nats_publish: Duration,
-    /// Interval of pings to NATS clients.
+    /// The interval at which the node sends a ping to each NATS client.
     pub nats_ping: Duration,
     pub nats_pings_max: u32,
-    /// Worker processes that the node starts.
+    /// The worker processes that the node starts.
     pub workers: Option<WorkersConfig>,
 }
 
@@ -139,7 +139,7 @@ impl TryFrom<&RawConfig> for NodeConfig {
 }
 
 impl NodeConfig {
-    /// The TCP addresses of all listeners.
+    /// The TCP addresses of all listeners that are on.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         [self.listen, self.nats, self.http, self.grpc].into_iter().flatten()
     }
@@ -180,13 +180,13 @@ fn cluster(raw: &RawConfig) -> Result<Option<ClusterSettings>> {
     Ok(Some(ClusterSettings { listen, advertise, join, heartbeat, lease_ttl }))
 }
 
-/// The smallest time to live of the leases of topic owners. If leases were shorter, each change of the cluster's leader
-/// would move topics to other nodes.
+/// The smallest time to live that a topic owner's lease may have. With a shorter one, each change of the cluster's
+/// leader would move topics to other nodes.
 const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
-/// The largest time to live of the leases of topic owners.
+/// The largest time to live that a topic owner's lease may have.
 const LEASE_TTL_MAX: Duration = Duration::from_secs(60);
 
-/// The smallest time to live of a topic owner's lease, as a multiple of the heartbeat interval of the cluster's leader.
+/// The smallest time to live of a topic owner's lease, as a number of heartbeat intervals of the cluster's leader.
 const LEASE_HEARTBEATS_MIN: u32 = 4;
 
 fn heartbeat(raw: &RawConfig) -> Result<Duration> {
@@ -230,8 +230,8 @@ fn tls(raw: &RawConfig) -> Result<Option<TlsConfig>> {
     }
 }
 
-/// Returns an error if a listener on a non-loopback address has no TLS or no authentication, unless another option
-/// accepts this risk.
+/// Returns an error if a listener on a non-loopback address has no TLS or no authentication, unless the operator
+/// accepts this risk with another option.
 fn check_network_exposure(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
     let Some(ip) = config.addresses().map(|address| address.ip()).find(|ip| !is_loopback(*ip)) else {
         return Ok(());
@@ -255,7 +255,7 @@ fn check_network_exposure(config: &NodeConfig, raw: &RawConfig) -> Result<()> {
     Ok(())
 }
 
-/// Whether clients must authenticate.
+/// Whether all clients must authenticate themselves.
 fn requires_authentication(config: &NodeConfig) -> bool {
     config.users_file.is_some() || config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some())
 }
@@ -312,7 +312,7 @@ fn threads(raw: &RawConfig) -> Result<Option<usize>> {
     }
 }
 
-/// The maximum number of threads. There is a limit because each thread has its own memory and runtime.
+/// The maximum number of threads. There is a limit, because each thread needs memory and has a runtime of its own.
 const THREADS_MAX: usize = 1_024;
 fn out_of_bounds(raw: &RawConfig, name: &str, expected: &str) -> anyhow::Error {
     let setting = raw.get(name);
@@ -336,8 +336,8 @@ fn log_as_json(raw: &RawConfig) -> Result<bool> {
     }
 }
 
-/// Reads the origins of web pages in the form that browsers send: a scheme, a host, and the port if it is not the
-/// default.
+/// Reads `http.origins`: origins of web pages, in the form in which browsers send them. An origin is a scheme, a host,
+/// and the port if it is not the scheme's default.
 fn origins(raw: &RawConfig) -> Result<Vec<String>> {
     let setting = raw.get("http.origins");
     if setting.text == "off" {

@@ -1,4 +1,4 @@
-//! Connects a command to the node that its global options name.
+//! Connects a command to the node that the command's global options name.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub const URL_DEFAULT: &str = "dunlin://127.0.0.1:4220";
 /// The pause between attempts to reach a node.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Connects to the node that the global options name. `name` is the name of the client, which operators see.
+/// Connects to the node that the global options name. Operators see the client under the name `name`.
 pub fn connect(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits::default())
 }
 
-/// Like [`connect`], but waits while the node is unreachable, and reports the outage once. Returns `None` if the
-/// command has to end first.
+/// Like [`connect`], but while the node is unreachable, reports the outage once and waits. Returns `None` if the
+/// command has to end before it is connected.
 pub fn connect_when_up(
     global: &GlobalOptions,
     name: &str,
@@ -52,7 +52,7 @@ pub fn connect_when_up(
     }
 }
 
-/// The error if none of the given nodes can be reached.
+/// The error that none of the given nodes can be reached.
 #[derive(Debug)]
 struct Unreachable(String);
 
@@ -64,18 +64,19 @@ impl std::fmt::Display for Unreachable {
 
 impl std::error::Error for Unreachable {}
 
-/// Like [`connect`], for a subscriber that pauses on purpose. The client requests only little data in advance, so that
-/// unread records soon leave the log, as with a slow subscriber.
+/// Like [`connect`], for a subscriber that pauses after each record. The client requests only a small amount of data in
+/// advance, so that the log can drop unread records as it does for any slow subscriber.
 pub fn connect_slow(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 16 << 10, ..ClientLimits::default() })
 }
 
-/// Like [`connect`], for a member of a group that takes one record at a time. The other members then receive the rest.
+/// Like [`connect`], for a member of a group that takes one record at a time. The records that it has not taken remain
+/// for the other members.
 pub fn connect_one_by_one(global: &GlobalOptions, name: &str) -> Result<Client> {
     connect_with(global, name, ClientLimits { credit_bytes: 1, ..ClientLimits::default() })
 }
 
-/// Like [`connect`], with the given limits.
+/// Like [`connect`], for a client with the limits `limits`.
 fn connect_with(global: &GlobalOptions, name: &str, limits: ClientLimits) -> Result<Client> {
     let url = global.url.as_deref().unwrap_or(URL_DEFAULT);
     let credentials = credentials(global)?;
@@ -102,7 +103,7 @@ fn connect_with(global: &GlobalOptions, name: &str, limits: ClientLimits) -> Res
     })
 }
 
-/// Reads the credentials from the files of the global options.
+/// Reads the credentials from the files that the global options name.
 fn credentials(global: &GlobalOptions) -> Result<Credentials> {
     let read = |path: &PathBuf| {
         let bytes = read_input(path)
@@ -119,7 +120,7 @@ fn credentials(global: &GlobalOptions) -> Result<Credentials> {
     }
 }
 
-/// Reads the TLS files of the global options.
+/// Reads the TLS files that the global options name.
 pub fn tls(global: &GlobalOptions) -> Result<TlsOptions> {
     let read = |what: &str, path: &Option<PathBuf>| {
         let bytes = path

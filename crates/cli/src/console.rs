@@ -1,4 +1,4 @@
-//! Prints to the terminal: colours, and numbers in readable form.
+//! Prints the output of commands: with colours if the terminal has them, and with numbers that are easy to read.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, StdoutLock, Write};
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Console {
         }
     }
 
-    /// Like [`out`](Console::out), for use by several threads.
+    /// Like [`out`](Console::out), for output by several threads.
     pub fn out_shared(&self) -> BufWriter<Screen<Stdout>> {
         self.screen(io::stdout())
     }
@@ -48,10 +48,11 @@ impl Console {
     }
 }
 
-/// Standard output of a command. If it is a terminal, control characters beyond ASCII are escaped as in JSON. ASCII
-/// control characters are written unchanged, because colours need them. Commands therefore escape the ASCII control
-/// characters in data before they write the data. If standard output is a pipe or a file, it receives all bytes
-/// unchanged.
+/// Standard output of a command.
+///
+/// On a terminal, control characters beyond ASCII are escaped as in JSON. ASCII control characters are written
+/// unchanged, because colours need them. Commands must therefore escape ASCII control characters in data themselves. If
+/// standard output is a pipe or a file, all bytes are written unchanged.
 #[derive(Debug)]
 pub struct Screen<W> {
     out: W,
@@ -99,7 +100,7 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Writes each byte as an escape such as `\xff`, because the bytes are not valid UTF-8.
+/// Writes bytes that are not valid UTF-8: each as an escape such as `\xff`.
 fn write_invalid_bytes(bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
     bytes.iter().try_for_each(|byte| write!(out, "\\x{byte:02x}"))
 }
@@ -117,8 +118,8 @@ pub struct TextPainter {
 }
 
 impl TextPainter {
-    /// Decides whether texts have colours. `--color` takes precedence, then `NO_COLOR`, then `CLICOLOR_FORCE`, then
-    /// whether the output is a terminal.
+    /// Decides whether texts have colours. The option `--color` takes precedence, then the variable `NO_COLOR`, then
+    /// the variable `CLICOLOR_FORCE`. Without all of these, a terminal has colours.
     fn new(color: Color, terminal: bool) -> TextPainter {
         let is_set = |name| std::env::var_os(name).is_some_and(|text| !text.is_empty());
         let forced = std::env::var("CLICOLOR_FORCE").is_ok_and(|text| !text.is_empty() && text != "0");
@@ -145,12 +146,12 @@ impl TextPainter {
         self.styled(Style::new().dimmed(), text)
     }
 
-    /// Styles a good status.
+    /// Styles the text of a good status.
     pub fn good(self, text: &str) -> String {
         self.styled(AnsiColor::Green.on_default().bold(), text)
     }
 
-    /// Styles a concluding sentence: as good if `holds` is set, otherwise as bad.
+    /// Styles the text of a result: as good if `holds` is set, otherwise as bad.
     pub fn verdict(self, holds: bool, text: &str) -> String {
         if holds { self.good(text) } else { self.bad(text) }
     }
@@ -160,7 +161,7 @@ impl TextPainter {
         self.styled(AnsiColor::Yellow.on_default().bold(), text)
     }
 
-    /// Styles a loss, a refusal or a fault.
+    /// Styles the text of a loss, a refusal or a fault.
     pub fn bad(self, text: &str) -> String {
         self.styled(AnsiColor::Red.on_default().bold(), text)
     }

@@ -17,14 +17,14 @@ use crate::signals::StopFlag;
 
 pub use member::{MemberLoop, RecordHandling};
 
-/// The rules by which a subscribing command stops, and the pause that it makes after each record.
+/// When a subscribing command stops by itself, and how long it pauses after each record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StopRules {
     /// Maximum number of records that all subscribers of the command receive together.
     pub count: Option<u64>,
-    /// Time without events after which to stop.
+    /// The time without events after which the command stops.
     pub idle: Option<Duration>,
-    /// Pause after each record.
+    /// The pause after each record.
     pub sleep: Option<Duration>,
 }
 
@@ -36,7 +36,7 @@ pub struct FollowOutput<W> {
     out: Mutex<W>,
     written: AtomicU64,
     stop: StopFlag,
-    /// The connection of the subscribers; `None` if outages need not be reported.
+    /// The client of the subscribers; `None` if outages of its connection are not reported.
     client: Option<Client>,
 }
 
@@ -53,13 +53,14 @@ impl<W: Write> FollowOutput<W> {
         FollowOutput { rules, writer, out: Mutex::new(out), written: AtomicU64::new(0), stop, client: None }
     }
 
-    /// Makes this output report on standard error when `client`, the connection of the subscribers, is lost or
+    /// Makes this output report on standard error when the connection of `client`, the subscribers' client, is lost or
     /// restored.
     pub fn with_client(self, client: Client) -> FollowOutput<W> {
         FollowOutput { client: Some(client), ..self }
     }
 
-    /// Writes all events until one of the rules or a signal ends the command. While the connection is lost, waits.
+    /// Writes all events of the subscriber until one of [`StopRules`] or a signal ends the command. Waits while the
+    /// connection is lost.
     pub fn follow(&self, subscriber: &mut impl Subscribe) -> Result<()> {
         self.run_loop(
             subscriber,
@@ -131,7 +132,7 @@ impl<W: Write> FollowOutput<W> {
         self.written.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes the events that have arrived, at most [`BATCH_EVENTS_MAX`].
+    /// Writes the events that have already arrived, at most [`BATCH_EVENTS_MAX`].
     fn write_batch(&self, subscriber: &mut impl Subscribe) -> Result<EventCount> {
         let mut out = self.out();
         for events in 0..BATCH_EVENTS_MAX {

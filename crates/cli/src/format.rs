@@ -1,4 +1,4 @@
-//! Formats records as text, JSON, payload bytes only, or by a template.
+//! The formats in which commands print records: text, JSON, only the payload, or a template of the user.
 
 mod interpreter;
 pub mod json;
@@ -46,20 +46,20 @@ pub struct EventPrinter {
     pub format: Format,
     /// The text that is written after each record in raw and template output.
     pub delimiter: String,
-    /// Whether the records may come from several logs. A text line then has to name the topic.
+    /// Whether the records may come from several logs. In text output, each line then also names the subject.
     pub several_logs: bool,
-    /// Whether the output is a terminal. Control characters are then escaped.
+    /// Whether the output is a terminal. If so, control characters are escaped.
     pub is_terminal: bool,
-    /// Decodes the records of state topics.
+    /// Decodes the payloads of records of state topics.
     pub interpreters: Interpreters,
     pub paint: TextPainter,
-    /// Colours of notices on standard error.
+    /// The colours of notices on standard error.
     pub errors: TextPainter,
 }
 
 impl EventPrinter {
-    /// Writes a record. `attempt` is the number of the attempt in which the group delivered the record; `None` outside
-    /// of a group.
+    /// Writes a record. `attempt` says how many times the group has delivered the record; it is `None` outside of a
+    /// group.
     pub fn record(&self, record: &Record<'_>, attempt: Option<u32>, out: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => {
@@ -78,8 +78,7 @@ impl EventPrinter {
         }
     }
 
-    /// Writes a notice to `out`. In formats in which standard output contains only data, writes the notice to `notices`
-    /// instead.
+    /// Writes a notice to `out`, or to `notices` if the format allows only payloads and templates on standard output.
     pub fn notice(&self, notice: &Notice, out: &mut impl Write, notices: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => match notice {

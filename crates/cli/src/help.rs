@@ -1,21 +1,20 @@
-//! Wraps help texts to 80 columns. The paragraphs and the examples at the end of a help text are wrapped in different
-//! ways.
+//! Wraps help texts to 80 columns. At the end of a help text, paragraphs and examples are wrapped in different ways.
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, Command, CommandFactory};
 
 /// The width of help texts in columns. A terminal usually has at least this width.
 pub const WIDTH: usize = 80;
-/// The indentation of the line with the explanation below an example.
+/// The indentation of an explanation on the line below its example.
 const INDENT: &str = "      ";
 
-/// Returns the program's command with all its subcommands, with wrapped help texts.
+/// Returns the program's top-level command with all subcommands, and wraps their help texts.
 pub fn command<A: CommandFactory>() -> Command {
     wrap_help(A::command())
 }
 
-/// Parses the command line of this process. If it is invalid, prints a message and exits. If a command is unknown, but
-/// a group has a subcommand of this name, the message names the complete command.
+/// Parses the command line of this process. If the command line is invalid, prints a message and exits. If a command is
+/// unknown, but a group of commands has a subcommand with this name, the message suggests the complete command.
 pub fn matches(mut command: Command) -> ArgMatches {
     command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
         let hint = match error.get(ContextKind::InvalidSubcommand) {
@@ -31,7 +30,7 @@ pub fn matches(mut command: Command) -> ArgMatches {
     })
 }
 
-/// Finds a group of commands that has a subcommand of this name. Returns the complete command, such as `dunlin kv get`.
+/// Finds a group of commands that has the subcommand `name`. Returns the complete command, such as `dunlin kv get`.
 fn find_nested_command(command: &Command, name: &str) -> Option<String> {
     let has_command = |group: &&Command| group.get_subcommands().any(|below| below.get_name() == name);
     let group = command.get_subcommands().find(has_command)?;
@@ -76,7 +75,7 @@ fn example(line: &str, out: &mut Vec<String>) {
         return out.push(line.to_owned());
     }
     let indent = line.len() - line.trim_start().len();
-    // A line with so much indentation is the explanation of the example above it.
+    // A line that is indented by more than `INDENT` is the explanation of the example above it.
     if indent > INDENT.len() {
         return wrap(line.trim(), INDENT, "", out);
     }
@@ -91,8 +90,8 @@ fn example(line: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Wraps text at spaces, and ends every line but the last with `line_end`. The first line begins with `indent`. If
-/// `line_end` is empty, later lines also begin with `indent`; otherwise, they begin with `INDENT`.
+/// Wraps text at spaces. The first line begins with `indent`. Without `line_end`, later lines also begin with `indent`.
+/// Otherwise, they begin with `INDENT`, and every line but the last ends with `line_end`.
 fn wrap(text: &str, indent: &str, line_end: &str, out: &mut Vec<String>) {
     let mut line = indent.to_owned();
     let mut is_empty = true;

@@ -1,6 +1,7 @@
-//! Reads standard input or a file in a separate thread, so that Ctrl-C ends a command that waits for input.
+//! Reads standard input or a file in a separate thread, so that Ctrl-C can end a command while it waits for input.
 //!
-//! The thread ends when the input ends, or with the process. It reads at most [`CHUNKS_AHEAD_MAX`] chunks ahead.
+//! The thread ends when the input ends, or with the process. It reads at most [`CHUNKS_AHEAD_MAX`] chunks that the
+//! command has not taken yet.
 
 use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -11,13 +12,13 @@ use crate::signals::StopFlag;
 
 const CHUNK_BYTES: usize = 64 << 10;
 const CHUNKS_AHEAD_MAX: usize = 4;
-/// The maximum size of a line or a file, in bytes. A record cannot be larger, because a message to a node has at most
-/// 16 MiB.
+/// The maximum size of a line or a file in bytes. A message to a node has at most 16 MiB, so no record can be larger.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Interval at which [`Input::next`] checks whether the command has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Reads all bytes of a source. Fails if there are more than [`RECORD_BYTES_MAX`], because a device may never end.
+/// Reads all bytes of a source. Fails if there are more than [`RECORD_BYTES_MAX`] bytes, because a source such as a
+/// device may never end.
 pub fn read_all(source: impl Read) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     source.take(RECORD_BYTES_MAX as u64 + 1).read_to_end(&mut all)?;
@@ -93,7 +94,7 @@ impl Input {
     }
 
     /// Returns all input, or `None` if the command has to end before the input ends. Fails if there are more than
-    /// [`RECORD_BYTES_MAX`] bytes, because a device may never end.
+    /// [`RECORD_BYTES_MAX`] bytes, because a source such as a device may never end.
     pub fn all(self) -> io::Result<Option<Vec<u8>>> {
         let mut all = Vec::new();
         while let Chunk::Bytes(chunk) = self.next()? {

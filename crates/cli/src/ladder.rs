@@ -5,14 +5,16 @@ use dunlin_topic::Position;
 
 use crate::console::TextPainter;
 
-/// The largest and the smallest width of a number in the table, in characters. The width depends on the terminal.
+/// The largest width of a number in the table, in characters; `WIDTH_MIN` is the smallest. The width depends on the
+/// terminal.
 const WIDTH_MAX: usize = 14;
 const WIDTH_MIN: usize = 6;
-/// The number of spaces between the four numbers in a line of the table.
+/// The total number of spaces between the four numbers in a line of the table.
 const GAPS: usize = 5;
 
-/// Returns the lines of a book's table: a title, a heading, and `depth` lines for price levels. A line without a level
-/// is blank. On a narrow terminal, the columns are narrower.
+/// Returns the lines of a book's table: a title, a heading, and `depth` lines with price levels. If a side has fewer
+/// levels, its part of the last lines is blank. `columns` is the width of the terminal; on a narrow one, numbers have
+/// less room.
 pub fn lines(
     topic: &str,
     at: Position,

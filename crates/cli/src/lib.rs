@@ -1,9 +1,9 @@
 //! The command line: the program `dunlin`, and code shared with `dunlin-bench`.
 //!
-//! Each command is a file under `commands/` with its type `Arguments` and its function `run`. Code that neither reads
-//! input nor prints output is in separate modules. The program `dunlin-bench` runs the commands `bench`, `report`,
-//! `demo` and `scale`, but `dunlin` parses their arguments too, so that its help, completions and manual are complete.
-//! Exit codes: 0 success, 1 refused, 2 failed or invalid command line.
+//! Each command is a file under `commands/`, which contains the type `Arguments` and the function `run`. Code that
+//! neither reads input nor prints output is in separate modules. The program `dunlin-bench` runs the commands `bench`,
+//! `report`, `demo` and `scale`, but `dunlin` also parses their arguments, so that the help, completions and manual of
+//! `dunlin` are complete. Exit codes: 0 success, 1 refused, 2 failed or invalid command line.
 #![allow(missing_docs, reason = "a library for the two programs alone")]
 
 pub mod arguments;
@@ -46,7 +46,8 @@ pub fn main() -> ExitCode {
     )
 }
 
-/// Parses the command line of this process, runs it, reports an error on standard error and returns the exit code.
+/// Parses the command line of this process and runs the command. Reports an error on standard error, and returns the
+/// exit code.
 pub fn start<A: Parser>(
     global: impl FnOnce(&A) -> &GlobalOptions,
     run: impl FnOnce(&A, &Console) -> Result<()>,

@@ -1,5 +1,5 @@
-//! Reports an outage of the connection to the user once, and waits. The client itself connects again and continues its
-//! subscriptions.
+//! Reports to the user once that the connection is lost, and pauses the command. The client connects again and
+//! continues its subscriptions by itself.
 
 use std::io::Write;
 use std::thread;
@@ -13,14 +13,14 @@ use dunlin_wire::{CODES, RetryAdvice};
 use crate::console::TextPainter;
 use crate::format::text::escaped_lines;
 
-/// The pause between two attempts. The client already pauses between its own attempts; this pause prevents a busy loop
-/// if the client returns at once.
+/// The pause between two attempts of a command. The client pauses between its own attempts, but may also return at
+/// once; this pause then prevents a busy loop.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The time after which a lost connection is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
-/// Returns why the node is unreachable, if the outage has lasted at least 1 s.
+/// Returns why the node is unreachable, if the outage has lasted at least [`REPORT_AFTER`].
 pub fn unreachable(client: &Client) -> Option<Disconnection> {
     client.disconnection().filter(|lost| lost.since.elapsed() >= REPORT_AFTER)
 }
@@ -38,8 +38,8 @@ impl OutageReport {
         self.report_once(&why, paint)
     }
 
-    /// Reports a lost connection, unless this outage was already reported, and pauses. Returns an error if the node
-    /// refused the client permanently.
+    /// Reports a lost connection unless this outage was reported before, and pauses. Returns an error if the node
+    /// refused the client and will refuse it again.
     pub fn report_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
         self.report(why, paint)?;
         thread::sleep(PAUSE);
@@ -47,7 +47,7 @@ impl OutageReport {
     }
 
     fn report(&mut self, why: &str, paint: TextPainter) -> Result<()> {
-        // A signal interrupted the wait because the command is about to end. The connection is not lost.
+        // The connection is not lost: a signal interrupted the wait, because the command is about to end.
         if why == DisconnectReason::Interrupted.to_string() {
             return Ok(());
         }
@@ -62,8 +62,8 @@ impl OutageReport {
         Ok(())
     }
 
-    /// Reports a change of the connection's state, and pauses during an outage. Commands that run until they are stopped
-    /// call this in each iteration of their loop, because events may be rare.
+    /// Reports that the connection is lost or restored, and pauses during an outage. A command that runs until it is
+    /// stopped calls this method in each iteration of its loop, because events may be rare.
     pub fn check_connection(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         self.check_connection_nowait(client, paint)?;
         if unreachable(client).is_some() {
@@ -72,9 +72,9 @@ impl OutageReport {
         Ok(())
     }
 
-    /// Like [`check_connection`](Self::check_connection), but never pauses. Commands that also receive events over
-    /// other connections use this method, because events would pile up during an outage if the command paused for each
-    /// event.
+    /// Like [`check_connection`](Self::check_connection), but never pauses. A command that also receives events over
+    /// other connections uses this method: if it paused for each of these events during an outage, the events would
+    /// pile up.
     pub fn check_connection_nowait(&mut self, client: &Client, paint: TextPainter) -> Result<()> {
         match unreachable(client) {
             Some(lost) => self.report(&lost.why, paint),
@@ -86,20 +86,20 @@ impl OutageReport {
         }
     }
 
-    /// Reports that the connection is restored, if its loss was reported.
+    /// Reports that the connection is restored, if the outage was reported.
     #[inline]
     pub fn report_restored(&mut self) {
         if std::mem::take(&mut self.is_reported) {
-            // The write fails if standard error is closed.
+            // The write fails only if standard error is closed.
             let _ = writeln!(std::io::stderr(), "connected again");
         }
     }
 }
 
-/// The text with which the client's description of a refusal by the node begins.
+/// The beginning of the client's text for a connection that the node refused.
 const REFUSED: &str = "refused by the node: ";
 
-/// If the text contains a refusal by the node that another attempt cannot change, returns the refusal.
+/// Returns the node's refusal that the text contains, if another attempt would be refused too.
 fn permanent_refusal(why: &str) -> Option<RefusedError> {
     let (_, refusal) = why.split_once(REFUSED)?;
     let name = refusal.split([':', ' ']).next()?;

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::console::Console;
 use crate::format::text::escaped_lines;
 
-/// The error for an operation that the command or the node refuses. The exit code is then 1.
+/// The error for an operation that the command or the node refuses. The command's exit code is then 1.
 #[derive(Debug)]
 pub struct CommandRefusal(pub String);
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for CommandRefusal {
 
 impl std::error::Error for CommandRefusal {}
 
-/// A refusal with its own advice, which is more specific than the advice in the table of error codes.
+/// A refusal with an advice of its own, which is more specific than the advice in the table of error codes.
 #[derive(Debug)]
 pub struct ErrorWithAdvice {
     pub code: ErrorCode,
@@ -56,7 +56,7 @@ Exit codes:
 
 /// Prints the error on standard error, with `--json` as an object, and returns the exit code.
 pub fn report(error: &anyhow::Error, console: &Console) -> ExitCode {
-    // If the program that reads the output has ended, as `head` does, this is not an error.
+    // It is not an error if the program that reads the output has ended, as `head` does.
     if is_end_of_reader(error, [stdout().as_fd(), stderr().as_fd()]) {
         return ExitCode::SUCCESS;
     }
@@ -71,7 +71,7 @@ pub fn report(error: &anyhow::Error, console: &Console) -> ExitCode {
         return ExitCode::from(exit_code(error));
     }
     let mark = console.errors.bad("error:");
-    // The write fails if standard error is closed.
+    // The write fails only if standard error is closed.
     let _ = writeln!(std::io::stderr(), "{mark} {}", escaped_lines(&message_of(error)));
     if let Some(row) = row(error) {
         let more = console.errors.command(&format!("dunlin errors {}", row.name));
@@ -80,7 +80,7 @@ pub fn report(error: &anyhow::Error, console: &Console) -> ExitCode {
     ExitCode::from(exit_code(error))
 }
 
-/// Returns the advice of the error itself, or else the advice for its code.
+/// Returns the advice in the error if there is one, otherwise the advice for the error's code.
 fn advice<'a>(error: &'a anyhow::Error, row: &'a CodeRow) -> &'a str {
     let advised = error.chain().find_map(|cause| cause.downcast_ref::<ErrorWithAdvice>());
     advised.map_or(row.advice, |advised| advised.advice.as_str())
@@ -99,22 +99,22 @@ fn message_of(error: &anyhow::Error) -> String {
     message
 }
 
-/// Returns whether the error occurred because a program that reads one of the outputs has ended. A broken pipe to a
-/// child process and a broken socket cause the same error, so the outputs themselves are checked too.
+/// Whether the error occurred because a program that reads one of the outputs has ended. A broken pipe to a child
+/// process and a broken socket cause the same error, so this function also checks the outputs themselves.
 fn is_end_of_reader(error: &anyhow::Error, outputs: [BorrowedFd<'_>; 2]) -> bool {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     io.is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) && outputs.into_iter().any(has_no_reader)
 }
 
 fn has_no_reader(output: BorrowedFd<'_>) -> bool {
-    // The system reports a closed pipe even if no event is requested.
+    // `poll` reports a closed pipe even if the caller requests no event.
     let mut poll_fds = [PollFd::new(&output, PollFlags::empty())];
     let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
     while poll(&mut poll_fds, Some(&no_wait)) == Err(Errno::INTR) {}
     poll_fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// Returns the row for the error in the table of error codes, if there is one.
+/// Returns the row of the table of error codes that applies to the error, if there is one.
 fn row(error: &anyhow::Error) -> Option<&'static CodeRow> {
     let code = error.chain().find_map(|cause| {
         if cause.is::<SubjectError>() {

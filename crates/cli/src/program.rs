@@ -12,7 +12,7 @@ use dunlin_topic::Record;
 
 use crate::outcome::CommandRefusal;
 
-/// A command with its arguments, which runs once for each received record.
+/// A command of the user with its arguments, which runs once for each record.
 #[derive(Debug, Clone)]
 pub struct ExternalProgram {
     name: String,
@@ -20,7 +20,7 @@ pub struct ExternalProgram {
 }
 
 impl ExternalProgram {
-    /// Splits the words into the program and its arguments; returns `None` if there are no words.
+    /// Takes the first word as the program and the others as its arguments. Returns `None` if there are no words.
     pub fn new(words: &[String]) -> Option<ExternalProgram> {
         let (name, arguments) = words.split_first()?;
         Some(ExternalProgram { name: name.clone(), arguments: arguments.to_vec() })
@@ -30,7 +30,7 @@ impl ExternalProgram {
         &self.name
     }
 
-    /// Returns an error if the command cannot be run. A caller checks this before it receives the first record.
+    /// Returns an error if the command cannot be run. A caller uses this check before it receives the first record.
     pub fn check(&self) -> Result<()> {
         match self.unrunnable_reason() {
             Some(why) => Err(CommandRefusal(format!("{why}; no record was read")).into()),
@@ -38,7 +38,7 @@ impl ExternalProgram {
         }
     }
 
-    /// Returns the reason why the command cannot be run, if this can be seen without running it.
+    /// Returns the reason why the command cannot be run, as far as the file system shows it.
     pub fn unrunnable_reason(&self) -> Option<String> {
         let found = match self.name.contains('/') {
             true => is_command(Path::new(&self.name)),
@@ -93,9 +93,9 @@ impl ExternalProgram {
     ) -> Result<T> {
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         let input = child.stdin.take();
-        // Writes the input from a thread, because the command may fill its output pipe before it has read all input.
+        // A thread writes the input, because the command may fill its output pipe before it has read the whole input.
         let outcome = thread::scope(|scope| {
-            // The write fails if the command closes its input before it has read everything.
+            // The write fails if the command closes its input early. This is not an error.
             scope.spawn(|| input.map(|mut input| input.write_all(record.payload())));
             wait(child)
         });
@@ -103,17 +103,17 @@ impl ExternalProgram {
     }
 }
 
-/// Whether this is a file that can be executed.
+/// Whether `path` is a file that can be executed.
 pub fn is_command(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Removes NUL bytes, which environment variables cannot contain.
+/// Converts to text without NUL bytes, which environment variables cannot contain.
 fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "")
 }
 
-/// Returns the name of the variable for a header: `trace-id` becomes `DUNLIN_HEADER_TRACE_ID`.
+/// Returns the name of the environment variable for a header: `trace-id` becomes `DUNLIN_HEADER_TRACE_ID`.
 fn variable(header: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     format!("DUNLIN_HEADER_{}", header.chars().map(plain).collect::<String>())

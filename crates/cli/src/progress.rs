@@ -15,19 +15,19 @@ const TIME: &str = "{prefix} {bar:32.cyan/blue} {msg}";
 const TIME_WITHOUT_END: &str = "{prefix} {spinner} {msg} in {elapsed}";
 
 impl TransferProgress {
-    /// Shows progress in bytes. If `total` is known, the bar also shows the remaining part.
+    /// Shows progress in bytes. If `total` is known, the bar shows which part is done and how much time is left.
     pub fn of_bytes(what: &str, total: Option<u64>) -> TransferProgress {
         TransferProgress::new(what, total, if total.is_some() { BYTES } else { BYTES_WITHOUT_END })
     }
 
-    /// Shows progress in time. If `total` is known, the bar also shows the remaining part.
+    /// Shows progress in time. If `total` is known, the bar shows which part of this time has passed.
     pub fn of_time(what: &str, total: Option<Duration>) -> TransferProgress {
         let millis = total.map(|total| total.as_millis() as u64);
         TransferProgress::new(what, millis, if total.is_some() { TIME } else { TIME_WITHOUT_END })
     }
 
     fn new(what: &str, total: Option<u64>, template: &str) -> TransferProgress {
-        // The library indicatif draws a bar only on a terminal.
+        // The library indicatif draws the bar only on a terminal.
         let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         TransferProgress(bar.with_style(style).with_prefix(what.to_owned()))
@@ -43,7 +43,7 @@ impl TransferProgress {
         self.0.set_position(bytes);
     }
 
-    /// Sets the elapsed time and the message.
+    /// Sets the elapsed time, and the text beside the bar.
     pub fn set_elapsed(&self, time: Duration, message: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(message());
@@ -51,7 +51,7 @@ impl TransferProgress {
         }
     }
 
-    /// Sets the text that is shown beside the bar.
+    /// Sets the text beside the bar.
     pub fn set_message(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
@@ -68,7 +68,7 @@ impl Drop for TransferProgress {
     }
 }
 
-/// The total size of the files in a folder, in bytes.
+/// Returns the total size in bytes of the files in a folder.
 pub fn bytes_in(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten();
     files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()

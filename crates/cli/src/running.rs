@@ -18,7 +18,7 @@ use crate::signals::StopFlag;
 use crate::telemetry::Telemetry;
 use crate::workers::GRACE;
 
-/// The reasons that a client receives while the node is not ready: it reads its data directory, or it joins its
+/// The two reasons why a node is not ready, as clients receive them: it reads its data directory, or it joins its
 /// cluster.
 const READING: &str = "its topics, keys and tasks are being read from its data directory";
 const JOINING: &str = "it is joining its cluster";
@@ -28,18 +28,20 @@ const JOINING: &str = "it is joining its cluster";
 pub struct RunningNode {
     pub node: Node,
     pub server: Server,
-    /// The node's membership of a cluster, if any.
+    /// The node's membership of its cluster; `None` for a node without a cluster.
     pub cluster: Option<Cluster>,
-    /// The logging and tracing of this process, which ends after the node; `None` if the command has not set it up.
+    /// The logging and tracing of this process, which must end after the node; `None` if the command has not set them
+    /// up.
     pub telemetry: Option<Telemetry>,
-    /// Worker processes that the node starts.
+    /// The worker processes that the node has started, if any.
     pub workers: Option<Workers>,
 }
 
 impl RunningNode {
-    /// Starts the node. If `stop` is set while the node joins a cluster, the start is interrupted.
+    /// Starts the node and its listeners. If `stop` is set while the node joins a cluster, the start is interrupted.
     pub fn start(config: &NodeConfig, stop: &StopFlag) -> Result<RunningNode> {
-        // Only a node with a data directory takes long to open, and has to report its progress to clients.
+        // Only a node with a data directory takes long to start, so only such a node reports its progress to clients in
+        // the meantime.
         let opening =
             config.data_dir.as_ref().map(|_| StartupListeners::start(&server_config(config), READING));
         let opening = opening.transpose().context("cannot open the listeners")?;
@@ -90,7 +92,8 @@ impl RunningNode {
         if self.server.has_tls() { protocol.tls_scheme() } else { protocol.scheme() }
     }
 
-    /// Ends the node: hands over the leadership of the cluster, closes all sessions, and stops the node.
+    /// Ends the node: stops its workers, hands over its leadership of the cluster, closes all sessions, and stops all
+    /// other parts.
     pub fn stop(self) {
         if let Some(workers) = self.workers {
             workers.stop(GRACE);
@@ -122,7 +125,7 @@ pub fn add_port_advice(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Opens a node with the durable topics in a directory, and logs each topic that it finds there.
+/// Opens a node with the durable topics in the directory `dir`, and logs each topic found there.
 fn open(config: dunlin::Config, dir: &Path) -> Result<Node> {
     let opened = Node::open(config, Arc::new(RealDisk), dir);
     let advice = match &opened {
@@ -216,7 +219,7 @@ fn server_config(config: &NodeConfig) -> ServerConfig {
         users_file: config.users_file.clone(),
         grpc: config.grpc.into_iter().collect(),
         tls: config.tls.clone(),
-        // `NodeConfig` has already checked that the operator allows this.
+        // `NodeConfig` has already checked that the operator allows clients on the network without a login.
         anyone_on_the_network_may_connect: true,
         threads: config.threads.unwrap_or(0),
         spin: config.spin,

@@ -1,8 +1,8 @@
-//! Publishes texts, lines and whole files, at a limited rate.
+//! Publishes texts, lines and whole files, with a limited rate if the user wants.
 //!
 //! If the connection is lost, the client keeps the records that have no response yet, and later sends them again with
-//! the same record numbers, so that no record is appended twice. If the node has no room, the refused records are sent
-//! again in order, after growing pauses.
+//! the same record numbers, so that no record is appended twice. If the node has no room for records, it refuses them.
+//! The sender then pauses, and sends the refused records again in order. Each further pause is longer.
 
 use std::io::Write;
 use std::thread;
@@ -47,24 +47,24 @@ pub struct RecordSender<'a, P> {
     last: Option<Receipt>,
 }
 
-/// Measures how long the node has had no room.
+/// Measures since when the node has had no room for records, and how long to wait before the next attempt.
 #[derive(Debug)]
 struct NoRoomClock {
-    /// The command fails if the node has no room for longer than this; `None` for no limit.
+    /// How long the node may have no room before the command fails; `None` for no limit.
     patience: Option<Duration>,
     /// The time since which the node has had no room; `None` while it has room.
     since: Option<Instant>,
     /// The pause before the next attempt.
     pause: Duration,
-    /// The number of records that were acknowledged when the node last refused a record.
+    /// How many records had been acknowledged when the node last refused a record.
     acknowledged: u64,
 }
 
-/// The shortest and the longest pause between attempts. Each pause is twice the previous one, up to the longest.
+/// The shortest pause between two attempts. Each pause is twice the previous one, up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Counts of sent and acknowledged records.
+/// The numbers of sent and of acknowledged records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendCounts {
     pub sent: u64,
@@ -106,14 +106,13 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         }
     }
 
-    /// Sends one record at its planned time. Returns false if the command has to end.
+    /// Sends one record when the rate limit allows it. Returns `false` if the command has to end.
     pub fn send(&mut self, payload: &[u8]) -> Result<bool> {
         if !self.wait_until_due()? {
             return Ok(false);
         }
         let meta = self.meta;
-        // If the publisher's `send` returns an error other than `LeftOut`, the publisher has not taken the record, so
-        // `retry` sends it again.
+        // An error other than `LeftOut` means that the publisher has not taken the record, so `retry` sends it again.
         let send = |publisher: &mut P| publisher.send(Draft { meta, payload: Payload::Copied(payload) });
         match self.retry(send) {
             Ok(sent) => {
@@ -122,7 +121,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             }
             Err(refused) if is_left_out(&refused) => {
                 self.sent += 1;
-                // The error is ignored: the counts show how many records have no acknowledgement.
+                // An error here is ignored: the counts show how many records were not acknowledged.
                 let _ = self.flush();
                 Err(refused.context(format!("ended after {} records", grouped(self.sent))))
             }
@@ -130,14 +129,14 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         }
     }
 
-    /// Publishes one record on the condition that `last_seq` is still the sequence number of the log's last record.
+    /// Publishes one record on the condition that the log's last record still has the sequence number `last_seq`.
     pub fn send_expecting(&mut self, last_seq: u64, payload: &[u8]) -> Result<()> {
         let draft = Draft { meta: self.meta, payload: Payload::Copied(payload) };
         let outcome = self.publisher.publish_expecting(last_seq, draft);
         self.sent += u64::from(matches!(outcome, Ok(_) | Err(PublishError::Unknown(_))));
         match outcome {
             Ok(receipt) => self.last = Some(receipt),
-            // The response is still missing. The client sends the record again, and `flush` waits for the response.
+            // The response has not arrived. The client sends the record again, and `flush` waits for the response.
             Err(PublishError::Unknown(why)) => {
                 self.outage.report_once(&why, self.errors)?;
                 self.flush()?;
@@ -147,7 +146,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         Ok(())
     }
 
-    /// Sends each line as a record. Before it waits for more input, it waits until all records are acknowledged.
+    /// Sends each line as a record. Before it waits for more input, it waits until all sent records are acknowledged.
     /// Returns `false` if the command has to end.
     pub fn send_lines(&mut self, lines: &Input) -> Result<bool> {
         const CONTEXT: &str = "cannot read lines";
@@ -166,7 +165,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                 let Some(end) = line.strip_suffix(b"\n") else {
                     partial_line.extend_from_slice(line);
                     if partial_line.len() > RECORD_BYTES_MAX {
-                        // The error is ignored: the counts show how many records have no acknowledgement.
+                        // An error here is ignored: the counts show how many records were not acknowledged.
                         let _ = self.flush();
                         bail!("a line has more than {RECORD_BYTES_MAX} bytes");
                     }
@@ -191,7 +190,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         if partial_line.is_empty() { Ok(true) } else { self.send(&partial_line) }
     }
 
-    /// Waits until all records are acknowledged.
+    /// Waits until all sent records are acknowledged.
     pub fn flush(&mut self) -> Result<()> {
         match self.retry(P::flush)? {
             Some(receipt) => self.last = receipt.or(self.last),
@@ -205,7 +204,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         SendCounts { sent: self.sent, acknowledged: self.publisher.acknowledged_records(), last: self.last }
     }
 
-    /// Repeats `attempt` until the node is reachable and has room. Returns `None` if the command has to end first.
+    /// Calls `attempt` until the node can be reached and has room. Returns `None` if the command has to end before
+    /// that.
     fn retry<T>(&mut self, mut attempt: impl FnMut(&mut P) -> Result<T, PublishError>) -> Result<Option<T>> {
         loop {
             match attempt(&mut self.publisher) {
@@ -219,7 +219,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
                 Err(PublishError::Unknown(_)) if self.stop.is_set() => return Ok(None),
                 Err(PublishError::Unknown(why)) => self.outage.report_once(&why, self.errors)?,
                 Err(refused) => {
-                    // If a new record were sent now, the publisher would discard the refused ones, so these are sent
+                    // If a new record were sent now, the publisher would discard the refused records, so these are sent
                     // again first.
                     let mut refused = Some(refused);
                     while let Some(why) = refused {
@@ -235,8 +235,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         }
     }
 
-    /// Waits before another attempt. Returns the refusal as an error if another attempt is pointless, or if the command
-    /// has to end.
+    /// Waits before the next attempt. If another attempt makes no sense or the command has to end, returns `refused` as
+    /// an error instead.
     fn wait_for_room(&mut self, refused: PublishError) -> Result<()> {
         let acknowledged = self.publisher.acknowledged_records();
         if !has_no_room(&refused) || self.stop.is_set() || !self.no_room.may_wait(acknowledged) {
@@ -259,7 +259,8 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         };
         let now = Instant::now();
         if now < due {
-            // With a rate limit, each record is sent at once instead of together with the next ones.
+            // A rate limit spreads the records over time, so a record is sent at once and does not wait for the next
+            // ones.
             self.flush()?;
         }
         while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -269,7 +270,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             thread::sleep(left.min(Duration::from_millis(50)));
         }
         if let Some(rate_limit) = &mut self.rate_limit {
-            // A sender that is late catches up by at most 1 s, so that it does not exceed the rate for long.
+            // A sender that is late may catch up with at most 1 s, so that it does not exceed the rate for long.
             rate_limit.due = rate_limit.due.max(now.checked_sub(Duration::from_secs(1)).unwrap_or(now))
                 + rate_limit.interval;
         }
@@ -287,7 +288,7 @@ impl NoRoomClock {
             .is_none_or(|patience| self.since.map_or(Duration::ZERO, |since| since.elapsed()) < patience)
     }
 
-    /// If the node has acknowledged records since its last refusal, the time without room ends. The node may still
+    /// Ends the time without room if the node has acknowledged records since its last refusal. The node may still
     /// refuse records that were sent later.
     fn reset_after_ack(&mut self, acknowledged: u64) {
         if acknowledged > self.acknowledged {
@@ -296,7 +297,7 @@ impl NoRoomClock {
     }
 }
 
-/// Whether the error concerns only an earlier record. The record of the failed call was then sent.
+/// Whether the error concerns only an earlier record. In this case, the record of the failed call was sent.
 fn is_left_out(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(PublishError::LeftOut { .. }))
 }
@@ -325,7 +326,8 @@ mod tests {
             0
         }
 
-        /// Does nothing: the node refuses a record before this publisher accepts it, so no record has to be sent again.
+        /// Does nothing: the node refuses a record before this publisher takes it, so the publisher has no refused
+        /// records.
         fn send_refused_again(&mut self) -> Result<(), PublishError> {
             Ok(())
         }

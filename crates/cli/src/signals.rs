@@ -1,5 +1,5 @@
-//! Handles signals. The first Ctrl-C or SIGTERM requests that the command ends, and the second one ends it at once.
-//! SIGHUP requests that a node reads its configuration files again.
+//! Handles signals. The first Ctrl-C or SIGTERM requests the end of the command, and a second one ends the process at
+//! once. SIGHUP requests that a node reads its configuration files again.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
-/// The interval at which a sleeping thread checks whether it has to end.
+/// The interval at which a sleeping thread checks whether it has to wake up.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a command that has to end waits for a response that its node has not sent yet.
+/// How long a command that has to end still waits for a response of its node.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// The exit code that a shell reports after Ctrl-C.
+/// The exit code of a process that Ctrl-C has ended, as shells report it.
 const INTERRUPTED: i32 = 130;
 
-/// Makes a write fail like a write to a full disk if it exceeds the process's limit for the size of files. By default,
-/// the signal SIGXFSZ ends the process at such a write.
+/// Makes a write fail, as on a full disk, if it exceeds the process's limit for the size of files. By default, such a
+/// write sends SIGXFSZ, which ends the process.
 pub fn ignore_file_size_signal() {
-    // If the handler cannot be installed, the default stays.
+    // If the handler cannot be installed, the default behaviour stays.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
@@ -40,7 +40,7 @@ impl ReloadFlag {
         Ok(ReloadFlag(requested))
     }
 
-    /// Returns whether a reload was requested since the last call.
+    /// Returns whether a reload was requested since the last call of this method.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
@@ -55,8 +55,8 @@ impl StopFlag {
     pub fn on_signal() -> Result<StopFlag> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // This handler must be registered before the one that sets the flag. At the second signal, it finds the
-            // flag set by the first signal, and ends the process.
+            // The order matters: this handler ends the process if the flag is set, and the next one sets the flag. So
+            // only a second signal ends the process.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&stop)))
                 .context("cannot listen for signals")?;
@@ -65,13 +65,13 @@ impl StopFlag {
     }
 
     /// Makes the flag also be set when the program that reads standard output, such as `head -1`, has ended. A command
-    /// that has nothing to write would not notice this otherwise.
+    /// notices this only when it writes, and it may have nothing to write.
     pub fn set_when_stdout_closes(&self) {
         let stop = self.clone();
         thread::spawn(move || {
             let out = std::io::stdout();
-            // The system reports a closed pipe even if no event is requested. If standard output is a file, this wait
-            // never ends.
+            // `poll` reports a closed pipe even if the caller requests no event. If standard output is a file, this
+            // wait never ends.
             let mut poll_fds = [PollFd::new(&out, PollFlags::empty())];
             while poll(&mut poll_fds, None) == Err(Errno::INTR) {}
             if poll_fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
@@ -102,7 +102,7 @@ impl StopFlag {
         });
     }
 
-    /// Returns a stop flag that another component sets.
+    /// Returns a stop flag that shares `flag` with another component, which can set it.
     pub fn of(flag: Arc<AtomicBool>) -> StopFlag {
         StopFlag(flag)
     }
@@ -112,12 +112,14 @@ impl StopFlag {
         StopFlag::default()
     }
 
-    /// Runs `call`. When the flag is set, every wait for a node inside `call` is interrupted, and the result is `None`.
+    /// Runs `call` and returns its result. When the flag is set, every wait for a node inside `call` is interrupted,
+    /// and the result is `None`.
     pub fn run_interruptible<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         self.run_interruptible_after(Duration::ZERO, call)
     }
 
-    /// Like [`run_interruptible`](StopFlag::run_interruptible), but gives `call` the time `grace` to end by itself.
+    /// Like [`run_interruptible`](StopFlag::run_interruptible), but the waits inside `call` may last another `grace`
+    /// after the flag is set.
     pub fn run_interruptible_after<T>(
         &self,
         grace: Duration,
@@ -145,7 +147,7 @@ impl StopFlag {
         }
     }
 
-    /// Returns the flag, for other components to read.
+    /// Returns the flag itself, so that other components can read it.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

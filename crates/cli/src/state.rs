@@ -1,4 +1,4 @@
-//! A subscriber's copy of a topic's state: an order book, orders, last values, or a region.
+//! The copy of a topic's state that a subscriber keeps. The state is an order book, orders, last values, or a region.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use dunlin_topic::{Frame, FrozenState, Reducer, ReducerConfig, ReducerError};
 
 use crate::outcome::CommandRefusal;
 
-/// The state of a topic, which one of Dunlin's reducers keeps: an order book, orders, last values, or a region.
+/// The state of a topic that has one of Dunlin's reducers.
 #[derive(Debug)]
 pub enum State {
     /// An order book that consists of price levels.
@@ -21,12 +21,12 @@ pub enum State {
     Orders(Orders),
     /// The last value of each key.
     Last(LastValue),
-    /// A region of a world, and the configuration of its reducer.
+    /// A region of a world, and the configuration of the region's reducer.
     Region(Box<(AnyRegion, ReducerConfig)>),
 }
 
 impl State {
-    /// Creates an empty state for this configuration of a reducer.
+    /// Creates an empty state for a reducer with this configuration.
     pub fn of(config: &ReducerConfig) -> Result<State, CommandRefusal> {
         let refused = |error: dunlin_feed::OptionsError| CommandRefusal(error.to_string());
         let scale = || Scale::parse(&config.kind, &config.options).map_err(refused);
@@ -44,8 +44,8 @@ impl State {
         }
     }
 
-    /// Creates an empty state for a topic of a node. If the configuration of the topic is unknown, the state has the
-    /// kind `last`, and refuses records of other kinds.
+    /// Creates an empty state for a topic of a node. If the topic's configuration is unknown, the state is of the kind
+    /// `last`, which refuses the records of other kinds.
     pub fn of_topic(client: &Client, topic: &str) -> State {
         let described = client.describe_topic(topic).ok().and_then(|topic| topic.config.reducer);
         let config = described.unwrap_or_default();
@@ -63,7 +63,7 @@ impl State {
         ReducerConfig { kind: kind.to_owned(), options }
     }
 
-    /// Returns the price levels if the state is an order book.
+    /// Returns the price levels if the state is an order book, otherwise `None`.
     pub fn levels(&self) -> Option<&dyn PriceLevels> {
         match self {
             State::Book(book) => Some(book),
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// Returns the payload of a record that replaces any state of this kind by this state.
+    /// Returns the payload of a record that replaces any other state of the same kind by this state.
     pub fn encode_snapshot(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         match self {

@@ -1,8 +1,9 @@
 //! Telemetry of a running node: log lines on standard error and, with the feature `otel`, traces to an
 //! OpenTelemetry collector.
 //!
-//! The configuration key `otlp.endpoint` or OpenTelemetry's environment variables name the collector. A program without
-//! the feature refuses `otlp.endpoint`, but ignores the variables, which are often set for a whole machine.
+//! The configuration key `otlp.endpoint` or OpenTelemetry's environment variables name the collector. A program that
+//! was built without the feature refuses `otlp.endpoint`, but ignores the variables, because they are often set for a
+//! whole machine.
 
 #[cfg(feature = "otel")]
 mod client;
@@ -23,7 +24,7 @@ use crate::config::NodeConfig;
 use crate::console::Console;
 use collector::Collector;
 
-/// A layer of the log subscriber: log lines or traces.
+/// A part of the log subscriber, which writes log lines or collects traces.
 type AnyLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// The logging and tracing of a running node. [`stop`](Telemetry::stop) sends the remaining traces.
@@ -37,12 +38,13 @@ impl Telemetry {
         let collector = Collector::find(config.otlp_endpoint.as_deref())?;
         let mut layers = vec![lines(config, console)];
         layers.extend(collector.as_ref().map(Collector::layer));
-        // The call fails only if this process already has a global subscriber, which then stays in use.
+        // The call fails only if this process already has a global log subscriber, which then stays in use.
         let _ = tracing::subscriber::set_global_default(Registry::default().with(layers));
         Ok(Telemetry { collector })
     }
 
-    /// Sends the traces that have not been sent yet. The caller must have ended the node and its sessions before.
+    /// Sends the traces that have not been sent yet. Before this call, the caller must have ended the node and its
+    /// sessions.
     pub fn stop(self) {
         if let Some(collector) = self.collector {
             collector.stop();

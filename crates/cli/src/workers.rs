@@ -1,4 +1,4 @@
-//! Starts the task workers that a node runs according to the configuration keys `workers` and `scale`.
+//! Starts the task workers of a node, as the configuration keys `workers` and `scale` request.
 
 use std::process;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::config::RawConfig;
 use crate::outcome::CommandRefusal;
 use crate::program::ExternalProgram;
 
-/// How long running workers may take to end when the node stops.
+/// How long the workers may take to end when the node stops.
 pub const GRACE: Duration = Duration::from_secs(10);
 
 /// The configuration of the workers that a node starts: their command, and how many of them run.
@@ -21,20 +21,20 @@ pub struct WorkersConfig {
     pub words: Vec<String>,
     pub min: u32,
     pub max: u32,
-    /// The number of idle workers that are started before tasks need them.
+    /// How many idle workers are started in advance, so that new tasks need not wait.
     pub warm: u32,
-    /// The period after which the pattern of the load repeats, such as a day.
+    /// The period after which the load follows the same pattern again, such as a day.
     pub season: Option<Duration>,
 }
 
 /// The largest value of `scale_warm`. It is limited because idle processes use memory.
 const WARM_MAX: u32 = 1_000;
-/// The shortest and the longest value of `scale_season`.
+/// The range of values that `scale_season` accepts.
 const SEASON: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(31 * 24 * 60 * 60);
 
 impl WorkersConfig {
-    /// Reads `workers`, `scale`, `scale_warm` and `scale_season`; `None` if `workers` is off.
+    /// Reads the keys `workers`, `scale`, `scale_warm` and `scale_season`. Returns `None` if `workers` is `off`.
     pub fn of(raw: &RawConfig) -> Result<Option<WorkersConfig>> {
         let (command, scale) = (raw.get("workers"), raw.get("scale"));
         let Some((min, max)) = bounds(&scale.text) else {
@@ -59,7 +59,7 @@ impl WorkersConfig {
         }
     }
 
-    /// Starts the workers of `node`, whose clients connect to `url`.
+    /// Starts the workers of `node`. They connect to `url`, an address of this node.
     pub fn start(&self, node: &Node, url: String) -> Result<Workers> {
         ensure!(
             !url.is_empty(),

@@ -2,7 +2,8 @@
 //! subscribers, topics, cluster, tasks and worlds.
 //!
 //! The command subscribes to `$node.>`, as the dashboard does. While these subjects have a subscriber, the node
-//! publishes its status to them once a second. For an unreachable node, the command shows the last status.
+//! publishes its status to them once a second. If the node becomes unreachable, the command continues to show the last
+//! status.
 
 mod figures;
 mod follow;
@@ -38,11 +39,11 @@ pub struct Arguments {
     once: bool,
 }
 
-/// Maximum time that `--once` waits for the complete status.
+/// The maximum time that the command waits for the complete status.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The interval at which the command checks for pressed keys.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The longest interval between two drawings, so that durations stay current.
+/// The longest interval between two drawings, so that displayed durations stay current.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -56,7 +57,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     }
 }
 
-/// Waits for the complete status, including rates.
+/// Waits for the complete status, which includes rates.
 fn wait_complete(report: &mut NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !report.is_complete() && !stop.is_set() {
@@ -80,7 +81,8 @@ fn once(mut report: NodeReport, follow: &StatusFollower, console: &Console, stop
     Ok(out.flush()?)
 }
 
-/// Prints the complete status as an object each time that the node publishes it, and when the node becomes unreachable.
+/// Prints the complete status as a JSON object, each time that the node publishes it and when the node becomes
+/// unreachable or reachable. With `once`, prints it once.
 fn objects(
     mut report: NodeReport,
     follow: &StatusFollower,
@@ -107,7 +109,7 @@ fn objects(
     Ok(())
 }
 
-/// Draws on the whole terminal until a key ends the command, and restores the terminal.
+/// Draws on the whole terminal until the user presses a key that ends the command. Then restores the terminal.
 fn watch(mut report: NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Result<()> {
     let mut terminal = ratatui::try_init()?;
     let watched = (|| {
@@ -137,7 +139,7 @@ fn watch(mut report: NodeReport, follow: &StatusFollower, stop: &StopFlag) -> Re
     watched
 }
 
-/// In raw mode, the terminal reports Ctrl-C as a key instead of sending a signal.
+/// Whether the key ends the command. In raw mode, the terminal reports Ctrl-C as a key and sends no signal.
 fn is_quit_key(key: KeyEvent) -> bool {
     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))

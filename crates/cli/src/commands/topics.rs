@@ -19,7 +19,7 @@ use crate::outcome::ErrorWithAdvice;
 use crate::table::TextTable;
 use owner::Owner;
 
-/// The text for a topic on disk that the node could not open; `dunlin topics describe` prints the reason.
+/// The text for a topic that the node found on disk, but could not open. `dunlin topics describe` prints the reason.
 const NOT_OPENED: &str = "not opened";
 
 /// Arguments of `dunlin topics`, which lists, creates, deletes and moves topics.
@@ -94,8 +94,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     }
 }
 
-/// Replaces the advice in an error for an unknown topic. The general advice is to create the topic, but this command is
-/// for topics that exist.
+/// Replaces the advice in an error for an unknown topic. The general advice for this error is to create the topic, but
+/// the command needs a topic that exists.
 fn no_topic_error(error: CallError) -> anyhow::Error {
     match error {
         CallError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
@@ -108,8 +108,8 @@ fn no_such_topic(code: ErrorCode) -> anyhow::Error {
     ErrorWithAdvice { code, message: format!("{code}: no topic has this name"), advice }.into()
 }
 
-/// Explains why a topic cannot be moved. The general advice for the error code, such as to correct the topic's
-/// configuration, does not apply here: the cause is the topic itself or the state of a node.
+/// Converts the error for a topic that cannot be moved. The general advice for the error code, such as to correct the
+/// topic's configuration, does not help here: the cause is the topic itself or the state of a node.
 fn move_error(error: KvError) -> anyhow::Error {
     match error {
         KvError::Refused(refused) if refused.code == ErrorCode::NoTopic => no_such_topic(refused.code),
@@ -123,7 +123,7 @@ fn move_error(error: KvError) -> anyhow::Error {
     }
 }
 
-/// Reports the result on standard error, or with JSON as an object on standard output.
+/// Prints what was done on standard error, or with `--json` as an object on standard output.
 fn print_done(what: &str, topic: &str, console: &Console) -> Result<()> {
     if console.json {
         return Ok(writeln!(std::io::stdout(), "{}", json!({"topic": topic, "done": what}))?);
@@ -190,8 +190,8 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// The values of the columns that must be read for each topic separately. They are empty if the topic was deleted in
-/// the meantime.
+/// The values in the list of topics that must be read for each topic separately. They are empty if the topic was
+/// deleted before they were read.
 #[derive(Default)]
 struct TopicDetails {
     kind: Vec<String>,

@@ -1,6 +1,6 @@
 //! The command `dunlin user`, which manages the users in the users file.
 //!
-//! A change keeps the formatting and the comments of the file, and replaces only the changed entries.
+//! A command replaces only the entries that it changes, and keeps the formatting and the comments of the file.
 
 mod password;
 mod users_file;
@@ -106,7 +106,7 @@ struct Change {
     permissions: UserPermissions,
 }
 
-/// The settings that `--without` can remove, with their names in the users file.
+/// The settings of a user that `--without` can remove, as the users file names them.
 const REMOVABLE_SETTINGS: [&str; 19] = [
     "publish",
     "publish_deny",
@@ -187,8 +187,8 @@ struct UserPermissions {
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
     let file = &arguments.users_file;
-    // With option `--password-file`, a command logs in at a node, but this command uses no node. Only the option is an
-    // error: the environment variable may be set for other commands.
+    // `--password-file` is for commands that log in at a node, but `dunlin user` uses no node. Only the option is an
+    // error, because the environment variable may be set for other commands.
     if global.password_file.is_some()
         && global.password_file != std::env::var_os(PASSWORD_FILE).map(Into::into)
     {
@@ -221,8 +221,8 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         }
         Ok(())
     };
-    // `edit` repeats this check while the file is locked. The check is also made here, before the command asks for the
-    // password.
+    // `edit` repeats this check while the file is locked. It is also made here, so that it fails before the command
+    // asks for the password.
     refuse_existing(table(&mut read_or_new(file)?, "users")?)?;
     let mut user = Toml::new();
     if let Some(tenant) = &add.tenant {
@@ -248,8 +248,8 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
 }
 
 fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
-    // `edit` repeats this check while the file is locked. The check is also made here, before the command asks for the
-    // password.
+    // `edit` repeats this check while the file is locked. It is also made here, so that it fails before the command
+    // asks for the password.
     find_user(&mut read(file)?, &change.name)?;
     let mut password = None;
     if let Some(from) = &change.password_from {
@@ -271,7 +271,7 @@ fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
     show(file, &change.name, console)
 }
 
-/// Prints what the command did: as text, or as an object with `--json`.
+/// Prints what the command did: as the text `text`, or with `--json` as an object that contains `done` and `user`.
 fn print_done(done: &str, text: &str, user: &str, console: &Console) -> Result<()> {
     let mut out = console.out();
     match console.json {
@@ -281,8 +281,7 @@ fn print_done(done: &str, text: &str, user: &str, console: &Console) -> Result<(
     Ok(out.flush()?)
 }
 
-/// Prints all permissions of the user. If a change has replaced some permissions, the user of the command thus sees the
-/// result.
+/// Prints all permissions of the user named `name`, so that the operator sees the result of a change.
 fn show(file: &Path, name: &str, console: &Console) -> Result<()> {
     if console.json {
         return Ok(());
@@ -326,8 +325,8 @@ impl UserPermissions {
     }
 }
 
-/// Formats the permissions of a user, after the tenant's permissions have limited them. Each kind of permission has one
-/// line.
+/// Formats the permissions of a user in one line for each kind. They are already limited to what the tenant's
+/// permissions allow.
 fn permission_lines(permissions: &Permissions) -> Vec<String> {
     let rules = [
         ("publish", &permissions.publish),

@@ -1,5 +1,5 @@
 //! Creates an example configuration file that contains every key with its default, commented out. The text is made from
-//! the table of keys, so no key is missing.
+//! the table [`KEYS`], so it contains all keys.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const WIDTH: usize = 80;
 pub fn example() -> String {
     let mut text = HEAD.to_owned();
     let table_of = |key: &ConfigKey| key.name.split_once('.').map(|(table, _)| table);
-    // Keys without a table must come before the first table.
+    // Keys without a TOML table must come before the first table.
     for key in KEYS.iter().filter(|key| table_of(key).is_none()) {
         write_key(key, key.name, &mut text);
     }

@@ -1,4 +1,4 @@
-//! The keys of the configuration as command-line flags. The flags are made from the table of keys.
+//! The command-line flags of a node's configuration. Each key of the table [`KEYS`] has a flag.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use super::keys::{ConfigKey, DEV_DEFAULTS, KEYS};
 use super::raw::{RawConfig, ValueOrigin};
 
-/// The path of the configuration file, and the configuration keys that are set by command-line flags.
+/// The command-line flags of a node's configuration: the path of the configuration file, and the keys that flags have
+/// set.
 #[derive(Debug, Default)]
 pub struct ConfigFlags {
     pub file: Option<PathBuf>,
@@ -16,13 +17,13 @@ pub struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// Reads the values from the file, the environment variables and the flags. Returns them with warnings for the
-    /// user. Flags take precedence over variables, and variables over the file.
+    /// Reads the values from the file and the environment variables, and applies the flags. Flags take precedence over
+    /// variables, and variables over the file. Returns the values and the warnings to print.
     pub fn gather(&self) -> Result<(RawConfig, Vec<String>)> {
         self.gather_with_defaults(RawConfig::defaults())
     }
 
-    /// Like [`gather`](ConfigFlags::gather), with other defaults.
+    /// Like [`gather`](ConfigFlags::gather), but with the defaults in `raw`.
     pub fn gather_with_defaults(&self, mut raw: RawConfig) -> Result<(RawConfig, Vec<String>)> {
         if let Some(path) = &self.file {
             raw.read_file(path)?;
@@ -74,7 +75,7 @@ fn argument(key: &ConfigKey) -> Arg {
     }
 }
 
-/// The default of a key, as the help shows it.
+/// Returns the text about a key's default in the help.
 fn default_of(key: &ConfigKey) -> String {
     let in_dev = DEV_DEFAULTS.iter().find(|(name, _)| *name == key.name);
     in_dev

@@ -1,13 +1,13 @@
-//! All keys of a node's configuration: name, default and help text.
+//! The table of all keys of a node's configuration, with names, defaults and help texts.
 //!
 //! The names of flags (`--retention-bytes`), of environment variables (`DUNLIN_RETENTION_BYTES`) and of keys in the
-//! file (`retention.bytes`) are made from this table. The output of `dunlin config show` and the help text also are, so
-//! that all of them agree.
+//! file (`retention.bytes`) are made from this table, and so are the output of `dunlin config show` and the help. All
+//! of them therefore agree.
 
 /// The description of one configuration key: its name, default and help text.
 #[derive(Debug)]
 pub struct ConfigKey {
-    /// The key's name in the file, with dots.
+    /// The key's name in the configuration file, with dots between its parts.
     pub name: &'static str,
     /// The placeholder for the value in the help text, such as `DURATION`.
     pub value: &'static str,
@@ -25,14 +25,14 @@ impl ConfigKey {
         format!("{VARIABLE_PREFIX}{}", self.name.replace('.', "_").to_uppercase())
     }
 
-    /// Whether the value is `true` or `false`, so that the flag needs no value.
+    /// Whether the value is `true` or `false`. The flag then needs no value.
     pub fn is_switch(&self) -> bool {
         self.value == SWITCH
     }
 }
 
-/// The listeners that `dunlin dev` opens in addition, with their addresses. If another program uses the port of a
-/// listener, the listener stays off, and `dunlin dev` prints a warning.
+/// The listeners, with their addresses, that `dunlin dev` opens by default and other nodes do not. If another program
+/// uses a listener's port, the listener stays off, and `dunlin dev` prints a warning.
 pub const DEV_DEFAULTS: &[(&str, &str)] = &[
     ("nats.listen", "127.0.0.1:4222"),
     ("http.listen", "127.0.0.1:8222"),
@@ -469,12 +469,12 @@ pub const KEYS: &[ConfigKey] = &[
     },
 ];
 
-/// Returns the index in [`KEYS`] of the key with this name.
+/// Returns the index in [`KEYS`] of the key named `name`.
 pub fn find(name: &str) -> Option<usize> {
     KEYS.iter().position(|key| key.name == name)
 }
 
-/// Returns the most similar of `names`, if it is similar enough to be a misspelling.
+/// Returns the name in `names` that is most similar to `wrong`, if `wrong` may be a misspelling of it.
 pub fn nearest(wrong: &str, names: impl Iterator<Item = String>) -> Option<String> {
     let distance = |name: &str| strsim::damerau_levenshtein(wrong, name);
     names.min_by_key(|name| distance(name)).filter(|name| distance(name) <= (name.len() / 2).max(2))

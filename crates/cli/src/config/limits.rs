@@ -43,7 +43,7 @@ pub(super) fn node(raw: &RawConfig) -> Result<NodeLimits> {
 pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     let narrow = |name| count(raw, name).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
     let bytes = |name| size(raw, name).map(|bytes| bytes as usize);
-    // HTTP/2 allows no larger window than this.
+    // HTTP/2 allows no larger window than `i32::MAX` bytes.
     let window = |name| size(raw, name).map(|bytes| bytes.min(i32::MAX as u64) as u32);
     Ok(GrpcLimits {
         streams_max: narrow("grpc.streams_max")?,
@@ -61,7 +61,8 @@ pub(super) fn grpc(raw: &RawConfig) -> Result<GrpcLimits> {
     })
 }
 
-/// The smallest memory budget. It suffices for the first records of one topic and for a few clients.
+/// The smallest memory budget that the configuration accepts, in bytes. It suffices for the first records of one topic
+/// and for a few clients.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 fn memory(raw: &RawConfig) -> Result<u64> {
@@ -71,12 +72,12 @@ fn memory(raw: &RawConfig) -> Result<u64> {
     }
 }
 
-/// The smallest memory for keys, and the smallest for tasks, in bytes. It suffices for the small values of a few
-/// clients.
+/// The smallest amount of memory in bytes that the configuration accepts for keys or for tasks. It suffices for the
+/// small values of a few clients.
 const STATE_BYTES_MIN: u64 = 64 << 10;
 
-/// Reads the limit for the size of all keys, `kv.bytes_max`, or of all tasks, `tasks.bytes_max`. Returns `auto` if the
-/// configured value is the word `auto`.
+/// Reads `kv.bytes_max`, the limit for the size of all keys, or `tasks.bytes_max`, the limit for all tasks; `name` says
+/// which. Returns the number `auto` if the configured value is the word `auto`.
 fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     if raw.get(name).text == "auto" {
         return Ok(auto);
@@ -87,13 +88,13 @@ fn state(raw: &RawConfig, name: &str, auto: u64) -> Result<u64> {
     }
 }
 
-/// The smallest history of task events or of key changes, in bytes. It suffices for what a few clients produce in a
-/// second.
+/// The smallest history that the configuration accepts for task events or key changes, in bytes. It suffices for what a
+/// few clients produce in a second.
 const HISTORY_BYTES_MIN: u64 = 64 << 10;
-/// The largest history of task events or of key changes that the configuration accepts, in bytes.
+/// The largest history that the configuration accepts for task events or key changes, in bytes.
 const HISTORY_BYTES_MAX: u64 = 1 << 40;
 
-/// Reads `tasks.history_bytes`; 0 if it is off.
+/// Reads `tasks.history_bytes`. Returns 0 if the value is `off`.
 fn task_history(raw: &RawConfig) -> Result<u64> {
     if raw.get("tasks.history_bytes").text == "off" {
         return Ok(0);

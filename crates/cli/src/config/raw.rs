@@ -1,7 +1,7 @@
-//! Configuration values as text, with their sources.
+//! The values of a node's configuration as text, and where they come from.
 //!
-//! A flag takes precedence over a variable, a variable over the file, and the file over the default. Values are not
-//! interpreted here, so that an error can quote the text and name its source.
+//! A flag takes precedence over an environment variable, a variable over the file, and the file over the default. This
+//! module does not interpret values, so that a later error can quote the text and name its source.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::{self, KEYS, VARIABLE_PREFIX};
 
-/// The origin of a configuration value: the default, the file, an environment variable or a flag.
+/// Where a configuration value comes from: the default, the file, an environment variable or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueOrigin {
     Default,
@@ -48,7 +48,7 @@ pub struct RawConfig {
 }
 
 impl RawConfig {
-    /// Creates a configuration with all defaults.
+    /// Creates a configuration in which each key has its default.
     pub fn defaults() -> RawConfig {
         let setting = |key: &keys::ConfigKey| ConfigValue {
             text: key.default.to_owned(),
@@ -57,7 +57,7 @@ impl RawConfig {
         RawConfig { settings: KEYS.iter().map(setting).collect() }
     }
 
-    /// Creates a configuration with the defaults of `dunlin dev`.
+    /// Creates a configuration in which each key has its default for `dunlin dev`.
     pub fn dev_defaults() -> RawConfig {
         let mut raw = RawConfig::defaults();
         for (name, text) in keys::DEV_DEFAULTS {
@@ -66,33 +66,34 @@ impl RawConfig {
         raw
     }
 
-    /// Replaces the default of the key with this name.
+    /// Replaces the default of the key named `name` by `text`.
     pub fn set_default(&mut self, name: &str, text: &str) {
         if let Some(key) = keys::find(name) {
             self.set(key, text.to_owned(), ValueOrigin::Default);
         }
     }
 
-    /// Sets the value of the key with this index in [`KEYS`], and the origin of the value.
+    /// Sets the value of a key and the origin of the value. `key` is the key's index in [`KEYS`].
     pub fn set(&mut self, key: usize, text: String, origin: ValueOrigin) {
         self.settings[key] = ConfigValue { text, origin };
     }
 
-    /// Reads the TOML file at `path`. Its values replace those that were set before.
+    /// Reads the TOML file at `path`. The values in the file replace the present ones.
     pub fn read_file(&mut self, path: &Path) -> Result<()> {
         let text =
             read_text(path).with_context(|| format!("cannot read the configuration {}", path.display()))?;
         self.apply_toml(&text, path)
     }
 
-    /// Reads the environment variables `DUNLIN_*`. Their values replace those that were set before. Returns a warning
-    /// for each unknown variable.
+    /// Reads the environment variables `DUNLIN_*` among `variables`. Their values replace the present ones. Returns a
+    /// warning for each unknown variable.
     pub fn apply_variables(
         &mut self,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Vec<String>> {
         let mut warnings = Vec::new();
-        // A variable whose name is not valid UTF-8 belongs to another program.
+        // All of this program's variables have names in ASCII, so a name that is not valid UTF-8 belongs to another
+        // program.
         let variables = variables.filter_map(|(name, text)| Some((name.into_string().ok()?, text)));
         for (name, text) in variables.filter(|(name, _)| name.starts_with(VARIABLE_PREFIX)) {
             if let Some(key) = KEYS.iter().position(|key| key.variable() == name) {
@@ -148,7 +149,7 @@ impl RawConfig {
     }
 }
 
-/// The environment variables that client commands read. They are not keys of the configuration.
+/// The environment variables that commands read to connect to a node. They are not keys of the configuration.
 const VARIABLES_OF_CLIENTS: &[&str] = &[
     "DUNLIN_URL",
     "DUNLIN_USER",

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// A positive number of bytes in the configuration: `4096`, `64MiB` (2²⁰), `10MB` (10⁶).
+/// A positive number of bytes, which the user writes as `4096`, `64MiB` (2²⁰) or `10MB` (10⁶).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteSize(pub u64);
 

@@ -1,8 +1,8 @@
-//! Reads records as a member of a group. Each record is written or passed to a command, and its claim is then settled:
-//! the record is acknowledged or returned to the group.
+//! Reads records as a member of a group. Each record is printed or passed to a command. The member then acknowledges
+//! the record or returns it to the group.
 //!
-//! A record of a work group is acknowledged only after it was written and flushed. If the member is killed between the
-//! two steps, the group delivers the record a second time, so the record is not lost. While a command runs for a
+//! A printed record of a work group is acknowledged only after the output was flushed. If the member is killed between
+//! the two steps, the group delivers the record a second time, so the record is not lost. While a command runs for a
 //! record, the record's claim is renewed.
 
 use std::io::Write;
@@ -18,22 +18,23 @@ use dunlin_topic::{Frame, Record};
 use super::{BATCH_EVENTS_MAX, EventCount, FollowOutput};
 use crate::program::ExternalProgram;
 
-/// The number of records that a member claims in advance if it only writes them and runs no command.
+/// The number of records that a member claims in advance if it only prints them, without pauses and without running a
+/// command.
 const CLAIMS_AHEAD: u64 = 64;
-/// How many times a claim is renewed in its duration. With 3, two renewals may fail before the claim ends.
+/// How many times a claim is renewed during its time limit. With 3, two renewals may fail before the claim ends.
 const RENEWALS_PER_CLAIM: u32 = 3;
 
-/// The settings by which a group member handles each record: it prints the record or runs a command, and then may
-/// acknowledge the record.
+/// How a group member handles each record: whether it prints the record or runs a command, and whether it then
+/// acknowledges the record.
 #[derive(Debug)]
 pub struct RecordHandling {
     pub kind: GroupKind,
     /// Whether the member acknowledges the records that it has handled.
     pub acks: bool,
-    /// The command to run for each record; `None` to write the record instead. A command that succeeds acknowledges the
-    /// record.
+    /// The command to run for each record; `None` to print the record instead. If the command succeeds, the record is
+    /// acknowledged.
     pub program: Option<ExternalProgram>,
-    /// The pause before a record is delivered again after its command failed.
+    /// How long the group waits before it delivers a record again whose command failed.
     pub retry_after: Duration,
     /// The number of attempts after which the group no longer delivers a record. `last_attempt_note` says where such a
     /// record goes.
@@ -48,15 +49,15 @@ pub struct MemberLoop<'a> {
     handling: &'a RecordHandling,
     /// The number of requested records that have not arrived yet.
     requested: u64,
-    /// The claim tokens of records that were written and are not acknowledged yet.
+    /// The claim tokens of the records that were printed, but not acknowledged yet.
     unacknowledged: Vec<u64>,
 }
 
-/// How the handling of a record ended.
+/// How the handling of one record ended.
 enum Outcome {
     Done,
     Failed(String),
-    /// The member has to end. The record returns to the group, which delivers it to another member.
+    /// The command was interrupted because the member has to end. The group delivers the record to another member.
     Dropped,
 }
 
@@ -69,7 +70,7 @@ impl<'a> MemberLoop<'a> {
         self.member.wait(Some(timeout)).map(drop)
     }
 
-    /// Handles the records that have arrived, and settles their claims.
+    /// Handles the records that have arrived, and then acknowledges or returns them.
     pub(super) fn handle_batch<W: Write>(&mut self, follow: &FollowOutput<W>) -> Result<EventCount> {
         let mut events = 0;
         while events < BATCH_EVENTS_MAX && !follow.is_over() {
@@ -85,7 +86,7 @@ impl<'a> MemberLoop<'a> {
         Ok(EventCount(events))
     }
 
-    /// If no requested records are outstanding, requests more: at most as many as the member may still handle.
+    /// Requests more records if all requested ones have arrived: at most as many as the member may still handle.
     fn claim<W: Write>(&mut self, follow: &FollowOutput<W>) {
         if self.handling.kind == GroupKind::Share || self.requested > 0 {
             return;
@@ -199,7 +200,7 @@ impl RecordHandling {
     }
 }
 
-/// Runs the command to its end, and renews the record's claim during the run.
+/// Runs the command for a record until the command ends, and renews the record's claim in the meantime.
 fn run<W: Write>(
     program: &ExternalProgram,
     record: &Record<'_>,
@@ -220,24 +221,24 @@ fn run<W: Write>(
     });
     Ok(match ran {
         Ok(status) if status.success() => Outcome::Done,
-        // Ctrl-C has also ended the command, so its exit status says nothing about the record.
+        // Ctrl-C has ended the command too, so the command's exit status says nothing about the record.
         _ if follow.stop.is_set() => Outcome::Dropped,
         Ok(status) => Outcome::Failed(format!("{}: {status}", program.name())),
-        // The command could be run when the member started, but not now. The member leaves the group, which then
-        // delivers the record to another member.
+        // The command could be run when the member started, but cannot be run now. The member leaves the group, which
+        // then delivers the record to another member.
         Err(error) => return Err(error),
     })
 }
 
-/// Renews the claim until the command has ended, or until the claim is lost. If the claim is lost, the later
-/// acknowledgement is reported as stale.
+/// Renews the claim with this token until the command has ended or the claim is lost. After a loss, the node refuses
+/// the acknowledgement of the record as stale.
 fn renew(member: &mut Member, token: u64, every: Duration, end: &mpsc::Receiver<()>) {
     while end.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         match member.renew(&[token]) {
             Ok(settlement) if settlement.settled == 0 => return,
             Err(CallError::Refused(_)) => return,
-            // The claim was renewed, or the attempt failed with a temporary error. The next attempt follows after the
-            // next interval.
+            // The claim was renewed, or the attempt failed with a temporary error. In both cases, the next attempt
+            // follows after `every`.
             Ok(_) | Err(_) => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Decodes records and states of state topics into readable text, such as `set bid 50000.10 x 1200` instead of bytes.
 //!
-//! The configuration of a topic is read from the node once, before its first record that may contain entries is
+//! The configuration of a topic is read from the node once, before the first of its records that may contain entries is
 //! decoded. If the configuration is unknown, or the bytes are not entries, the bytes themselves are shown.
 
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use super::json::put_bytes;
 use super::text::escaped;
 use crate::state::State;
 
-/// The maximum number of entries of a record that are shown. Further entries are only counted.
+/// The maximum number of entries that are shown for each record. Further entries are only counted.
 const ENTRIES_SHOWN_MAX: usize = 8;
 
 /// Decodes the records of state topics into readable entries, according to each topic's reducer.
 #[derive(Default)]
 pub struct Interpreters {
-    /// The node that knows the topics' configurations; `None` for records from files.
+    /// A client of the node from which the topics' configurations are read; `None` for records from files.
     node: Option<Client>,
     known: Mutex<HashMap<String, Option<Arc<TopicFormat>>>>,
 }
@@ -33,7 +33,7 @@ struct TopicFormat {
     scale: Scale,
 }
 
-/// One decoded entry of a record: a change of a price level, of an order or of a value.
+/// One decoded entry of a record. It changes a price level, an order or a value.
 #[derive(Debug, Clone, Copy)]
 enum Entry<'a> {
     Level(BookEntry),
@@ -46,7 +46,7 @@ impl Interpreters {
         Interpreters { node: Some(node.clone()), known: Mutex::default() }
     }
 
-    /// Sets a topic's configuration for records from files, for which no node is available.
+    /// Sets the reducer of a topic whose records come from files, so that no node can be asked for it.
     pub fn set_reducer(&self, topic: &str, reducer: ReducerConfig) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(topic.to_owned(), TopicFormat::of(reducer).map(Arc::new));
@@ -68,7 +68,7 @@ impl Interpreters {
         Some(entries.iter().map(Entry::object).collect())
     }
 
-    /// Formats a state as a sentence, followed by further lines.
+    /// Returns a sentence about the state, and a line for each of its entries; `None` if the state cannot be decoded.
     pub fn state_text(&self, snapshot: &Snapshot) -> Option<(String, Vec<String>)> {
         let (kind, state) = self.state(snapshot)?;
         let sentence = match state.levels() {
@@ -84,7 +84,7 @@ impl Interpreters {
         Some((sentence, lines.collect()))
     }
 
-    /// A state's kind, and its entries as objects.
+    /// Returns the state's kind, and its entries as JSON objects; `None` if the state cannot be decoded.
     pub fn state_object(&self, snapshot: &Snapshot) -> Option<(String, Value)> {
         let (kind, state) = self.state(snapshot)?;
         let payload = state.encode_snapshot();
@@ -94,7 +94,8 @@ impl Interpreters {
     }
 
     fn entries<'r>(&self, record: &Record<'r>) -> Option<(Arc<TopicFormat>, Vec<Entry<'r>>)> {
-        // An entry begins with its operation, a number from 1 to 4. No text begins with such a byte.
+        // An entry begins with the number of its operation, from 1 to 4. A payload that is text does not begin with
+        // such a byte.
         let payload = record.frame.payload();
         if !payload.first().is_some_and(|first| (1..=4).contains(first)) || record.frame.key().is_some() {
             return None;
@@ -116,7 +117,7 @@ impl Interpreters {
         if let Some(kind) = known.get(topic) {
             return kind.clone();
         }
-        // If the request fails, nothing is stored, and the request is repeated for the next record.
+        // If the request fails, nothing is stored, so the next record repeats the request.
         let reducer = self.node.as_ref()?.describe_topic(topic).ok()?.config.reducer;
         let kind = reducer.and_then(TopicFormat::of).map(Arc::new);
         known.insert(topic.to_owned(), kind.clone());
@@ -200,8 +201,8 @@ impl Entry<'_> {
         )
     }
 
-    /// Returns the entry as a JSON object. Prices and sizes are whole numbers of the topic's units. Ids are text,
-    /// because many JSON readers cannot hold them exactly.
+    /// Returns the entry as a JSON object. Prices and sizes are whole numbers in the topic's units. Ids are text,
+    /// because many JSON readers cannot represent such large numbers exactly.
     fn object(&self) -> Value {
         let side_of = |side: Side| side.to_string();
         match *self {

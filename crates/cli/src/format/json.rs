@@ -1,13 +1,13 @@
-//! Formats events as JSON objects with all their values.
+//! Formats records, states and notices as JSON objects with all their values.
 
 use std::io::{self, Write};
 
 use dunlin_topic::{LogName, Notice, PublisherStatus, Record, Snapshot};
 use serde_json::{Map, Value, json};
 
-/// Writes a record. If the record belongs to a state topic and can be decoded, the object includes its entries.
-/// Payload, key and header values are text if they are UTF-8. Other bytes are base64, under the same name with the
-/// suffix `_base64`.
+/// Writes a record. `entries` are the decoded entries of its payload, if the record belongs to a state topic. Payload,
+/// key and header values are text if they are UTF-8. Other bytes are in base64, in a field whose name ends with
+/// `_base64`.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -19,12 +19,12 @@ pub fn record(
     object.insert("subject".into(), record.subject().into());
     object.insert("epoch".into(), record.position.epoch.into());
     object.insert("seq".into(), record.seq().into());
-    // Times are text, because most JSON readers cannot hold numbers above 2^53.
+    // Times are text, because most JSON readers cannot represent numbers above 2^53 exactly.
     object.insert("append_time_ns".into(), frame.append_time_ns().to_string().into());
     let mut optional =
         |name: &str, value: Option<Value>| value.map(|value| object.insert(name.into(), value));
     optional("attempt", attempt.map(Value::from));
-    // The field is written only if numbers are missing before this record, as after conflation.
+    // This field is written only if sequence numbers are missing before the record, as after conflation.
     optional("prev_seq", (record.prev_seq + 1 < record.seq()).then(|| record.prev_seq.into()));
     optional("entries", entries);
     optional("event_time_ns", frame.event_time_ns().map(|ns| ns.to_string().into()));
@@ -41,8 +41,8 @@ pub fn record(
     write_line(object, out)
 }
 
-/// Returns a header as an object. A record has a list of such objects, because names may repeat and the order of
-/// headers matters.
+/// Returns a header as an object. A record has a JSON array of such objects, because a name may appear twice and the
+/// order of headers matters.
 fn header((name, value): (&str, &[u8])) -> Value {
     let mut object = Map::new();
     object.insert("name".into(), name.into());
@@ -50,7 +50,7 @@ fn header((name, value): (&str, &[u8])) -> Value {
     object.into()
 }
 
-/// Writes a state. If `known` is given, writes the kind and the entries of the state; otherwise, the bytes.
+/// Writes a state: its kind and its entries if `known` contains them, otherwise its bytes.
 pub fn state(snapshot: &Snapshot, known: Option<(String, Value)>, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("state", &snapshot.log);
     object.insert("epoch".into(), snapshot.position.epoch.into());
@@ -107,7 +107,7 @@ pub fn notice(notice: &Notice, out: &mut impl Write) -> io::Result<()> {
     write_line(object, out)
 }
 
-/// Writes whether a state topic has a connected publisher, and since when.
+/// Writes whether a state topic has a connected publisher, and since when this is so.
 fn publishers(publishers: &PublisherStatus, out: &mut impl Write) -> io::Result<()> {
     let mut object = head("publishers", &publishers.log);
     object.insert("connected".into(), publishers.connected.into());

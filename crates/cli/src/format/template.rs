@@ -1,4 +1,4 @@
-//! A template of an output line, which the user writes, such as `{seq} {subject} {payload}`.
+//! A template in which the user describes each output line, such as `{seq} {subject} {payload}`.
 
 use std::io::{self, Write};
 use std::str::FromStr;
@@ -85,7 +85,8 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(text) => out.write_all(text.as_bytes())?,
-                // The payload is written unchanged, except for control characters on a terminal.
+                // On a terminal, control characters in the payload are escaped; otherwise, the payload is written
+                // unchanged.
                 Part::Field(Field::Payload) => text::payload(record.payload(), is_terminal, out)?,
                 Part::Field(field) => field.write(record, attempt, out)?,
             }

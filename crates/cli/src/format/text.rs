@@ -1,4 +1,4 @@
-//! Formats events as text, one line for each event.
+//! Formats records, states and notices as text. Each record or notice is one line.
 
 use std::io::{self, Write};
 
@@ -9,9 +9,9 @@ use dunlin_topic::{
 
 use crate::console::{TextPainter, grouped};
 
-/// Writes a record as `SEQ payload`. If records of several logs may be printed, the subject comes first. From the
-/// second attempt on, the number of the attempt precedes the payload. If the payload can be decoded, its entries are
-/// written instead of its bytes.
+/// Writes a record as `SEQ payload`. With `several_logs`, the subject comes first. From the second attempt on, the
+/// number of the attempt precedes the payload. If `meaning`, the decoded payload, is given, it is written in place of
+/// the payload's bytes.
 pub fn record(
     record: &Record<'_>,
     attempt: Option<u32>,
@@ -34,7 +34,8 @@ pub fn record(
     out.write_all(b"\n")
 }
 
-/// Writes a state as a sentence, with its entries below.
+/// Writes a state as a sentence with its entries below. `meaning` contains both; without it, only the size of the state
+/// is written.
 pub fn state(
     snapshot: &Snapshot,
     meaning: Option<(String, Vec<String>)>,
@@ -50,7 +51,7 @@ pub fn state(
     lines.iter().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
-/// Writes a notice. The first word of a notice is in capitals, so that the line cannot be mistaken for a record.
+/// Writes a notice. Its first word is in capitals, so that nobody mistakes the line for a record.
 pub fn notice(
     notice: &Notice,
     several_logs: bool,
@@ -99,14 +100,14 @@ fn lagging_line(lagging: &Lagging, paint: TextPainter) -> String {
     let (behind, retained) = (grouped(lagging.behind), grouped(lagging.retained));
     let mark = paint.warning("LAGGING");
     if lagging.behind > lagging.retained {
-        // The log no longer holds all records that the subscriber has still to read. A gap will report the missing
-        // ones.
+        // The log no longer contains all records that the subscriber has still to read. A gap will report the missing
+        // records.
         return format!("{mark}  behind {behind}, and only {retained} of them are still retained");
     }
     format!("{mark}  behind {behind} of {retained} retained")
 }
 
-/// Describes whether a state topic has a connected publisher, and how old its newest record is.
+/// Returns a text that says whether a state topic has a connected publisher, and how old the topic's newest record is.
 pub fn publishers_text(publishers: &PublisherStatus, now_ns: u64) -> String {
     let seconds = |since_ns: u64| format!("{:.1} s", now_ns.saturating_sub(since_ns) as f64 / 1e9);
     let state = match publishers.connected {
@@ -140,7 +141,7 @@ fn epoch_line(change: &EpochChanged, paint: TextPainter) -> String {
     )
 }
 
-/// Returns the name of a log's topic. If the partition is not 0, `/` and the partition follow.
+/// Returns the name of a log: its topic's name, followed by `/` and the partition unless the partition is 0.
 pub fn log_name(log: &LogName) -> String {
     if log.partition == 0 { log.topic.clone() } else { format!("{}/{}", log.topic, log.partition) }
 }

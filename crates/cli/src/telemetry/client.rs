@@ -1,6 +1,6 @@
-//! The HTTP client of the trace exporter, which runs on the exporter's own thread.
+//! The HTTP client of the trace exporter. It runs on a thread of the exporter.
 //!
-//! A response may have at most [`RESPONSE_BYTES_MAX`] bytes, and may take no longer than the client's timeout.
+//! A response may have at most [`RESPONSE_BYTES_MAX`] bytes, and must be complete within the client's timeout.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ impl ExporterClient {
 
 #[async_trait]
 impl HttpClient for ExporterClient {
-    /// Blocks the thread. The exporter's thread has no other work, and no asynchronous runtime.
+    /// Although `async`, this function blocks its thread. The exporter's thread has no other work, and no asynchronous
+    /// runtime.
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         self.runtime.block_on(async {
             let response = async {

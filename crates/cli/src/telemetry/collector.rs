@@ -1,12 +1,12 @@
 //! Sends traces to an OpenTelemetry collector, by OTLP over HTTP.
 //!
 //! A thread of OpenTelemetry's library collects spans and sends them in batches. If the collector is unreachable, spans
-//! are lost, and one warning is logged. A running node never waits for the collector. A node that ends waits for at
-//! most [`FLUSH_MAX`].
+//! are lost, and one warning is logged. A running node never waits for the collector. A node that ends waits at most
+//! [`FLUSH_MAX`] until its last spans are sent.
 //!
-//! Environment variables of the library set these limits; their defaults are in parentheses. At most
-//! `OTEL_BSP_MAX_QUEUE_SIZE` (2,048) spans wait to be sent, and further spans are dropped. A batch has at most
-//! `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` (512) spans. Batches are sent every `OTEL_BSP_SCHEDULE_DELAY` (5,000) ms.
+//! Environment variables of the library set limits; the defaults are in parentheses. At most `OTEL_BSP_MAX_QUEUE_SIZE`
+//! (2,048) spans wait to be sent, and further spans are dropped. A batch has at most `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`
+//! (512) spans. Batches are sent every `OTEL_BSP_SCHEDULE_DELAY` (5,000) ms.
 //!
 //! The HTTP client reqwest, which the library could use, is not used: it has many dependencies, and needs a runtime on
 //! the sending thread.
@@ -34,11 +34,11 @@ use tracing_subscriber::layer::Layer;
 use super::AnyLayer;
 use super::client::ExporterClient;
 
-/// How long a node that ends waits until its unsent spans are sent.
+/// How long a node that ends waits for its last spans to be sent.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// The time limit for sending a batch, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another limit.
 const EXPORT_MAX: Duration = Duration::from_secs(10);
-/// The name of the tracer, and of the service unless OpenTelemetry's variables set another.
+/// The name of the tracer. It is also the name of the service, unless OpenTelemetry's variables set another name.
 const NAME: &str = "dunlin";
 
 /// A client of an OpenTelemetry collector, which sends the node's spans.
@@ -79,7 +79,7 @@ impl Collector {
         Ok(Some(Collector { provider }))
     }
 
-    /// The layer that collects the spans of listeners.
+    /// Returns the layer of the log subscriber that collects the spans of listeners.
     pub fn layer(&self) -> AnyLayer {
         tracing_opentelemetry::layer()
             .with_tracer(self.provider.tracer(NAME))
@@ -108,7 +108,8 @@ fn timeout() -> Duration {
     text.and_then(|ms| ms.parse().ok()).map_or(EXPORT_MAX, Duration::from_millis)
 }
 
-/// The attributes that describe this node. OpenTelemetry's environment variables may replace them.
+/// Returns the attributes that describe this node to the collector. OpenTelemetry's environment variables may replace
+/// them.
 fn resource() -> Resource {
     let named = variable("OTEL_SERVICE_NAME").is_some()
         || variable("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|given| given.contains("service.name="));
@@ -117,11 +118,11 @@ fn resource() -> Resource {
     if named { resource.build() } else { resource.with_service_name(NAME).build() }
 }
 
-/// Makes `span` a child of the span that the headers of the request name (W3C Trace Context).
+/// Makes `span` a child of the span that the request's headers name (W3C Trace Context).
 fn continue_trace(span: &Span, headers: &HeaderMap) {
     let context = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
     if context.span().span_context().is_valid() {
-        // The call fails for a span that no layer collects.
+        // The call fails if no layer collects the span.
         let _ = span.set_parent(context);
     }
 }

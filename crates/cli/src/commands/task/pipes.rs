@@ -1,12 +1,13 @@
 //! Reads and writes the pipes of a task's command, on the thread that runs the task.
 //!
 //! A pipe ends when every process that holds it has closed it. The command may have started processes that hold the
-//! pipe and run long after the command. This module therefore never waits for the end of a pipe, and uses no reader
-//! threads, which could outlive the task.
+//! pipe and run long after the command. This module therefore never waits for the end of a pipe. It also uses no reader
+//! threads, because such a thread could outlive the task.
 //!
 //! Invariants:
-//! - No call waits longer than its limit.
-//! - All output is read, so that the command does not block. Bytes beyond the limit are counted and dropped.
+//! - No call waits longer than the time that its caller allows.
+//! - All output is read, so that the command does not block. Bytes beyond the limit for kept output are counted and
+//!   dropped.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,19 +17,19 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 
-/// The largest number of bytes that one call reads.
+/// The largest number of bytes that one system call reads.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The output that a command wrote to one pipe: the first bytes, and the total number of bytes.
+/// The output that a command wrote to one pipe: its first bytes, and its total size.
 #[derive(Debug, Default)]
 pub struct PipeOutput {
     /// The first bytes of the output.
     pub kept: Vec<u8>,
-    /// The total number of bytes.
+    /// The total number of bytes, including those that were dropped.
     pub bytes: u64,
 }
 
-/// The pipes of a command that runs for a task: its input, output and errors.
+/// The pipes of a command that runs for a task: its standard input, standard output and standard error.
 #[derive(Debug)]
 pub struct Pipes<'p> {
     stdin: Option<OwnedFd>,
@@ -42,14 +43,14 @@ pub struct Pipes<'p> {
 struct Output {
     /// The reading end of the pipe; `None` once the pipe has ended.
     pipe: Option<OwnedFd>,
-    /// The maximum number of bytes of the output that are kept.
+    /// The maximum number of bytes of the output to keep.
     bytes_max: usize,
     written: PipeOutput,
 }
 
 impl<'p> Pipes<'p> {
-    /// Takes the pipes of a child process. `payload` will be written to its input. Of its output and its errors, at
-    /// most the given numbers of bytes are kept.
+    /// Takes the pipes of the process `child`, to write `payload` to its standard input. At most `stdout_bytes_max`
+    /// bytes of its standard output and `stderr_bytes_max` bytes of its standard error are kept.
     pub fn of(
         child: &mut Child,
         payload: &'p [u8],
@@ -60,17 +61,18 @@ impl<'p> Pipes<'p> {
         let stdout = Output::of(child.stdout.take().map(OwnedFd::from), stdout_bytes_max);
         let stderr = Output::of(child.stderr.take().map(OwnedFd::from), stderr_bytes_max);
         for pipe in [&stdin, &stdout.pipe, &stderr.pipe].into_iter().flatten() {
-            // Non-blocking mode affects only this process's end of the pipe.
+            // Non-blocking mode applies only to this process's end of the pipe.
             ioctl_fionbio(pipe, true)?;
         }
         Ok(Pipes { stdin, payload, stdout, stderr, chunk: vec![0; CHUNK_BYTES] })
     }
 
-    /// Waits at most `longest` until a pipe can be read or written, and then reads or writes.
+    /// Waits at most `longest` until a pipe can be read or written, and then reads from and writes to the pipes that
+    /// are ready.
     pub fn transfer(&mut self, longest: Duration) {
         let Pipes { stdin, payload, stdout, stderr, chunk } = self;
         if payload.is_empty() {
-            // The whole payload is written: closing the pipe tells the command that its input ends.
+            // The whole payload is written. Closing the pipe tells the command that its input has ended.
             *stdin = None;
         }
         let of = |pipe, flags| Option::as_ref(pipe).map(|pipe: &OwnedFd| PollFd::new(pipe, flags));
@@ -78,7 +80,7 @@ impl<'p> Pipes<'p> {
             [of(&*stdin, PollFlags::OUT), of(&stdout.pipe, PollFlags::IN), of(&stderr.pipe, PollFlags::IN)];
         let mut pipes: Vec<PollFd<'_>> = pipes.into_iter().flatten().collect();
         let longest = Timespec::try_from(longest).ok();
-        // If a signal interrupts the wait, nothing is transferred; the caller calls this function again.
+        // If a signal interrupts the wait, nothing is transferred, and the caller calls `transfer` again.
         if !matches!(poll(&mut pipes, longest.as_ref()), Ok(1..)) {
             return;
         }
@@ -95,12 +97,12 @@ impl<'p> Pipes<'p> {
         stderr.read(chunk);
     }
 
-    /// Whether both outputs have ended, so that no more bytes can arrive.
+    /// Whether standard output and standard error have both ended, so that no more bytes can arrive.
     pub fn are_drained(&self) -> bool {
         self.stdout.pipe.is_none() && self.stderr.pipe.is_none()
     }
 
-    /// Returns the command's standard output and error output.
+    /// Returns what the command wrote to standard output and to standard error.
     pub fn into_output(self) -> (PipeOutput, PipeOutput) {
         (self.stdout.written, self.stderr.written)
     }

@@ -1,10 +1,9 @@
-//! Runs the command of a task.
+//! Runs the user's command for each task of a worker.
 //!
-//! Invariants:
 //! - A task ends at most [`OUTPUT_GRACE`] after its command, whether the command ended by itself or was killed, even if
 //!   another process still holds the command's pipes.
-//! - No process of the command's group outlives its task. Processes that left the group (`setsid`) are out of
-//!   reach.
+//! - No process of the command's process group outlives the task. A process that has left this group (`setsid`) is not
+//!   killed.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -18,15 +17,15 @@ use super::usage::Usage;
 use super::warden::Warden;
 use crate::signals::StopFlag;
 
-/// The interval at which a long-running command is checked.
+/// The longest interval between two checks of a running command.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Time after SIGTERM until a command is killed.
+/// How long a command may run after SIGTERM, before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
-/// After the command has ended, its other processes may write output for this time.
+/// How long processes that the command has started may still write output after the command has ended.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// The exit code with which a command reports a failure that must not be retried.
 const EXIT_CODE_PERMANENT: i32 = 100;
-/// Maximum number of bytes of the error output that are kept.
+/// The maximum number of bytes of a command's standard error that are kept.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
 /// The size of the largest result that the cluster accepts, in bytes.
@@ -34,16 +33,16 @@ fn result_bytes_max() -> u32 {
     scheduler::SchedulerLimits::default().result_bytes_max
 }
 
-/// Runs the user's command for each task of `dunlin task worker`.
+/// Runs the command that `dunlin task worker` was given, once for each task.
 #[derive(Debug)]
 pub struct CommandRunner<'r> {
     pub command: &'r [String],
     pub warden: &'r Warden,
-    /// Set when the process that started the worker has ended.
+    /// A flag that is set when the process that started the worker has ended.
     pub orphaned: &'r StopFlag,
 }
 
-/// The reason why a task's command failed, and whether another attempt may succeed.
+/// Why the command of a task failed, and whether another attempt may succeed.
 #[derive(Debug)]
 pub struct CommandFailure {
     pub why: Vec<u8>,
@@ -57,7 +56,7 @@ impl CommandFailure {
 }
 
 impl CommandRunner<'_> {
-    /// Runs the command for a task. Returns its output and its resource use.
+    /// Runs the command for a task. Returns the command's output or the failure, and the resources that it used.
     pub fn run(&self, task: &AssignedTask) -> (Result<Vec<u8>, CommandFailure>, TaskUsage) {
         let began = Instant::now();
         let (result, usage) = match start(self.command, task) {
@@ -86,14 +85,15 @@ impl CommandRunner<'_> {
         while !pipes.are_drained() && Instant::now() < until && !self.orphaned.is_set() {
             pipes.transfer(POLL_INTERVAL);
         }
-        // The ended process was not reaped yet, so its number cannot belong to another process.
+        // The ended process was not reaped yet, so no other process can have its number.
         signal(pid, Signal::KILL);
         self.warden.report_end(&child);
         let result = command_result(child.wait(), pipes);
         (result, TaskUsage { cpu: usage.cpu, memory_bytes: usage.memory_bytes, ..TaskUsage::default() })
     }
 
-    /// Waits until the command has ended, by itself or on request. The caller has to reap it.
+    /// Waits until the command has ended, and makes it end if the task is stopped or exceeds its time limit. The caller
+    /// has to reap the process.
     fn wait_for_end(
         &self,
         pid: Option<Pid>,
@@ -158,7 +158,7 @@ fn start<'g>(program: &[String], task: &'g AssignedTask) -> std::io::Result<(Chi
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // The commands are in process groups of their own: Ctrl-C reaches only the worker, which then ends its
+        // Each command is in a process group of its own, so Ctrl-C reaches only the worker, which then ends its
         // commands.
         .process_group(0);
     let mut child = command.spawn()?;
@@ -174,7 +174,7 @@ fn start<'g>(program: &[String], task: &'g AssignedTask) -> std::io::Result<(Chi
 
 fn signal(pid: Option<Pid>, signal: Signal) {
     if let Some(pid) = pid {
-        // The process may have ended in the meantime.
+        // The call fails if the process has already ended.
         let _ = kill_process_group(pid, signal);
     }
 }

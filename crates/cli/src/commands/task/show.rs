@@ -54,7 +54,7 @@ fn failure_name(failure: AttemptFailure) -> &'static str {
     }
 }
 
-/// Prints all values of a task, or only its result.
+/// Prints all values of a task, or with `result` only the task's result.
 pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Result<()> {
     let mut out = console.out();
     if result {
@@ -118,7 +118,7 @@ pub fn task(task: &TaskView, now_ms: u64, result: bool, console: &Console) -> Re
     Ok(out.flush()?)
 }
 
-/// Formats a time of the cluster: the wall clock time, and how long before or after now it is.
+/// Formats `ms`, a time of the cluster, as wall clock time, followed by how long before or after `now_ms` it is.
 fn time(ms: u64, now_ms: u64) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(unix_ms(ms, now_ms));
     let at = humantime::format_rfc3339_millis(at);
@@ -156,7 +156,7 @@ fn retries(retry: &RetryPolicy) -> String {
     }
 }
 
-/// Returns the retry policy as the same JSON object as in the HTTP interface.
+/// Returns the retry policy as the JSON object that the HTTP interface uses.
 fn retry_object(retry: &RetryPolicy) -> Value {
     let retries = retry.retries;
     match retry.backoff {
@@ -183,7 +183,7 @@ fn needs(task: &TaskView) -> String {
     all.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the labels as a list, because a key may appear more than once.
+/// Returns the labels as a JSON array and not as an object, because a key may appear more than once.
 fn pairs(labels: &[StoredLabel]) -> Value {
     labels.iter().map(|label| json!([to_json(&label.key), to_json(&label.value)])).collect()
 }
@@ -217,7 +217,8 @@ pub fn task_object(task: &TaskView, now_ms: u64) -> Value {
     })
 }
 
-/// Returns a task of a list as JSON. Listed tasks come without payload and result, so these fields are left out.
+/// Returns a task as JSON for a list of tasks. The node lists tasks without payload and result, so these two fields are
+/// left out.
 fn line_object(task: &TaskView, now_ms: u64) -> Value {
     let mut object = task_object(task, now_ms);
     if let Some(fields) = object.as_object_mut() {

@@ -99,21 +99,21 @@ pub struct Arguments {
 
 /// The largest number of lines submitted in one request.
 const BATCH_MAX: usize = 500;
-/// The largest total size in bytes of the lines in one request. A line that alone is larger has a request of its own.
+/// The largest total size in bytes of the lines in one request. A single line that is larger has a request of its own.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// The shortest and longest intervals at which a waiting command reads the task.
+/// The shortest and the longest interval at which a command that waits for a task's end reads the task.
 const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 
-/// After this time, a waiting command prints why the task has not started. It then repeats the check every
-/// [`REASON_INTERVAL`].
+/// If a task has not started after this time, a command that waits for the task prints the reason. It then repeats the
+/// check every [`REASON_INTERVAL`].
 const REASON_AFTER: Duration = Duration::from_secs(2);
-/// The interval at which a waiting command checks again why the task has not started.
+/// The interval at which a command that waits for a task checks again why the task has not started.
 const REASON_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()> {
     let payload = arguments.each.is_none().then(|| read_value(&arguments.payload)).transpose()?;
-    // While standard input was read above, the first signal ended the command at once. From here on, a signal sets
-    // `stop`.
+    // Until here, while standard input was read, the first signal ended the command at once. From here on, a signal
+    // only sets `stop`.
     let stop = StopFlag::on_signal()?;
     let mut submitted = Vec::new();
     if let Some(payload) = payload {
@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()
     if arguments.wait { wait(tasks, &submitted, &stop, console) } else { Ok(()) }
 }
 
-/// Submits each line as a task. While it waits for more input, all complete lines are already submitted.
+/// Submits each line as a task. Before it waits for more input, it has submitted all complete lines.
 fn submit_lines(
     lines: &Input,
     stop: &StopFlag,
@@ -181,7 +181,7 @@ fn submit(
     console: &Console,
     submitted: &mut Vec<u64>,
 ) -> Result<()> {
-    // A time before 1970 is a start in the past. It becomes 1 ms, because 0 would mean that no time is given.
+    // A time before 1970 means a start in the past. It becomes 1 ms, because 0 means that no time is given.
     let unix_ms = |at: SystemTime| (unix_ns(at) / 1_000_000).max(1);
     let at = match arguments.delay {
         Some(delay) => Some(
@@ -222,12 +222,13 @@ fn submit(
             .filter(|taken| taken.known)
             .try_for_each(|taken| print_existing(tasks, taken.task))?;
     }
-    // The cluster has requested this pause before the next submission.
+    // The cluster requests this pause before the next submission.
     std::thread::sleep(done.slow_down);
     Ok(())
 }
 
-/// Prints that a task with this idempotency key already exists, and what that task is doing. No new task was created.
+/// Prints that a task with the same idempotency key already exists, and the status of that task. No new task was
+/// created.
 fn print_existing(tasks: &Tasks, task: u64) -> Result<()> {
     let reason = tasks.why(task).unwrap_or_else(|error| error.to_string());
     Ok(writeln!(std::io::stderr(), "task {} with this key already exists; it is {reason}", show::hex(task))?)
@@ -298,7 +299,8 @@ fn wait_for(tasks: &Tasks, task: u64, stop: &StopFlag, console: &Console) -> Res
     Ok(None)
 }
 
-/// Prints why a task has not started, unless the reason differs from `last_reason` only in numbers.
+/// Prints why a task has not started. Prints nothing if `why` equals `last_reason` apart from numbers. Returns `why`
+/// without numbers.
 fn print_reason(task: u64, why: &str, last_reason: String, console: &Console) -> Result<String> {
     let without_numbers: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
     if without_numbers != last_reason {
@@ -316,7 +318,7 @@ mod tests {
 
     #[test]
     fn complete_lines_are_submitted_before_more_input_is_awaited() {
-        /// An input that never ends: after the given bytes, reading blocks.
+        /// An input without an end: after the given bytes, every read blocks.
         struct Waiting(Option<&'static [u8]>);
 
         impl Read for Waiting {

@@ -63,8 +63,8 @@ pub struct Arguments {
     without: Vec<TenantSetting>,
 }
 
-/// A setting of a tenant, named like the option that changes it. `limits` and `rates` mean the limits and rates of all
-/// keys.
+/// A setting of a tenant that `--without` removes. Each value is named like the option that changes the setting.
+/// `limits` and `rates` stand for the limits and rates of all keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum TenantSetting {
     Weight,
@@ -78,7 +78,7 @@ enum TenantSetting {
 }
 
 impl Arguments {
-    /// Applies the given options to the settings. Settings without an option stay unchanged.
+    /// Changes the settings as the command's options say. Other settings stay unchanged.
     fn apply<'a>(&'a self, settings: &mut TenantSettings<'a>) {
         let new = TenantSettings::new(settings.name);
         for setting in &self.without {
@@ -112,13 +112,15 @@ impl Arguments {
     }
 }
 
-/// Removes the maximum number of running tasks from a limit. Returns whether the limit still has a rate.
+/// Removes the maximum number of running tasks from a limit. Returns whether the limit still has a rate, and is
+/// therefore still needed.
 fn keep_without_count(limit: &mut KeyLimit<'_>) -> bool {
     limit.running_max = u32::MAX;
     limit.rate.is_some()
 }
 
-/// Removes the rate from a limit. Returns whether the limit still has a maximum number of running tasks.
+/// Removes the rate from a limit. Returns whether the limit still has a maximum number of running tasks, and is
+/// therefore still needed.
 fn keep_without_rate(limit: &mut KeyLimit<'_>) -> bool {
     limit.rate = None;
     limit.running_max < u32::MAX

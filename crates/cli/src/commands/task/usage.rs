@@ -1,6 +1,8 @@
-//! Reads the processor time and memory of a command from the kernel. The kernel drops a process's memory counter when
-//! the process ends. The counter is therefore read while the process runs, and a peak shortly before the end may be
-//! missed. The processor time of the process and its reaped children remains readable until the process is reaped.
+//! Reads from the kernel how much processor time and memory a command uses.
+//!
+//! The kernel drops the memory counter of a process when the process ends. The counter is therefore read while the
+//! process runs, and a peak shortly before the end may be missed. The processor time of the process and of its reaped
+//! children remains readable until the process itself is reaped.
 
 use std::fs::read_to_string;
 use std::time::Duration;
@@ -45,7 +47,8 @@ fn peak(status: &str) -> Option<u64> {
 }
 
 /// Returns the processor time of the process and its reaped children, in clock ticks: the sum of fields 14 to 17 of
-/// proc_pid_stat(5). Field 2 is a name in parentheses that may contain spaces, so the search starts after it.
+/// proc_pid_stat(5). Field 2 is a name in parentheses that may contain spaces, so the fields are counted from the last
+/// parenthesis.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()

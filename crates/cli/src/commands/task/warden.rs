@@ -1,4 +1,5 @@
-//! The warden: a process that outlives a killed worker, and then kills the commands that the worker left behind.
+//! The warden of `dunlin task worker`: a process that outlives the worker if the worker is killed, and then kills the
+//! commands that the worker left behind.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -12,7 +13,8 @@ const STARTED: u8 = b'+';
 const ENDED: u8 = b'-';
 const MESSAGE_BYTES: usize = 5;
 
-/// A process that kills a worker's commands if the worker dies. Dropping this handle ends the process.
+/// A handle to the warden process, which kills a worker's commands if the worker dies. Dropping the handle ends the
+/// process.
 #[derive(Debug)]
 pub struct Warden {
     pipe: Mutex<Option<ChildStdin>>,
@@ -33,13 +35,13 @@ impl Warden {
         Ok(Warden { pipe, child })
     }
 
-    /// Reports that a command has begun in its own process group.
+    /// Tells the warden that a command has started in a process group of its own.
     pub fn report_start(&self, command: &Child) {
         self.send(STARTED, command);
     }
 
-    /// Reports that a command has ended. Call this before the command is reaped, because its process number may be used
-    /// again afterwards.
+    /// Tells the warden that a command has ended. Call this method before the command is reaped: after that, another
+    /// process may receive the command's process number.
     pub fn report_end(&self, command: &Child) {
         self.send(ENDED, command);
     }
@@ -60,21 +62,21 @@ impl Drop for Warden {
     }
 }
 
-/// Runs the warden process: reads reports until the pipe ends, and kills the groups that are left.
+/// Runs the warden process. It reads reports until the pipe ends, and then kills the process groups whose end was not
+/// reported.
 pub fn run() {
     for group in remaining_groups(&mut io::stdin().lock()) {
-        // The processes of the group may have ended in the meantime.
+        // The call fails if the processes of the group have already ended.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Reads the reports until the pipe ends. Returns the process groups that were reported to have begun, but not to have
-/// ended.
+/// Reads the reports until the pipe ends. Returns the process groups whose start was reported, but not their end.
 fn remaining_groups(from: &mut impl Read) -> HashSet<Pid> {
     let (mut groups, mut message) = (HashSet::new(), [0; MESSAGE_BYTES]);
     while from.read_exact(&mut message).is_ok() {
         let [event, a, b, c, d] = message;
-        // Ignores numbers that would signal all processes (-1) or this process's own group (0).
+        // Ignores the numbers that would make the signal reach all processes (-1) or this process's own group (0).
         let Some(group) = Pid::from_raw(i32::from_le_bytes([a, b, c, d])).filter(|pid| !pid.is_init()) else {
             continue;
         };

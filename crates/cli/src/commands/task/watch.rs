@@ -35,7 +35,7 @@ pub struct Arguments {
     count: Option<usize>,
 }
 
-/// The interval at which a watch checks whether to end.
+/// The interval at which the command checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<()> {
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
                 }
                 out.flush()?;
             }
-            // Notices go to standard error, because standard output contains only events of tasks.
+            // Notices go to standard error, so that standard output contains only events of tasks.
             Ok(Some(Event::Notice(notice))) => match console.json {
                 true => json::notice(&notice, &mut std::io::stderr())?,
                 false => text::notice(&notice, true, console.errors, &mut std::io::stderr())?,

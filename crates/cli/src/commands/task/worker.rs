@@ -79,9 +79,9 @@ pub struct Arguments {
     command: Vec<String>,
 }
 
-/// The interval at which an idle slot checks whether to end.
+/// The interval at which a slot without a task checks whether it has to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time to send the last results when the worker ends.
+/// How long an ending worker tries to send its last results.
 const FLUSH: Duration = Duration::from_secs(2);
 
 pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> Result<()> {
@@ -120,7 +120,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         }
     });
     if orphaned.is_set() {
-        // The parent process has ended, and most likely the node with it, so a graceful end is impossible.
+        // The parent process has ended, and most likely its node too, so the worker can send no results and ends at
+        // once.
         std::process::exit(1);
     }
     attachment.flush(FLUSH);
@@ -161,7 +162,7 @@ fn slot(
         if stop.is_set() {
             attachment.drain();
         }
-        // The worker takes no more tasks, because it was asked to end, or because an operator drained it.
+        // The worker takes no more tasks: it has to end, or an operator drained it.
         if attachment.is_drained() {
             return;
         }

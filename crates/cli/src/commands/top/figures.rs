@@ -1,4 +1,4 @@
-//! Formats the content of the overview of a node as text, for the terminal screen and for plain output.
+//! Formats the overview of a node that `dunlin top` shows. The terminal screen and the plain output use the same texts.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct StatusTable {
     pub rows: Vec<Vec<String>>,
 }
 
-/// The names and values of the overview, in the order in which they are shown.
+/// Returns the names and values of the overview, in the order in which they are shown.
 pub fn figures(report: &NodeReport) -> Vec<(&'static str, String)> {
     let stats = report.of("stats");
     let (rates, totals, process) = (&stats["rates"], &stats["totals"], &stats["process"]);
@@ -93,7 +93,7 @@ pub fn node_title(report: &NodeReport) -> String {
     )
 }
 
-/// The URL of the node; if the node is unreachable, the duration of the outage.
+/// Returns the URL of the node. If the node is unreachable, returns the duration of the outage and the reason instead.
 pub fn node_address_or_outage(report: &NodeReport) -> String {
     match (report.outage(), report.silent_for()) {
         (Some(outage), Some(silent)) => {
@@ -173,7 +173,7 @@ pub fn nodes(report: &NodeReport) -> StatusTable {
     }
 }
 
-/// The leader and term of each shard of the tasks.
+/// The leader and the term of each group of members that agrees on a part of the tasks.
 fn shard_leaders(cluster: &Value) -> String {
     let shards: Vec<String> = list(&cluster["tasks_shards"])
         .map(|shard| match shard["leader"].is_null() {
@@ -237,7 +237,7 @@ fn listeners(stats: &Value) -> String {
             listener["address"].as_str().map_or_else(String::new, |address| format!(" {}", plain(address)));
         format!("{}{address} {}", text(&listener["protocol"]), integer_text(&listener["open"]))
     };
-    // Hide listeners that have no address and no connections.
+    // Leave out listeners that have no address and no connections.
     let is_open = |listener: &&Value| !listener["address"].is_null() || listener["open"].as_u64() > Some(0);
     list(&stats["listeners"]).filter(is_open).map(listener).collect::<Vec<_>>().join(", ")
 }
@@ -277,7 +277,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(none, plain)
 }
 
-/// Escapes control characters in names.
+/// Escapes the control characters in a name.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

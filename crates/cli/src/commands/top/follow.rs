@@ -1,4 +1,5 @@
-//! Reads a node's status in a thread, so that the screen stays responsive while the node is unreachable.
+//! Reads a node's status in a thread of its own, so that the screen responds to keys even while the node is
+//! unreachable.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -34,9 +35,9 @@ enum FollowerMessage {
     Refused(anyhow::Error),
 }
 
-/// The result of a wait for a node's status: the report has changed, or the node refused the client.
+/// What a wait for a node's status found: the report has changed, or the node refused the client.
 pub enum StatusUpdate {
-    /// The report has changed.
+    /// The report has received a new part of the status, or the node became unreachable.
     NodeReport,
     /// The node refused the connection or the subscription of this client.
     Refused(anyhow::Error),
@@ -60,7 +61,7 @@ impl StatusFollower {
         Ok(StatusFollower { events })
     }
 
-    /// Waits at most `wait` for a message, and applies all messages that have arrived to `report`.
+    /// Waits at most `wait` for a message from the thread, and applies all messages that have arrived to `report`.
     pub fn next(&self, wait: Duration, report: &mut NodeReport) -> Option<StatusUpdate> {
         let mut next = self.events.recv_timeout(wait).ok();
         let mut outcome = None;
@@ -87,7 +88,7 @@ fn open(global: &GlobalOptions) -> Result<(Client, Subscriber)> {
     Ok((client, subscriber))
 }
 
-/// Reads the status until the receiver is dropped. Connects again whenever the connection is lost.
+/// Reads the status until the receiver of `sender` is dropped. Connects again whenever the connection is lost.
 fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sender<FollowerMessage>) {
     loop {
         let Err(error) = read(&opened.0, &mut opened.1, sender) else { return };
@@ -99,7 +100,7 @@ fn follow(mut opened: (Client, Subscriber), global: &GlobalOptions, sender: &Sen
             match open(global) {
                 Ok(opened) => break opened,
                 Err(error) if is_refusal(&error) => {
-                    // The send fails if the receiver was dropped.
+                    // The send fails only if the receiver was dropped.
                     let _ = sender.send(FollowerMessage::Refused(error));
                     return;
                 }
@@ -140,7 +141,7 @@ fn read(
     }
 }
 
-/// Whether the error is a refusal by the node, rather than a lost connection.
+/// Whether the error is a refusal by the node and not a lost connection.
 fn is_refusal(error: &anyhow::Error) -> bool {
     let of_subscriber = error.chain().filter_map(|cause| cause.downcast_ref::<SubscribeError>());
     let of_node = error.chain().any(|cause| cause.is::<dunlin_client::CallError>());

@@ -1,11 +1,11 @@
-//! Keeps the last status of a node, and since when the node has been unreachable.
+//! Keeps the last status that a node has published, and the time since which the node has been unreachable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-/// The parts of a node's status, in order of arrival.
+/// The parts of a node's status, in the order in which the node publishes them.
 pub const ALL: [&str; 5] = ["stats", "topics", "cluster", "work", "spaces"];
 /// The maximum number of rates in the history. The node reports one rate each second.
 const HISTORY_MAX: usize = 600;
@@ -20,7 +20,7 @@ pub struct NodeReport {
     outage: Option<NodeOutage>,
 }
 
-/// The time since which a node has been unreachable, and the reason.
+/// Since when a node has been unreachable, and why.
 #[derive(Debug, Clone)]
 pub struct NodeOutage {
     pub since: Instant,
@@ -62,7 +62,7 @@ impl NodeReport {
         &self.url
     }
 
-    /// Returns the last value of a part of the status; null if the node has not sent the part.
+    /// Returns the last value of the part of the status with this name; null if the part has not arrived.
     pub fn of(&self, part: &str) -> &Value {
         self.parts.get(part).unwrap_or(&Value::Null)
     }
@@ -72,12 +72,13 @@ impl NodeReport {
         self.of(ALL[ALL.len() - 1])["at_ms"].as_u64()
     }
 
-    /// Whether all parts of the status and the rates are known. Rates need two measurements.
+    /// Whether all parts of the status have arrived, including the rates. The node needs two measurements to calculate
+    /// rates.
     pub fn is_complete(&self) -> bool {
         ALL.iter().all(|part| self.parts.contains_key(*part)) && !self.of("stats")["rates"].is_null()
     }
 
-    /// Returns the last `count` rates at most, oldest first.
+    /// Returns the newest rates, at most `count`, oldest first.
     pub fn history(&self, count: usize) -> Vec<u64> {
         self.history.iter().skip(self.history.len().saturating_sub(count)).copied().collect()
     }

@@ -1,4 +1,4 @@
-//! Draws the overview of a node on a terminal. A small terminal shows fewer rows and columns.
+//! Draws the overview of a node on a terminal. On a small terminal, it shows fewer rows and columns.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -94,7 +94,7 @@ fn draw_table(listed: &StatusTable, frame: &mut Frame<'_>, area: Rect) {
     let mut used = 0;
     for column in 0..listed.heading.len() {
         let full_width = width(column);
-        // The first column that does not fit is cut. The columns after it are omitted.
+        // Cut the first column that does not fit, and omit the columns after it.
         let shown_width = full_width.min(room.saturating_sub(used));
         if shown_width < full_width.min(4) {
             break;

@@ -106,7 +106,8 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
 }
 
 impl Arguments {
-    /// The configuration of the topic. In a field, 0 means the node's default.
+    /// Returns the configuration of the topic that the options describe. A field with the value 0 stands for the node's
+    /// default.
     fn config(&self) -> TopicConfig {
         let narrow = |size: ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
         TopicConfig {

@@ -77,7 +77,7 @@ fn write_head(topic: &TopicDescription, console: &Console, out: &mut impl Write)
     Ok(())
 }
 
-/// Prints the status of each log.
+/// Prints the status of each log of the topic; each line begins with `prefix`.
 fn write_log_status(topic: &TopicDescription, prefix: &str, out: &mut impl Write) -> Result<()> {
     for (name, value) in &topic.settings {
         if let Some(partition) = name.strip_prefix(prefix) {

@@ -1,4 +1,4 @@
-//! The owner of a topic, as the node to which a command is connected knows it.
+//! The owner of a topic, according to the node to which a command is connected.
 
 use serde_json::json;
 
@@ -6,14 +6,14 @@ use serde_json::json;
 pub struct Owner {
     node: u64,
     epoch: u32,
-    /// The place of the owner as the queried node sees it: `here` is the queried node itself, `elsewhere` another node,
+    /// Where the owner is, as seen from the queried node: `here` is the queried node itself, `elsewhere` another node,
     /// and `down` an unreachable node.
     status: String,
     address: Option<String>,
 }
 
 impl Owner {
-    /// Reads the owner from a topic's settings; `None` for a node without a cluster.
+    /// Reads the owner from a topic's settings; `None` if the node is not in a cluster.
     pub fn of(settings: &[(String, String)]) -> Option<Owner> {
         let get =
             |name: &str| settings.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str());

@@ -1,4 +1,4 @@
-//! Reads a password from a file, from standard input, or from the terminal without showing what the user types.
+//! Reads a password from a file, from standard input, or from a terminal that does not show what the user types.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::outcome::CommandRefusal;
 
-/// The largest line with a password, in bytes.
+/// The maximum length in bytes of the line that contains a password.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
@@ -36,7 +36,7 @@ pub fn read(file: Option<&Path>, user: &str) -> Result<Vec<u8>> {
     Ok(password)
 }
 
-/// Removes the line end that editors append.
+/// Removes the line end that text editors append to a file.
 pub fn trim_line_end(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.last() == Some(&b'\n') {
         bytes.pop();

@@ -2,8 +2,8 @@
 //!
 //! A change replaces the file atomically, and keeps the file's owner and permissions. A new file can be read only by
 //! its owner. If the file is a symbolic link, the link's target is replaced. The users file itself is locked while a
-//! command changes it, so that commands that run at the same time keep each other's changes. A separate lock file is
-//! not used: if root had created it, commands of other users would fail.
+//! command changes it, so that two commands at the same time do not lose each other's changes. A separate lock file
+//! would not work: if root had created it, the commands of other users would fail.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -15,9 +15,10 @@ use dunlin_server::access::UserDirectory;
 use dunlin_server::read_text;
 use toml_edit::DocumentMut;
 
-/// The maximum number of symbolic links on the way to the users file, the same as in Linux.
+/// The maximum number of symbolic links that are followed to find the users file. Linux has the same limit.
 const LINKS_MAX: u32 = 40;
-/// The maximum number of attempts to lock the file. An attempt fails if another program replaces the file meanwhile.
+/// The maximum number of attempts to lock the file. An attempt fails if another program replaces the file during the
+/// attempt.
 const LOCK_ATTEMPTS_MAX: u32 = 10_000;
 
 pub fn read_or_new(file: &Path) -> Result<DocumentMut> {
@@ -26,13 +27,13 @@ pub fn read_or_new(file: &Path) -> Result<DocumentMut> {
 
 pub fn read(file: &Path) -> Result<DocumentMut> {
     let text = read_text(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // Checks the file as a node does, so that errors have the same text.
+    // Checks the file like a node, so that errors have the same text as a node's.
     UserDirectory::parse(&text, &file.display().to_string())?;
     text.parse().with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Changes the users file while no other command changes it. If another command creates the file meanwhile, `change` is
-/// called again with the content of the new file.
+/// Reads the users file with `read`, and applies `change`, while no other command changes the file. If another command
+/// creates the file at the same time, both functions are called again for the new file.
 pub fn edit(
     file: &Path,
     read: impl Fn(&Path) -> Result<DocumentMut>,
@@ -51,8 +52,7 @@ pub fn edit(
     }
 }
 
-/// Follows the symbolic links of `file`, and returns the path to which they lead. There need not be a file at this
-/// path.
+/// Follows the symbolic links of `file`, and returns the path to which they lead. This path need not exist.
 fn link_target(file: &Path) -> io::Result<PathBuf> {
     let mut target = file.to_owned();
     for _ in 0..LINKS_MAX {
@@ -62,24 +62,24 @@ fn link_target(file: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("the path leads through too many symbolic links"))
 }
 
-/// Locks the file until the result is dropped. Returns `None` if there is no such file.
+/// Locks the file until the result is dropped. Returns `None` if `path` is not a regular file or does not exist.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     for _ in 0..LOCK_ATTEMPTS_MAX {
-        // A pipe is not locked, because opening it would wait. The later attempt to read it fails.
+        // A pipe is not locked, because opening it would wait. The caller's attempt to read it fails.
         match path.metadata() {
             Ok(found) if found.is_file() => {}
             Ok(_) => return Ok(None),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         }
-        // Network file systems lock only files that are open for writing.
+        // A network file system locks only files that are open for writing.
         let opened = OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path));
         let file = match opened {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             opened => opened?,
         };
         file.lock()?;
-        // While this command waited for the lock, another command may have replaced the file.
+        // While this process waited for the lock, another one may have replaced the file.
         let locked = file.metadata()?;
         if path.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (locked.dev(), locked.ino())) {
             return Ok(Some(file));
@@ -88,11 +88,11 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     Err(io::Error::other("other programs replace the file all the time"))
 }
 
-/// Returns the new text of the file. Fails if a node would not accept this text.
+/// Returns the text to write to the file. Fails if a node would not accept this text.
 fn file_text(file: &Path, document: &DocumentMut) -> Result<String> {
     let mut text = document.to_string();
     if text.is_empty() {
-        // A running node considers an empty file incomplete. A file without users therefore contains this line.
+        // A running node considers an empty file incomplete, so a file without users contains this line.
         text = "[users]\n".to_owned();
     }
     let text = UserDirectory::with_end_line(&text);
@@ -100,15 +100,15 @@ fn file_text(file: &Path, document: &DocumentMut) -> Result<String> {
     Ok(text)
 }
 
-/// Replaces the file, or creates a new one. Returns `false` if `is_new` is set and another program has created the file
-/// meanwhile.
+/// Replaces the file, or creates it. Returns `false` if `is_new` is set, but another program has created the file
+/// since.
 fn write(path: &Path, text: &str, is_new: bool) -> io::Result<bool> {
     let temporary = path.with_extension(format!("toml.{}", std::process::id()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
     let written = written.and_then(|mut new| {
         if let Ok(found) = path.metadata() {
-            // The new file has the same owner as the old one, so that a node can still read it after an administrator
-            // has changed it.
+            // The new file keeps the owner of the old one, so that a node can still read the file after an
+            // administrator has changed it.
             let created = new.metadata()?;
             if (created.uid(), created.gid()) != (found.uid(), found.gid()) {
                 fchown(&new, Some(found.uid()), Some(found.gid()))?;
@@ -122,7 +122,7 @@ fn write(path: &Path, text: &str, is_new: bool) -> io::Result<bool> {
         false => std::fs::rename(&temporary, path).map(|()| true),
         true => match std::fs::hard_link(&temporary, path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-            // If the file system has no hard links, the file is renamed instead.
+            // If the file system has no hard links, rename the file instead.
             linked => linked.or_else(|_| std::fs::rename(&temporary, path)).map(|()| true),
         },
     });
