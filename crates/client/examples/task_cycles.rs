@@ -1,4 +1,4 @@
-//! Measures how many empty tasks a cluster can take, assign and complete in a second.
+//! Measures how many empty tasks per second a cluster can take, assign to workers and complete.
 //!
 //! `cargo run --release -p dunlin-client --example task_cycles -- URL SUBMITTERS WORKERS SECONDS`
 //!
@@ -16,7 +16,7 @@ type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 const BATCH: usize = 500;
 const IN_FLIGHT: usize = 4;
-/// The number of waiting tasks above which submitters pause.
+/// If more tasks than this wait in the queue, submitters pause.
 const QUEUED_MAX: u64 = 50_000;
 /// The number of tasks that a worker takes at once.
 const SLOTS: u32 = 1_000;

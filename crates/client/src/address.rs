@@ -8,27 +8,27 @@ pub const PORT_DEFAULT: u16 = 4220;
 /// The address of a node, or of several nodes of a cluster.
 ///
 /// Forms: `dunlin://host:4220` (the port is optional), `tls://host:4220`, `unix:///path`, and
-/// `dunlin://one:4220,two:4220`.
-/// With the addresses of several nodes, a client that loses its node connects to the next.
+/// `dunlin://one:4220,two:4220`. With the addresses of several nodes, a client that loses its connection to one node
+/// connects to the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host and a port.
     Tcp {
-        /// A name, or an IP address; IPv6 in brackets.
+        /// A name or an IP address. An IPv6 address is in brackets.
         host: String,
         /// The port.
         port: u16,
     },
     /// A host and a port, over TLS.
     Tls {
-        /// A name or an IP address in the node's certificate; IPv6 in brackets.
+        /// A name or an IP address that the node's certificate must contain. An IPv6 address is in brackets.
         host: String,
         /// The port.
         port: u16,
     },
     /// A Unix socket.
     Unix(PathBuf),
-    /// The addresses of several nodes, to which the client tries to connect one after another.
+    /// The addresses of several nodes. The client tries to connect to one after another.
     Any(Vec<Address>),
 }
 
@@ -70,7 +70,8 @@ impl FromStr for Address {
             None => (false, text),
         };
         let (host, port) = match rest.rsplit_once(':') {
-            // If the text after the last colon ends with `]`, this colon is part of an IPv6 address without a port.
+            // `]` at the end means that the text ends with an IPv6 address, so the last colon is a part of this address
+            // and no port follows.
             Some((host, port)) if !port.ends_with(']') => {
                 let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
                 let why = if is_number { PORTS } else { EXPECTED };
@@ -109,7 +110,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Address {
-    /// For each node of the address: its host if the node is reached by TLS, otherwise `None`.
+    /// Returns one element for each node of the address: the host if the node is reached over TLS, otherwise `None`.
     pub(crate) fn tls_hosts(&self) -> Vec<Option<&str>> {
         match self {
             Address::Any(all) => all.iter().flat_map(Address::tls_hosts).collect(),
@@ -118,8 +119,8 @@ impl Address {
         }
     }
 
-    /// Resolves the address to endpoints, in the order in which the client tries them. Each endpoint comes with the
-    /// index of its node in the address.
+    /// Resolves the address to endpoints, in the order in which the client tries them. The number with each endpoint is
+    /// the index of the endpoint's node in the address.
     pub(crate) fn resolve(&self) -> std::io::Result<Vec<(usize, Endpoint)>> {
         let resolve_indexed = |(at, address): (usize, &Address)| {
             address.resolve_one().map(|found| found.into_iter().map(move |endpoint| (at, endpoint)))
@@ -136,7 +137,7 @@ impl Address {
 
     fn resolve_one(&self) -> std::io::Result<Vec<Endpoint>> {
         match self {
-            // The addresses inside a nested `Any` are added to the outer list.
+            // An `Any` inside another one counts as a single node with several endpoints.
             Address::Any(all) => {
                 Ok(all.iter().flat_map(|address| address.resolve_one().unwrap_or_default()).collect())
             }

@@ -1,11 +1,11 @@
-//! Random waits between attempts to connect ("full jitter"): each wait is random between 0 and a span that doubles with
-//! each attempt. If thousands of clients lose their node at the same time, the random waits spread their attempts over
-//! time.
+//! Computes random waits between attempts to connect ("full jitter"). Each wait is a random time between 0 and a limit,
+//! which doubles with each attempt. If thousands of clients lose their node at the same moment, their attempts are thus
+//! spread over time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Computes the waits between attempts to connect.
+/// The generator of a client's waits between attempts to connect.
 #[derive(Debug, Clone)]
 pub(crate) struct ReconnectBackoff {
     base_ms: u64,
@@ -25,7 +25,7 @@ impl ReconnectBackoff {
         Duration::from_micros(self.next_random() % (span_ms * 1_000))
     }
 
-    /// The number of waits since the last successful attempt to connect.
+    /// The number of waits since the client was last connected.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempt
     }
@@ -34,7 +34,8 @@ impl ReconnectBackoff {
         self.attempt = 0;
     }
 
-    /// The next number of a xorshift generator. The jitter must differ between clients, but may be predictable.
+    /// Returns the next number of a xorshift generator. The numbers must differ between clients, but need not be
+    /// unpredictable.
     fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -43,7 +44,7 @@ impl ReconnectBackoff {
     }
 }
 
-/// A number that differs between processes and calls.
+/// Returns a number that differs between processes and between calls.
 pub(crate) fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

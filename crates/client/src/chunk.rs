@@ -1,4 +1,4 @@
-//! Buffers into which the client reads, and from which subscribers read frames without a copy.
+//! The client's read buffers, called chunks. Subscribers read frames from a chunk without copying them.
 //!
 //! The thread that reads the socket fills a chunk as long as no subscriber holds it. While a subscriber holds a chunk,
 //! the thread reads into another one. When no subscriber holds a chunk any more, the thread may use it again.
@@ -11,9 +11,9 @@ use crate::limits::SPARE_CHUNKS_MAX;
 pub(crate) struct Chunks {
     chunk_bytes: usize,
     current: Arc<Vec<u8>>,
-    /// The first `delivered` bytes of `current` belong to messages that were delivered.
+    /// The number of bytes at the beginning of `current` whose messages were delivered.
     delivered: usize,
-    /// Chunks that subscribers still held when the thread began to read into another one.
+    /// Other chunks for reading. Subscribers still held them when the thread began to read into another chunk.
     spare: Vec<Arc<Vec<u8>>>,
 }
 
@@ -22,12 +22,12 @@ impl Chunks {
         Chunks { chunk_bytes, current: Arc::default(), delivered: 0, spare: Vec::new() }
     }
 
-    /// Discards all bytes, for a new connection.
+    /// Discards all undelivered bytes, because a new connection begins.
     pub(crate) fn clear(&mut self) {
         self.delivered = self.current.len();
     }
 
-    /// The current chunk, and the index of its first undelivered byte.
+    /// Returns the current chunk, and the index of its first undelivered byte.
     #[inline]
     pub(crate) fn unread(&self) -> (&Arc<Vec<u8>>, usize) {
         (&self.current, self.delivered)
@@ -38,15 +38,14 @@ impl Chunks {
         self.delivered = delivered;
     }
 
-    /// Returns the buffer to read into. It begins with the undelivered bytes, and has room for a message of `need`
-    /// bytes.
+    /// Returns the buffer to read into. It contains the undelivered bytes, and has room for a message of `need` bytes.
     #[inline]
     pub(crate) fn reserve(&mut self, need: usize) -> &mut Vec<u8> {
         let capacity = need.max(self.chunk_bytes);
         if Arc::get_mut(&mut self.current).is_none_or(|chunk| chunk.capacity() < capacity) {
             self.switch_chunk(capacity);
         }
-        // No subscriber holds the current chunk here, so `make_mut` never clones it.
+        // At this point, no subscriber holds the current chunk, so `make_mut` does not clone it.
         let chunk = Arc::make_mut(&mut self.current);
         if self.delivered == chunk.len() {
             chunk.clear();
@@ -60,7 +59,7 @@ impl Chunks {
         chunk
     }
 
-    /// Switches to another chunk, and copies the undelivered bytes there.
+    /// Makes another chunk of at least `capacity` bytes the current one, and copies the undelivered bytes there.
     fn switch_chunk(&mut self, capacity: usize) {
         let free = self.spare.iter_mut().position(|chunk| Arc::get_mut(chunk).is_some());
         let mut next = free.map(|at| self.spare.swap_remove(at)).unwrap_or_default();
@@ -70,7 +69,7 @@ impl Chunks {
         chunk.extend_from_slice(&self.current[self.delivered..]);
         let last = std::mem::replace(&mut self.current, next);
         self.delivered = 0;
-        // Chunks that grew for one large message are not kept.
+        // A chunk that has grown for one large message is not kept.
         if self.spare.len() < SPARE_CHUNKS_MAX && last.capacity() <= 4 * self.chunk_bytes {
             self.spare.push(last);
         }

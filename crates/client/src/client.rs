@@ -1,4 +1,4 @@
-//! The client: one connection to a node, shared by all handles made from it.
+//! The client, which is one connection to a node. All handles made from a client share this connection.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -34,15 +34,15 @@ pub struct ClientOptions {
     pub tenant: String,
     /// The credentials for nodes that require them.
     pub credentials: Credentials,
-    /// The trusted certificate authorities and the client's own certificate, for `tls://` addresses.
+    /// For `tls://` addresses: the trusted certificate authorities, and the client's own certificate.
     pub tls: TlsOptions,
-    /// How publishers and requests of this client wait for the node's responses.
+    /// How the client's publishers and requests wait for the node's responses.
     pub wait: WaitStrategy,
-    /// Limits on memory and waiting times.
+    /// The client's limits on memory and waiting times.
     pub limits: ClientLimits,
 }
 
-/// The reason why a client could not be created.
+/// Why a client could not be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -59,9 +59,9 @@ pub enum ConnectError {
 
 /// A client's connection to a node, from which all other handles are created. Clones share the connection.
 ///
-/// The client has no thread for its connection: the thread that waits in any handle drives it. After a loss,
-/// the client reconnects with jitter.
-/// Subscriptions then continue at their positions, and publishers send unanswered records again.
+/// The client has no thread for its connection: a thread that waits in any handle drives the connection. After a loss,
+/// the client reconnects with jitter. Subscriptions then continue at their positions, and publishers send unanswered
+/// records again.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) shared: Arc<SharedClient>,
@@ -71,7 +71,7 @@ pub struct Client {
 #[derive(Debug)]
 pub(crate) struct SharedClient {
     pub(crate) address: Address,
-    /// The TLS connector of each node of the address, `None` for nodes without TLS.
+    /// The TLS connector for each node of the address; `None` for a node without TLS.
     pub(crate) tls: Vec<Option<Connector>>,
     pub(crate) options: ClientOptions,
     pub(crate) limits: ClientLimits,
@@ -79,28 +79,28 @@ pub(crate) struct SharedClient {
     pub(crate) session: Mutex<ClientSession>,
     pub(crate) outbox: Outbox,
     pub(crate) followers: Arc<Followers>,
-    /// Publishers with a partly filled batch. Every thread that waits on the client sends these batches first.
+    /// Publishers whose batch is partly filled. A thread that begins to wait on the client first sends these batches.
     pub(crate) filling: Mutex<Vec<Arc<PublisherShared>>>,
-    /// The thread that sends partly filled batches if no other thread waits on the client.
+    /// The thread that sends partly filled batches while no other thread waits on the client.
     pub(crate) flusher: Arc<Flusher>,
     #[cfg(feature = "tokio")]
     pub(crate) reactor: Mutex<crate::reactor::Reactor>,
 }
 
 impl Client {
-    /// Connects to the node at `url`.
+    /// Connects to the node at `url`, and waits for the connection.
     pub fn connect(url: &str, options: ClientOptions) -> Result<Client, ConnectError> {
         Client::connect_to(url.parse()?, options)
     }
 
-    /// Makes a client without waiting for the node at `url`. The client's handles begin to work once there is a
-    /// connection. Use this function in a program that may start before its node, such as a worker.
+    /// Makes a client without waiting for the node at `url`. The client's handles begin to work as soon as there is a
+    /// connection. This is useful for a program that may start before its node, such as a worker.
     pub fn open(url: &str, options: ClientOptions) -> Result<Client, ConnectError> {
         Ok(Client::new(url.parse()?, options)?)
     }
 
-    /// Connects to the node at `address`. Tries each endpoint once, for at most `connect_ms_max`. If a node is still
-    /// starting, the call continues to try, at most for the time that all endpoints together may take.
+    /// Connects to the node at `address`. Tries each of its endpoints once, for at most `connect_ms_max`. If a node is
+    /// still starting, continues to try until the time for all endpoints together has passed.
     pub fn connect_to(address: Address, options: ClientOptions) -> Result<Client, ConnectError> {
         let endpoints = address.resolve().map_or(1, |all| all.len().max(1)) as u32;
         let client = Client::new(address, options)?;
@@ -153,7 +153,7 @@ impl Client {
         })
     }
 
-    /// The node's name, as of the last connection.
+    /// The name of the node to which the client was last connected.
     pub fn node_name(&self) -> String {
         lock(&self.shared.session).node_name.clone()
     }
@@ -163,25 +163,25 @@ impl Client {
         lock(&self.shared.session).is_up
     }
 
-    /// The time and reason of the lost connection; `None` if the client was connected when a thread last read or wrote
-    /// its connection.
+    /// When and why the connection was lost; `None` if the client was connected when a thread last read or wrote its
+    /// connection.
     pub fn disconnection(&self) -> Option<Disconnection> {
         lock(&self.shared.session).disconnection.clone()
     }
 
-    /// The number of connections made so far; more than 1 if the connection was lost in between.
+    /// How often the client has connected so far. A number above 1 means that the connection was lost in between.
     pub fn connections(&self) -> u64 {
         lock(&self.shared.session).generation
     }
 
-    /// Makes a publisher to `subject` with a new identity. If the publisher sends a record again after a lost
-    /// connection, the record is still appended only once.
+    /// Makes a publisher to `subject` with a new identity. After a lost connection, the publisher sends unanswered
+    /// records again, and the node appends each record only once.
     pub fn publisher(&self, subject: &str) -> Result<Publisher, PublishError> {
         self.publisher_with(subject, PublisherOptions::default())
     }
 
-    /// Makes a publisher with `options`. `subject` may be a topic's exact pattern. Each draft then needs the tail of
-    /// its subject: the part after the pattern's literal prefix.
+    /// Makes a publisher with `options`. `subject` may also be the exact pattern of a topic. Each draft must then
+    /// contain the tail of its subject: the part after the pattern's literal prefix.
     pub fn publisher_with(
         &self,
         subject: &str,
@@ -192,7 +192,7 @@ impl Client {
         Ok(publisher)
     }
 
-    /// Makes a publisher that accepts records before the node has responded to the publisher's creation.
+    /// Makes a publisher without waiting for the node. The publisher accepts records at once.
     pub(crate) fn publisher_nowait(&self, subject: &str, options: PublisherOptions) -> Publisher {
         let (producer, epoch) = match options.identity {
             Some(identity) => (identity.producer, identity.epoch),
@@ -228,9 +228,8 @@ impl Client {
         self.open_subscription(request, wait)
     }
 
-    /// Makes a subscription without waiting for the node. A log that is in `after` continues after the position stated
-    /// there. All other logs start as the options say. If the node refuses the subscription, the first read returns the
-    /// error.
+    /// Makes a subscription without waiting for the node. Each log in `after` continues after its position there. All
+    /// other logs start as `options` say. If the node refuses the subscription, the first read returns the error.
     pub fn subscribe_nowait(
         &self,
         pattern: &str,
@@ -271,7 +270,7 @@ impl Client {
         Subscriber::new(Arc::clone(&self.shared), inbox, number, wait, reports_consumed)
     }
 
-    /// Begins a subscription, or a membership in a group, and waits for the node's response.
+    /// Begins a subscription or a group membership, and waits for the node's response.
     pub(crate) fn open_subscription(
         &self,
         request: SubscriptionRequest,
@@ -287,7 +286,7 @@ impl Client {
             self.shared.outbox.write(&out);
             number
         };
-        // From here on, dropping the subscriber ends the subscription.
+        // From here on, an early return drops the subscriber, which ends the subscription.
         let subscriber =
             Subscriber::new(Arc::clone(&self.shared), Arc::clone(&inbox), number, wait, reports_consumed);
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
@@ -329,7 +328,7 @@ impl SharedClient {
 
     pub(crate) fn wait_until_written(&self, waker: &HandleWaker) {
         if !self.outbox.is_empty() {
-            // Ignores the result: either all bytes were written, or the connection is lost.
+            // The result is ignored: either all bytes were written, or the connection is lost.
             let _ = self.wait_until(waker, WaitStrategy::Parked, None, || self.outbox.is_empty());
         }
     }

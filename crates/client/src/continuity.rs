@@ -1,4 +1,5 @@
-//! Checks that each received batch continues at the subscriber's position, so that missing records are always noticed.
+//! Checks that each received batch continues at the subscriber's position, so that the client notices all missing
+//! records.
 
 use dunlin_frame::BatchHeader;
 use dunlin_topic::Position;
@@ -6,24 +7,24 @@ use dunlin_topic::Position;
 /// How a received batch relates to the subscriber's position in the same log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchContinuity {
-    /// The batch continues at the position. If the log has records between the position and the batch, they were
-    /// filtered out or had expired.
+    /// The batch continues at the position. If the log has records between the two, they were filtered out or had
+    /// expired.
     Follows,
-    /// The subscriber already has all records of the batch, or a former owner of the topic sent it.
+    /// The subscriber already has all records of the batch, or the batch comes from a former owner of the topic.
     Stale,
     /// The subscriber already has the first `skip` records of the batch.
     Overlaps {
-        /// The number of records that the subscriber already has.
+        /// How many records of the batch the subscriber already has.
         skip: u32,
     },
     /// Records before the batch are missing.
     Missing {
-        /// The first missing sequence number.
+        /// The sequence number of the first missing record.
         first: u64,
-        /// The last missing sequence number.
+        /// The sequence number of the last missing record.
         last: u64,
     },
-    /// The batch belongs to an epoch that was not announced.
+    /// The batch belongs to a later epoch, which the node has not announced.
     NewEpoch,
 }
 
@@ -40,7 +41,8 @@ pub(crate) fn classify(at: Position, batch: &BatchHeader) -> BatchContinuity {
         return BatchContinuity::Stale;
     }
     if batch.first_seq <= at.seq {
-        // At least the batch's last record is new, so the result is less than the batch's count, which is a u32.
+        // The last record of the batch is new, so `skip` is less than the number of records in the batch, which is a
+        // u32.
         return BatchContinuity::Overlaps { skip: (at.seq - batch.first_seq + 1) as u32 };
     }
     BatchContinuity::Missing { first: at.seq + 1, last: batch.prev_seq }

@@ -1,7 +1,7 @@
 //! The credentials with which a client logs in to a node.
 
-/// A token, or a user and a password, with which a client logs in; empty if the node requires none.
-/// `Debug` does not print the secret.
+/// The token, or the user and password, with which a client logs in. Empty if the node requires no login. `Debug` does
+/// not print the secret.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credentials(Vec<u8>);
 

@@ -6,7 +6,7 @@ use dunlin_wire::{ErrorCode, RetryAdvice};
 
 use crate::refusal::RefusedError;
 
-/// The reason why the client has no connection to the node.
+/// Why the client has no connection to the node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DisconnectReason {
     /// The client has not tried to connect yet.
@@ -21,17 +21,17 @@ pub enum DisconnectReason {
     /// The node refuses the client.
     #[error("refused by the node: {0}")]
     Refused(RefusedError),
-    /// The client was connected before, and the node refuses it for now. The client tries again.
+    /// The node has accepted the client before, but refuses it for now. The client tries again.
     #[error("the node refused the connection, and the client tries again: {0}")]
     Later(RefusedError),
-    /// The caller interrupted the wait, through [`interruptible`](crate::interruptible).
+    /// A check of the caller, set with [`interruptible`](crate::interruptible), has interrupted the wait.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl DisconnectReason {
-    /// Converts a node's refusal to the reason why the client has no connection. After a temporary refusal, the
-    /// client's handles continue to work.
+    /// Returns the reason that a refusal by the node means; `was_up` says whether the client was connected before.
+    /// After a temporary refusal, the client's handles continue to work.
     pub(crate) fn refused(refused: RefusedError, was_up: bool) -> DisconnectReason {
         match refused.code {
             ErrorCode::Opening => DisconnectReason::Opening(refused),
@@ -40,8 +40,7 @@ impl DisconnectReason {
         }
     }
 
-    /// How long the node asked the client to wait before the next attempt; `None` if the node did not ask the client to
-    /// wait.
+    /// How long the node asked the client to wait before the next attempt; `None` if the node did not ask for this.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             DisconnectReason::Later(RefusedError {

@@ -1,5 +1,5 @@
-//! Waits for messages from the node. One of the waiting threads reads the connection ("leads"). The others sleep
-//! ("follow") until the event that they wait for has happened.
+//! Makes threads wait for messages from the node. One of the waiting threads "leads": it reads the connection for all.
+//! The others "follow": each sleeps until the event that it waits for has happened.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,12 @@ use crate::link::{Link, PumpOutcome, PumpWait};
 pub(crate) enum WaitOutcome {
     Done,
     TimedOut,
-    /// There was no connection for longer than [`Link::silence_max`].
+    /// For longer than [`Link::silence_max`], there was no connection.
     Disconnected(DisconnectReason),
 }
 
 impl SharedClient {
-    /// Waits until `done` returns `true`, or until the time `until`.
+    /// Waits until `done` returns `true` or the time `until` is reached.
     #[inline]
     pub(crate) fn wait_until(
         &self,
@@ -44,7 +44,7 @@ impl SharedClient {
         self.follow(waker, wait, until, &mut done)
     }
 
-    /// Reads the connection on behalf of all waiting threads until `done` returns `true`.
+    /// Reads the connection for all waiting threads, until `done` returns `true` or the time `until` is reached.
     #[inline]
     fn lead(
         &self,
@@ -67,7 +67,7 @@ impl SharedClient {
         waited
     }
 
-    /// Like [`lead`](Self::lead). With [`WaitStrategy::Default`], spins for `budget` before it blocks.
+    /// Does the work of [`lead`](Self::lead). With [`WaitStrategy::Default`], spins for `budget` before it blocks.
     #[inline]
     fn lead_spinning(
         &self,
@@ -81,7 +81,8 @@ impl SharedClient {
         let mut spins = wait == WaitStrategy::Spin || !budget.is_zero();
         let mut interrupt = Interrupt::current();
         loop {
-            // Blocks for at most one tick, so that the next call of `pump` checks the timeouts of the connection.
+            // Each call of `pump` blocks for at most one tick, so that the next call checks the timeouts of the
+            // connection.
             let pump_wait = match (spins, until) {
                 (true, _) if wait == WaitStrategy::Spin => PumpWait::Spin,
                 (true, _) => PumpWait::Now,
@@ -98,7 +99,7 @@ impl SharedClient {
                 return WaitOutcome::Disconnected(DisconnectReason::Interrupted);
             }
             if matches!(pumped, PumpOutcome::Received) {
-                // Checks the deadline even after a message arrived, because messages for other handles may arrive
+                // The deadline is also checked after a message has arrived: messages for other handles may arrive
                 // without a pause.
                 if until.is_some_and(|until| Instant::now() >= until) {
                     return WaitOutcome::TimedOut;
@@ -108,8 +109,8 @@ impl SharedClient {
             let now = Instant::now();
             let began = *began.get_or_insert(now);
             if until.is_some_and(|until| now >= until) {
-                // Reports a dead node also when this wait's own time is over, so that a series of short waits notices
-                // the dead node too.
+                // If the node is dead, report this even though the time of this wait is over. Otherwise, a series of
+                // short waits would never report it.
                 return match pumped {
                     PumpOutcome::Disconnected(why, since)
                         if now >= since + link.silence_max(&self.limits) =>
@@ -136,7 +137,7 @@ impl SharedClient {
                 }
                 PumpOutcome::Quiet if wait == WaitStrategy::Default && spins => {
                     spins = now - began < budget;
-                    // Gives up the core, because the thread whose result this thread waits for may need it.
+                    // Let other threads run: this thread may wait for the work of one that needs its core.
                     std::thread::yield_now();
                 }
                 PumpOutcome::Quiet | PumpOutcome::Received => {}
@@ -144,8 +145,8 @@ impl SharedClient {
         }
     }
 
-    /// Sleeps while another thread reads the connection. Ends when `done` returns `true`, or when this thread has to
-    /// read.
+    /// Sleeps while another thread reads the connection. Ends when `done` returns `true` or at the time `until`. If the
+    /// other thread stops reading, this thread reads the connection.
     #[cold]
     fn follow(
         &self,
@@ -186,13 +187,13 @@ impl SharedClient {
                 std::thread::park_timeout(longest);
             } else {
                 // The reading thread may be blocked, and then does not notice that bytes wait to be sent. This thread
-                // therefore waits for room and sends them.
+                // therefore sends them when the socket has room.
                 self.outbox.wait_for_room(Duration::from_millis(1));
             }
         }
     }
 
-    /// Reads the data that the socket already has, without waiting. Does nothing if another thread reads.
+    /// Reads what has already arrived at the socket, without waiting. Does nothing if another thread reads.
     #[inline]
     pub(crate) fn try_pump(&self) -> PumpOutcome {
         let Ok(mut link) = self.link.try_lock() else { return PumpOutcome::Quiet };

@@ -1,8 +1,8 @@
 //! Sends partly filled batches, and reads responses, when no thread waits on the client.
 //!
-//! A client that uses [`send`](dunlin_topic::Publish::send) has a flusher thread from its first batch on. The thread
-//! sleeps while no batch has records and no batch waits for a response. It drives the connection only if no other
-//! thread does.
+//! The first partly filled batch of a client, which [`send`](dunlin_topic::Publish::send) begins, starts the client's
+//! flusher thread. The thread sleeps while there is no partly filled batch and no batch without a response. It reads
+//! the connection only if no other thread does.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::client::SharedClient;
 use crate::follow::lock;
 use crate::publishing::PublisherShared;
 
-/// The longest time for which a partly filled batch waits for more records.
+/// How long a partly filled batch waits for more records at most.
 const FLUSH_DELAY: Duration = Duration::from_micros(500);
-/// The interval at which the thread reads responses while batches are unanswered.
+/// The interval at which the thread reads responses while batches have no response yet.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Flusher {
-    /// Makes the thread send a publisher's batch soon.
+    /// Makes the thread send the partly filled batches of the client soon. Starts the thread if it does not run yet.
     pub(crate) fn schedule(self: &Arc<Flusher>, shared: &Arc<SharedClient>) {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.is_due, true) || state.must_end {
@@ -44,8 +44,8 @@ impl Flusher {
         let (flusher, shared) = (Arc::clone(self), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("dunlin-flush".to_owned());
         state.is_running = thread.spawn(move || flusher.run(&shared)).is_ok();
-        // If no thread could start, the next call tries again. Until then, threads that wait on the client send the
-        // batch.
+        // If the thread could not be started, the next call tries again. Until then, threads that wait on the client
+        // send the batches.
         state.is_due = state.is_running;
     }
 
@@ -56,7 +56,8 @@ impl Flusher {
 
     fn run(&self, shared: &Weak<SharedClient>) {
         let mut unanswered: Vec<Arc<PublisherShared>> = Vec::new();
-        // Whether the socket has taken all bytes. A publisher that was dropped may have left unsent bytes.
+        // Whether the socket has taken all bytes. A publisher may have been dropped before the socket took its last
+        // bytes.
         let mut is_written = true;
         while self.sleep(!unanswered.is_empty() || !is_written) {
             let Some(shared) = shared.upgrade() else { return };
@@ -74,8 +75,8 @@ impl Flusher {
         }
     }
 
-    /// Sleeps until a batch has to be sent. If `polls` is set, also ends when the thread has to read responses. Returns
-    /// `false` if the thread has to end.
+    /// Sleeps until a batch has to be sent. With `polls`, also returns after [`POLL_INTERVAL`], to read responses.
+    /// Returns `false` if the thread has to end.
     fn sleep(&self, polls: bool) -> bool {
         let mut state = lock(&self.state);
         while !state.is_due && !state.must_end {

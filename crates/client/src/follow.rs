@@ -1,4 +1,4 @@
-//! The list of threads and tasks that wait while another thread reads the connection, and how they are woken.
+//! The list of threads and tasks that wait while another thread reads the connection, and the code that wakes them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
-/// The place where one handle stores the waker of its waiting thread or task.
+/// The waker of the thread or task that waits in one handle.
 #[derive(Debug, Default)]
 pub(crate) struct HandleWaker {
     waker: Mutex<Option<Waker>>,
@@ -32,15 +32,15 @@ impl HandleWaker {
     }
 }
 
-/// All threads and tasks that wait while another one reads the connection. A thread removes itself when it stops
-/// waiting. A task's future may be dropped without notice, so the list may contain tasks that no longer exist. If a
-/// task has to continue reading, all tasks are therefore woken.
+/// All threads and tasks that wait while another one reads the connection. A thread removes itself from the list when
+/// it stops waiting. The future of a task may be dropped without notice, so the list may contain tasks that do not
+/// exist any more. If a task has to continue the reading, all tasks are therefore woken.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     next: AtomicU64,
     threads: WakerList,
     tasks: WakerList,
-    /// Whether the reactor wakes the tasks at the next socket event.
+    /// Whether the reactor will wake the tasks at the next event of the socket.
     armed: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ struct WakerList {
 }
 
 impl Followers {
-    /// Returns a number that identifies a waiting thread in the list.
+    /// Returns a new number, under which a thread or task is in the list.
     pub(crate) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -64,8 +64,8 @@ impl Followers {
         self.threads.remove(number);
     }
 
-    /// Wakes one waiting thread to read the connection, or all tasks if no thread waits. Call this after the reading
-    /// thread has stopped.
+    /// Wakes one waiting thread to read the connection, or all tasks if no thread waits. The caller must have stopped
+    /// reading.
     #[inline]
     pub(crate) fn wake_next_reader(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -90,13 +90,13 @@ impl Followers {
         self.tasks.remove(number);
     }
 
-    /// Lets the reactor wake the tasks, at the next socket event.
+    /// Notes that the reactor will wake the tasks at the next event of the socket.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }
 
-    /// Wakes the other tasks after one task has stopped reading the connection. Does nothing if the reactor will wake
-    /// them.
+    /// Wakes other waiters after a task has stopped reading the connection: one thread, and all tasks unless the
+    /// reactor will wake them.
     pub(crate) fn wake_readers_unless_armed(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
         self.threads.wake_one();
@@ -106,7 +106,7 @@ impl Followers {
     }
 }
 
-/// Wakes all tasks when the reactor reports a socket event.
+/// The waker that the reactor calls at an event of the socket. It wakes all tasks.
 impl Wake for Followers {
     fn wake(self: Arc<Followers>) {
         self.armed.store(false, Ordering::SeqCst);
@@ -120,8 +120,8 @@ impl WakerList {
         list.insert(number, waker.clone());
         self.count.store(list.len(), Ordering::SeqCst);
         drop(list);
-        // After adding itself to the list, a new waiter passes this fence and then tries to become the reader. A thread
-        // that stops reading passes a fence and then checks the list. At least one of the two therefore notices the
+        // A new waiter adds itself to the list, passes this fence, and then tries to become the reader. A thread that
+        // stops reading passes a fence too, and then checks the list. At least one of the two therefore notices the
         // other.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
@@ -134,7 +134,7 @@ impl WakerList {
         }
     }
 
-    /// Wakes one waiter. Returns whether there was one.
+    /// Wakes the first waiter in the list. Returns `false` if the list is empty.
     #[inline]
     fn wake_one(&self) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {

@@ -1,4 +1,4 @@
-//! Groups of clients that share the records of a topic.
+//! Groups of subscribers that share the records of a topic.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,21 +19,21 @@ use crate::session::{GroupJoinRequest, SubscriptionRequest};
 use crate::subscriber::{ConsumedPosition, Subscriber};
 use crate::topics::CallError;
 
-/// The size in bytes of the claim that precedes each frame. A claim consists of token, seq, epoch, attempt and
-/// claim_ms.
+/// The size in bytes of the claim that precedes each frame. Its fields are token, seq, epoch, attempt and claim_ms.
 const CLAIM_BYTES: usize = 32;
 
-/// The kind of a group, which decides how records are distributed: `share` or `work`.
+/// The kind of a group, `share` or `work`. It decides how records are distributed to the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupKind {
     /// Each record goes to one member, at most once.
     #[default]
     Share,
-    /// Each record goes to one member at a time until a member acknowledges it.
+    /// Each record goes to one member at a time, until one acknowledges it.
     Work,
 }
 
-/// Returns the subject of dead letters in the form of the message JOIN_GROUP: empty if dead letters are dropped.
+/// Returns the subject for dead letters, as the message JOIN_GROUP contains it: an empty one means that dead letters
+/// are dropped.
 fn wire_subject(target: &DeadLetterTarget, topic: &str) -> Result<String, SubscribeError> {
     match target.subject_for(topic) {
         Some(subject) if subject.is_empty() => Err(SubscribeError::Subject(SubjectError::Empty)),
@@ -41,30 +41,32 @@ fn wire_subject(target: &DeadLetterTarget, topic: &str) -> Result<String, Subscr
     }
 }
 
-/// Options of a group member. The first member's options for claims and attempts apply to a whole `work` group.
+/// The options of a group member. In a `work` group, the options of the first member about claims and attempts apply to
+/// the whole group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupOptions {
     /// The member's name, as operators see it.
     pub member: String,
     /// The kind of the group.
     pub kind: GroupKind,
-    /// Where the group starts if this member creates it.
+    /// Where the group starts reading, if this member creates it.
     pub start: Start,
-    /// How the member waits.
+    /// How the member waits for records.
     pub wait: WaitStrategy,
     /// How long a claim lasts; `None` for the node's default.
     pub claim: Option<Duration>,
     /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
     pub attempts_max: u32,
-    /// The destination of dead letters. Applies only if this member creates the group.
+    /// What happens to dead letters. Applies only if this member creates the group.
     pub dead_letters: DeadLetterTarget,
-    /// For `share` groups that a node joins on a client's behalf: whether the group ends with its last member.
+    /// Only for `share` groups that a node joins on a client's behalf: whether the group ends when its last member has
+    /// left.
     pub ends_with_last: bool,
-    /// For `share` groups that a node joins on a client's behalf: whether records that were not [reported as
-    /// consumed](Member::consume) go to other members when this member is dropped.
+    /// Only for `share` groups that a node joins on a client's behalf: what happens to the records that this member has
+    /// not [reported as consumed](Member::consume) when it is dropped. If set, they go to other members.
     pub returns_unconsumed: bool,
-    /// For `share` groups that a node joins on a client's behalf: the client's user; a new group counts towards the
-    /// quota of this user. Empty without users.
+    /// Only for `share` groups that a node joins on a client's behalf: the name of the client's user. A new group
+    /// counts towards this user's quota. Empty if the node has no users.
     pub for_user: String,
 }
 
@@ -77,7 +79,7 @@ pub struct Group<'a> {
     pub name: &'a str,
 }
 
-/// A client's membership in a group, through which the client receives a share of the records.
+/// A client's membership in a group, through which the client receives some of the topic's records.
 #[derive(Debug)]
 pub struct Member {
     subscriber: Subscriber,
@@ -89,35 +91,35 @@ pub struct Member {
 pub enum GroupEvent<'a> {
     /// A record.
     Record {
-        /// The token that settles the claim; 0 in a `share` group.
+        /// The token with which the member settles its claim to the record; 0 in a `share` group.
         token: u64,
         /// The record's position.
         position: Position,
-        /// The number of the attempt, from 1.
+        /// The number of the attempt to process the record; the first one is 1.
         attempt: u32,
-        /// The duration of the claim, from the time the node sent the record.
+        /// How long the claim lasts, from the time at which the node sent the record.
         claim: Duration,
-        /// The record's frame.
+        /// The frame of the record.
         frame: Frame<'a>,
-        /// The record's log.
+        /// The log that contains the record.
         log: &'a Arc<LogName>,
     },
-    /// A gap, or another notice that concerns the whole group.
+    /// A gap or another notice. It concerns the whole group.
     Notice(Notice),
 }
 
-/// The result of acknowledging claims, giving them back, or renewing them: for how many this succeeded, and which ones
-/// had ended.
+/// The result of acknowledging, giving back or renewing claims: the number of successes, and the claims that had ended
+/// before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settlement {
     /// The number of claims that were settled or renewed.
     pub settled: u32,
-    /// Tokens of expired claims, whose records another member may have.
+    /// The tokens of the claims that had ended before. Another member may have their records.
     pub stale: Vec<u64>,
 }
 
 impl Client {
-    /// Joins a group, and creates it if it does not exist. Waits for the node.
+    /// Joins a group, and creates the group if it does not exist. Waits for the node's response.
     pub fn join(&self, group: Group<'_>, options: GroupOptions) -> Result<Member, SubscribeError> {
         let (kind, wait) = (options.kind, options.wait);
         Ok(Member { subscriber: self.open_subscription(self.join_request(group, options)?, wait)?, kind })
@@ -150,8 +152,8 @@ impl Client {
                 }
             },
             on_gap: dunlin_wire::OnGap::Oldest,
-            // A registered member of a `share` group reports consumed records. Without these reports, the node would
-            // stop delivering.
+            // A registered member of a `share` group reports consumed records. If it did not, the node would stop
+            // delivering.
             registered: kind == GroupKind::Share && !options.returns_unconsumed,
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
@@ -180,22 +182,24 @@ impl Client {
 }
 
 impl Member {
-    /// Returns the newest epoch of the topic's logs at the time when the node responded to [`Client::join_nowait`]. If
-    /// a node joins a `share` group on a client's behalf, the result is the newest epoch whose records the group
-    /// delivers. Only the first call after the response returns it; other calls return `None`. Fails if the node
-    /// refused.
+    /// Returns the newest epoch of the topic's logs, as of the node's response to [`Client::join_nowait`]. For a
+    /// `share` group that a node joins on a client's behalf, returns the newest epoch whose records the group delivers.
+    ///
+    /// Only the first call after the response returns the epoch; all other calls return `None`. Fails if the node
+    /// refused the membership.
     pub fn start_epoch(&self) -> Result<Option<u32>, SubscribeError> {
         self.subscriber.is_subscribed()?;
         Ok(self.subscriber.start_positions().and_then(|logs| logs.iter().map(|(_, at)| at.epoch).max()))
     }
 
-    /// The number of the run of the node to which this member's client is connected. It changes with each start of the
-    /// node.
+    /// Returns a number that identifies the present run of the node to which this member is connected. Each start of
+    /// the node has a new number.
     pub fn node(&self) -> u64 {
         lock(&self.subscriber.shared().session).node
     }
 
-    /// Requests `records` more records. Only for `work` groups; a `share` group delivers without requests.
+    /// Requests `records` more records from a `work` group. Does nothing in a `share` group, which delivers without
+    /// requests.
     pub fn claim(&mut self, records: u64) {
         if self.kind == GroupKind::Work {
             let shared = self.subscriber.shared();
@@ -204,7 +208,7 @@ impl Member {
         }
     }
 
-    /// Whether [`take`](Member::take) has a record or a notice now.
+    /// Whether a record or a notice has arrived, which [`take`](Member::take) returns.
     pub fn ready(&mut self) -> Result<bool, SubscribeError> {
         self.subscriber.ready()
     }
@@ -230,13 +234,12 @@ impl Member {
         }
     }
 
-    /// Waits until there may be a record or a notice. Returns `false` if `timeout` has passed before that.
+    /// Waits until there may be a record or a notice. Returns `false` if there is none when `timeout` has passed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, SubscribeError> {
         self.subscriber.wait(timeout)
     }
 
-    /// Async form of [`wait`](Member::wait): resolves when another call of [`ready`](Member::ready) is
-    /// useful.
+    /// Async form of [`wait`](Member::wait): it resolves when it is useful to call [`ready`](Member::ready) again.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SubscribeError>> {
         self.subscriber.poll_ready(cx)
     }
@@ -251,29 +254,32 @@ impl Member {
         Ok(if self.ready()? { Some(self.take()) } else { None })
     }
 
-    /// Reports these records, and all that were delivered before them, as consumed. For members with
-    /// [`returns_unconsumed`](GroupOptions::returns_unconsumed).
+    /// Reports the records at these positions as consumed, and with each of them all records of its log that were
+    /// delivered before. Only for members with [`returns_unconsumed`](GroupOptions::returns_unconsumed).
     pub fn consume(&mut self, consumed: &[ConsumedPosition]) {
         self.subscriber.report_consumed_for(consumed);
     }
 
-    /// Asks the node to deliver no more records to a member with `returns_unconsumed`. After the last record, the
-    /// member receives an error.
+    /// Asks the node to deliver no more records. Only for members with
+    /// [`returns_unconsumed`](GroupOptions::returns_unconsumed). After the last record, the member's next read returns
+    /// an error.
     pub fn end(&self) {
         self.subscriber.send_unsubscribe();
     }
 
-    /// Leaves the group. Open claims are available to other members at once, and their attempts do not count. In a
-    /// `share` group, the records that this member has taken count as consumed. Delivered records that it has not taken
-    /// are lost, and the other members receive a gap. If the member is dropped without this call, the gap also covers
-    /// the records that it took last.
+    /// Leaves the group.
+    ///
+    /// The records of open claims are available to other members at once, and the attempts of this member do not count.
+    /// In a `share` group, the records that this member has taken count as consumed. Records that were delivered to
+    /// this member, but that it has not taken, are lost, and the other members receive a gap. If the member is dropped
+    /// without this call, the gap also covers the records that it took last.
     pub fn leave(mut self) {
         if let Some(last) = self.last_taken() {
             self.subscriber.consume_through(last);
         }
     }
 
-    /// The position of the last record that the member took from its current batch.
+    /// Returns the position of the last record that the member has taken from its current batch.
     fn last_taken(&self) -> Option<ConsumedPosition> {
         let (InboxItem::Batch(batch), bytes) = self.subscriber.current_item_if_any()? else { return None };
         let mut rest = &bytes[batch.start..self.subscriber.at()];
@@ -285,18 +291,18 @@ impl Member {
         last
     }
 
-    /// Acknowledges claims, because the work on their records is done.
+    /// Acknowledges the records of the claims with these tokens, because the work on them is done.
     pub fn ack(&mut self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.settler().ack(tokens)
     }
 
-    /// Gives claimed records back to the group. Each entry has the token of a claim and a delay: the node delivers the
-    /// claim's record again after this delay at the earliest.
+    /// Gives claimed records back to the group. Each entry of `claims` is the token of a claim and a delay. The node
+    /// does not deliver the claim's record again before this delay has passed.
     pub fn nack(&mut self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         self.settler().nack(claims)
     }
 
-    /// Renews claims. The full duration of each claim starts again now.
+    /// Renews the claims with these tokens. The full time of each claim starts again now.
     pub fn renew(&mut self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.settler().renew(tokens)
     }
@@ -307,8 +313,8 @@ impl Member {
     }
 }
 
-/// A handle that acknowledges, returns and renews a member's claims, from any thread.
-/// The handle is valid until the member leaves the group.
+/// A handle with which any thread acknowledges, gives back and renews the claims of a member. It is valid until the
+/// member leaves the group.
 #[derive(Debug, Clone)]
 pub struct ClaimSettler {
     shared: Arc<SharedClient>,
@@ -316,7 +322,7 @@ pub struct ClaimSettler {
 }
 
 impl ClaimSettler {
-    /// Acknowledges claims, because the work on their records is done.
+    /// Acknowledges the records of the claims with these tokens, because the work on them is done.
     pub fn ack(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         self.settle(|request| {
@@ -324,8 +330,8 @@ impl ClaimSettler {
         })
     }
 
-    /// Gives claimed records back to the group. Each entry has the token of a claim and a delay: the node delivers the
-    /// claim's record again after this delay at the earliest.
+    /// Gives claimed records back to the group. Each entry of `claims` is the token of a claim and a delay. The node
+    /// does not deliver the claim's record again before this delay has passed.
     pub fn nack(&self, claims: &[(u64, Duration)]) -> Result<Settlement, CallError> {
         let subscription = self.subscription;
         let tokens: Vec<NackedToken> = claims
@@ -340,7 +346,7 @@ impl ClaimSettler {
         })
     }
 
-    /// Renews claims. The full duration of each claim starts again now.
+    /// Renews the claims with these tokens. The full time of each claim starts again now.
     pub fn renew(&self, tokens: &[u64]) -> Result<Settlement, CallError> {
         self.shared.check_version(MessageKind::Renew)?;
         let subscription = self.subscription;

@@ -1,5 +1,5 @@
-//! The received records and notices of one subscription that its subscriber has not read yet. The thread that reads the
-//! socket fills the inbox; the subscriber takes a whole batch at a time.
+//! The inbox of a subscription: received records and notices that the subscriber has not taken yet. The thread that
+//! reads the socket fills the inbox. The subscriber takes everything in it at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,38 +9,38 @@ use crate::follow::HandleWaker;
 use crate::limits::{PIN_BYTES_MIN, PINNED_UNREAD_BYTES_MAX};
 use crate::session::ConnectionError;
 
-/// Records and notices in their order of arrival.
+/// Received records and notices, in their order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct InboxBatch {
     pub(crate) items: Vec<InboxItem>,
-    /// The frames of small batches, copied here so that their chunk is not kept.
+    /// Copies of the frames of small batches. The chunk into which such a batch was read is not kept.
     pub(crate) copied: Vec<u8>,
 }
 
-/// An item of a subscription: a batch of records, or a notice.
+/// A batch of records, or a notice, that a subscription has received.
 #[derive(Debug)]
 pub(crate) enum InboxItem {
     Batch(BatchItem),
-    /// A notice, and the bytes of credit that the node used for it.
+    /// A notice, and how many bytes of the subscription's credit it used.
     Notice(Notice, u64),
 }
 
-/// Consecutive frames of one log, which were received and checked together.
+/// Consecutive frames of one log, which arrived together and were checked together.
 #[derive(Debug)]
 pub(crate) struct BatchItem {
     pub(crate) log: Arc<LogName>,
     pub(crate) epoch: u32,
-    /// The sequence number of the record that the subscription received before the first record of this item.
+    /// The sequence number of the last record before this item that the subscription received.
     pub(crate) prev_seq: u64,
     pub(crate) first_seq: u64,
     pub(crate) count: u32,
-    /// The chunk that holds the frames; `None` if they are in [`InboxBatch::copied`].
+    /// The chunk that contains the frames; `None` if [`InboxBatch::copied`] contains them.
     pub(crate) chunk: Option<Arc<Vec<u8>>>,
-    /// The index at which the frames begin.
+    /// The index of the first byte of the frames.
     pub(crate) start: usize,
-    /// The index after the last frame.
+    /// The index of the first byte after the frames.
     pub(crate) end: usize,
-    /// The credit, in bytes, that the node used for the frames.
+    /// How many bytes of the subscription's credit the frames used.
     pub(crate) cost: u64,
 }
 
@@ -53,12 +53,12 @@ impl InboxBatch {
     }
 }
 
-/// The received items of a subscription, shared by the subscriber and the thread that reads the socket.
+/// The inbox of a subscription. The subscriber and the thread that reads the socket share it.
 #[derive(Debug)]
 pub(crate) struct SubscriberInbox {
     pub(crate) waker: HandleWaker,
     unread_bytes_max: u64,
-    /// When at least this many bytes of credit are refunded, the client reports them to the node even if the subscriber
+    /// If at least this many bytes of credit were refunded, the client reports them to the node, even if the subscriber
     /// reads nothing.
     refund_max: u64,
     state: Mutex<InboxState>,
@@ -68,25 +68,29 @@ pub(crate) struct SubscriberInbox {
 #[derive(Debug, Default)]
 pub(crate) struct InboxState {
     batch: InboxBatch,
-    /// The credit that the node used for all items in `batch`, in bytes.
+    /// How many bytes of credit all items in `batch` used.
     unread_bytes: usize,
     end_error: Option<SubscribeError>,
-    /// Whether the node has announced all existing logs.
+    /// Whether the node has announced all logs of the subscription.
     is_subscribed: bool,
-    /// The number of bytes received since the subscription began, over all connections.
+    /// How many bytes the subscription has received since it began, over all connections.
     received: u64,
-    /// The number of consumed bytes. Messages that give the subscriber no event count as consumed at once.
+    /// How many of the received bytes were consumed. A message that gives the subscriber no event counts as consumed at
+    /// once.
     consumed: u64,
-    /// The number of bytes of messages without an event since the client last reported credit to the node.
+    /// How many bytes messages without an event have had since the client last reported credit to the node.
     refunded: u64,
-    /// The size of unread snapshots of states. It may exceed the credit, because a node sends each state completely.
+    /// The size of the snapshots of states that were not taken yet. It may exceed the credit, because a node sends each
+    /// state as a whole.
     unread_state_bytes: u64,
 }
 
 impl SubscriberInbox {
-    /// Creates an inbox for at most `unread_bytes_max` unread bytes, besides snapshots of states. Messages without an
-    /// event return their credit at once. When at least `refund_max` bytes are returned in this way, the client reports
-    /// them to the node. Otherwise, a node could wait for credit from a subscriber that has nothing to read.
+    /// Creates an inbox for at most `unread_bytes_max` unread bytes, besides snapshots of states.
+    ///
+    /// A message that gives the subscriber no event returns its credit at once. As soon as such messages have returned
+    /// `refund_max` bytes, the client reports them to the node. Otherwise, the node could wait for credit from a
+    /// subscriber that has nothing to read.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> SubscriberInbox {
         SubscriberInbox {
             waker: HandleWaker::default(),
@@ -96,7 +100,7 @@ impl SubscriberInbox {
         }
     }
 
-    /// Fails if the node sent more bytes than the subscription's credit allows.
+    /// Fails if the node has sent more bytes than the credit of the subscription allows.
     #[inline]
     pub(crate) fn check_credit(&self) -> Result<(), ConnectionError> {
         let sent = {
@@ -109,8 +113,8 @@ impl SubscriberInbox {
         Err(ConnectionError::Credit { sent, allowed: self.unread_bytes_max })
     }
 
-    /// Moves all items into `batch`, which must be empty. Returns `false` if there is no item. Fails if the
-    /// subscription has ended and no item is left.
+    /// Moves all items into `batch`, which must be empty. Returns `false` if there are no items. Fails if there are
+    /// none and the subscription has ended.
     pub(crate) fn take(&self, batch: &mut InboxBatch) -> Result<bool, SubscribeError> {
         let mut state = self.lock();
         if state.batch.items.is_empty() {
@@ -126,13 +130,13 @@ impl SubscriberInbox {
         !state.batch.items.is_empty() || state.end_error.is_some() || state.refunded >= self.refund_max
     }
 
-    /// Whether at least `refund_max` bytes were refunded, so that the client has to report them before the subscriber
-    /// reads.
+    /// Whether at least `refund_max` bytes of credit were refunded. If so, the client has to report them without
+    /// waiting for the subscriber.
     pub(crate) fn needs_credit_report(&self) -> bool {
         self.lock().refunded >= self.refund_max
     }
 
-    /// Adds a batch whose frames are `chunk[item.start..item.end]`.
+    /// Adds the batch `item`, whose frames are `chunk[item.start..item.end]`.
     pub(crate) fn push_batch(&self, mut item: BatchItem, chunk: &Arc<Vec<u8>>) {
         let mut state = self.lock();
         let bytes = item.end - item.start;
@@ -171,7 +175,7 @@ impl SubscriberInbox {
         self.waker.wake();
     }
 
-    /// Whether the node has responded to the subscription. Fails if the node refused it.
+    /// Whether the node has accepted the subscription. Fails if the node refused it.
     pub(crate) fn is_subscribed(&self) -> Result<bool, SubscribeError> {
         let state = self.lock();
         match (&state.end_error, state.is_subscribed) {
@@ -191,7 +195,8 @@ impl SubscriberInbox {
         state.received - state.consumed
     }
 
-    /// Refunds the credit of a message that gives the subscriber no event. The next credit report includes it.
+    /// Returns the credit of a message that gives the subscriber no event. The next credit report to the node includes
+    /// it.
     pub(crate) fn refund(&self, cost: u64) {
         let mut state = self.lock();
         state.received += cost;
@@ -209,7 +214,7 @@ impl SubscriberInbox {
         state.unread_state_bytes = state.unread_state_bytes.saturating_sub(cost);
     }
 
-    /// Counts `bytes` more consumed bytes. Returns the number of all consumed bytes.
+    /// Counts `bytes` more bytes as consumed. Returns how many bytes were consumed in total.
     pub(crate) fn consume(&self, bytes: u64) -> u64 {
         let mut state = self.lock();
         state.consumed += bytes;

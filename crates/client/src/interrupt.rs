@@ -1,5 +1,5 @@
-//! Interrupts waits of callers that have to run a check while they wait, such as a Python interpreter that checks for
-//! signals.
+//! Interrupts waits if a check of the caller requests this. A Python interpreter, for example, has to check for signals
+//! during a wait.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,24 +13,23 @@ thread_local! {
     static CURRENT: RefCell<Option<SharedCheck>> = const { RefCell::new(None) };
 }
 
-/// The caller's check, the time at which it was last called, and whether it has already returned `true`. After `true`,
-/// the check is not called again, so that each signal is reported once.
+/// A check of the caller, the time of its last call, and whether it has ever returned `true`.
 struct InterruptCheck {
     interrupted: Box<dyn Fn() -> bool>,
     /// The time of the last call. All waits inside one call of [`interruptible`] share this time, so that many short
-    /// waits together do not call the check more often.
+    /// waits do not call the check more often than one long wait does.
     last_call: Cell<Instant>,
     has_fired: Cell<bool>,
 }
 
-/// Whether a wait of this thread was interrupted. Loops that send a request again then end.
+/// Whether a check has interrupted a wait of this thread. A loop that repeats a request then ends.
 pub(crate) fn is_interrupted() -> bool {
     CURRENT.with_borrow(|check| check.as_ref().is_some_and(|check| check.has_fired.get()))
 }
 
-/// Runs `call`. While `call` waits on this thread, `interrupted` runs about every 100 ms. If `interrupted`
-/// returns `true`, the wait ends with
-/// [`DisconnectReason::Interrupted`](crate::DisconnectReason::Interrupted); no record is lost.
+/// Runs `call` and returns its result. While `call` waits on this thread, `interrupted` is called about every 100 ms.
+/// If it returns `true`, the wait ends with [`DisconnectReason::Interrupted`](crate::DisconnectReason::Interrupted). No
+/// record is lost.
 pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnOnce() -> T) -> T {
     struct RestoreCheck(Option<SharedCheck>);
     impl Drop for RestoreCheck {
@@ -47,17 +46,18 @@ pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnO
     call()
 }
 
-/// The interrupt check that one wait uses.
+/// The check of the caller that applies to one wait, if any.
 pub(crate) struct Interrupt(Option<SharedCheck>);
 
 impl Interrupt {
-    /// Takes the check that the current thread has set.
+    /// Returns the check that applies to waits of the current thread.
     #[inline]
     pub(crate) fn current() -> Interrupt {
         Interrupt(CURRENT.with_borrow(Option::clone))
     }
 
-    /// Calls the check if its interval has passed. Returns whether the wait has to end.
+    /// Calls the check if 100 ms have passed since its last call. Returns whether the check requests the end of the
+    /// wait.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         let Some(check) = &self.0 else { return false };

@@ -1,10 +1,10 @@
 //! Keys and values, leases and locks of the cluster.
 //!
 //! Invariants:
-//! - A command is sent only once. If its response is lost, the result is [`Unknown`](KvError::Unknown). The node may
-//!   carry out the command even after later reads. Only a conditional write, such as [`Kv::cas`], can be repeated
-//!   safely. Queries, and the few commands that can be repeated without further
-//!   effect, are sent again on the next connection.
+//! - A command is sent only once. If the response is lost, the result is [`Unknown`](KvError::Unknown), and the node
+//!   may still carry out the command later, even after reads that do not show it. Only a conditional write, such as
+//!   [`Kv::cas`], can be repeated safely. Queries, and the few commands whose repetition has no further effect, are
+//!   sent again on the next connection.
 //! - Reads are linearizable, except through [`Kv::stale`].
 
 mod error;
@@ -40,7 +40,7 @@ pub struct Kv {
     query_kind: ControlKind,
 }
 
-/// A key with its value, its lease, and the revisions that wrote it.
+/// A key with its value, its lease, and the revisions in which it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvEntry {
     /// The key.
@@ -53,14 +53,14 @@ pub struct KvEntry {
     pub modified: u64,
     /// The number of writes since the key was created.
     pub version: u64,
-    /// The number of the lease that the key depends on; 0 for no lease. The key is deleted when the lease ends.
+    /// The number of the lease on which the key depends; 0 for no lease. When the lease ends, the key is deleted.
     pub lease: u64,
 }
 
-/// One page of the keys and values of a range, in order, as a read returned them.
+/// One page of the keys and values of a range, in the order of the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvPage {
-    /// The cluster's last revision at the time of the read.
+    /// The last revision of the cluster when the page was read.
     pub revision: u64,
     /// The keys and values.
     pub entries: Vec<KvEntry>,
@@ -68,12 +68,12 @@ pub struct KvPage {
     pub more: bool,
 }
 
-/// The result of writing or deleting keys, such as the revision.
+/// The result of writing or deleting keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteResult {
-    /// The revision of the write; the cluster's last revision if nothing changed.
+    /// The revision of the change. If nothing changed, the last revision of the cluster.
     pub revision: u64,
-    /// The number of keys written or deleted.
+    /// How many keys were written or deleted.
     pub keys: u64,
 }
 
@@ -85,24 +85,23 @@ impl Client {
 }
 
 impl Kv {
-    /// Returns a handle with stale reads: the node answers from its own state, without a request to the
-    /// leader.
+    /// Returns a handle with stale reads: the node answers them from its own state and does not ask the leader.
     pub fn stale(&self) -> Kv {
         Kv { query_kind: ControlKind::StaleQuery, ..self.clone() }
     }
 
-    /// Reads a key.
+    /// Reads a key. Returns `None` if it does not exist.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KvEntry>, KvError> {
         Ok(self.page(&ControlQuery::Get { key: key.as_ref() })?.entries.pop())
     }
 
-    /// Writes a key. Returns the revision.
+    /// Writes a key. Returns the revision of the write.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64, KvError> {
         self.put_with_lease(key, value, 0)
     }
 
-    /// Writes a key, which is deleted when the lease with the number `lease` ends; 0 for no lease. Returns the
-    /// revision.
+    /// Writes a key that depends on the lease with the number `lease`; 0 for no lease. When the lease ends, the key is
+    /// deleted. Returns the revision of the write.
     pub fn put_with_lease(
         &self,
         key: impl AsRef<[u8]>,
@@ -113,25 +112,25 @@ impl Kv {
         Ok(self.write(&ControlCommand::Put { key, value, lease })?.revision)
     }
 
-    /// Writes a key if `expect` is the revision of its last write, or 0 if the key does not exist. Fails with
-    /// [`KvError::Moved`] otherwise.
+    /// Writes a key if its last write was in the revision `expect`; 0 means that the key must not exist. Otherwise,
+    /// fails with [`KvError::Moved`]. Returns the revision of the write.
     pub fn cas(&self, key: impl AsRef<[u8]>, expect: u64, value: impl AsRef<[u8]>) -> Result<u64, KvError> {
         let (key, value) = (key.as_ref(), value.as_ref());
         Ok(self.write(&ControlCommand::PutIf { key, value, lease: 0, expect })?.revision)
     }
 
-    /// Deletes a key, if it exists.
+    /// Deletes a key. A key that does not exist is not an error.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<WriteResult, KvError> {
         self.write(&ControlCommand::Delete { key: key.as_ref() })
     }
 
-    /// Deletes a key if `expect` is the revision of its last write. Fails with [`KvError::Moved`] otherwise.
+    /// Deletes a key if its last write was in the revision `expect`. Otherwise, fails with [`KvError::Moved`].
     pub fn delete_if(&self, key: impl AsRef<[u8]>, expect: u64) -> Result<WriteResult, KvError> {
         self.write(&ControlCommand::DeleteIf { key: key.as_ref(), expect })
     }
 
-    /// Deletes keys from `start` up to and excluding `end`; an empty `end` means no end. One call deletes a limited
-    /// number of keys: repeat the call until it reports 0 keys.
+    /// Deletes keys from `start` up to and excluding `end`; an empty `end` means no end. The number of keys that one
+    /// call deletes is limited: repeat the call until it reports 0 deleted keys.
     pub fn delete_range(
         &self,
         start: impl AsRef<[u8]>,
@@ -140,14 +139,15 @@ impl Kv {
         self.write(&ControlCommand::DeleteRange { start: start.as_ref(), end: end.as_ref() })
     }
 
-    /// Writes several keys in one revision, and returns the revision.
+    /// Writes several keys in one revision. Returns this revision.
     pub fn batch(&self, puts: &[(&[u8], &[u8])]) -> Result<u64, KvError> {
         let transaction = puts.iter().fold(Transaction::new(), |all, (key, value)| all.put(key, value));
         Ok(self.transact(&transaction)?.revision)
     }
 
     /// Reads up to `limit` keys from `start` up to and excluding `end`. An empty `end` means no end; a `limit` of 0
-    /// means the largest possible limit. The next page starts at the last key with a zero byte appended.
+    /// means the largest possible limit. To read the next page, use as `start` the last key of this page with a zero
+    /// byte appended.
     pub fn range(
         &self,
         start: impl AsRef<[u8]>,
@@ -163,13 +163,14 @@ impl Kv {
         self.read_prefix(prefix.as_ref(), || self.response_timeout())
     }
 
-    /// Like [`prefix`](Self::prefix), but gives up at `until`.
+    /// Like [`prefix`](Self::prefix), but fails if the keys were not read by the time `until`.
     pub(crate) fn prefix_until(&self, prefix: &str, until: Instant) -> Result<Vec<KvEntry>, KvError> {
         let remaining = || until.saturating_duration_since(Instant::now());
         self.read_prefix(prefix.as_bytes(), || remaining().min(self.response_timeout()))
     }
 
-    /// Reads all keys that begin with `prefix`. Each page may take the time that `page_timeout` returns.
+    /// Reads all keys that begin with `prefix`, page by page. Before each page, `page_timeout` returns how long the
+    /// page may take.
     fn read_prefix(
         &self,
         prefix: &[u8],
@@ -188,7 +189,7 @@ impl Kv {
         }
     }
 
-    /// Reads the state of a lease; `None` if it does not exist.
+    /// Reads the state of a lease; `None` if the lease does not exist.
     pub fn lease_state(&self, lease: u64) -> Result<Option<LeaseState>, KvError> {
         match self.query(&ControlQuery::Lease { lease })? {
             ControlQueryResult::Leases { mut leases, .. } => Ok(leases.pop()),
@@ -196,7 +197,8 @@ impl Kv {
         }
     }
 
-    /// Reads the cluster's last revision, and the epoch of revisions to which it belongs.
+    /// Reads the last revision of the cluster. Returns the epoch of revisions, and the number of the revision in this
+    /// epoch.
     pub fn revision(&self) -> Result<(u32, u64), KvError> {
         match self.query(&ControlQuery::Status)? {
             ControlQueryResult::Status { epoch, revision, .. } => Ok((epoch, revision)),

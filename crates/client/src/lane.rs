@@ -1,17 +1,17 @@
-//! A publish lane holds the records of one publisher for one partition. The client numbers the records, sends them in
-//! batches, and keeps them until the node responds.
+//! A publish lane contains the records that one publisher sends to one partition. The client numbers the records, sends
+//! them in batches, and keeps them until the node has responded.
 //!
 //! Invariants:
 //! - The numbers of records grow by 1. Records that are sent again after a lost connection have the same bytes as
 //!   before.
 //! - After the owner has refused a record, it also refuses all later records. The client therefore stops numbering
 //!   until every batch has a response, and then continues with the number of the first refused record.
-//! - Refused records are kept until they are sent again, or until new records are published. Their total size is
-//!   limited to the allowed size of unanswered records plus one batch.
-//! - If a batch may have been appended, its numbers are never used for other records: the owner would take those for
-//!   duplicates. The batch is sent again unchanged before anything else, until the topic's log has appended or refused
-//!   it. A refusal from any other part of the node does not show whether an earlier attempt to send the batch was
-//!   appended.
+//! - Refused records are kept until they are sent again, or until new records are published. Their total size is at
+//!   most `in_flight_bytes_max` plus one batch.
+//! - The numbers of a batch that may have been appended are never used for other records: the owner would take these
+//!   records for duplicates. Such a batch is sent again unchanged before anything else, until the topic's log has
+//!   appended or refused it. A refusal from any other part of the node does not show whether an earlier attempt to send
+//!   the batch was appended.
 
 mod sent;
 
@@ -22,56 +22,58 @@ use dunlin_wire::{PublishHeader, RUN_HEAD_BYTES, publish_head};
 
 use sent::SentBatch;
 
-/// Maximum number of empty batch buffers that are kept for later batches.
+/// The maximum number of empty buffers that are kept for later batches.
 const SPARE_BATCHES_MAX: usize = 32;
 
-/// A publisher's records for one partition, until the node responds to them.
+/// The records that one publisher sends to one partition, until the node has responded to them.
 #[derive(Debug)]
 pub(crate) struct PublishLane {
     partition: u32,
-    /// The producer's number for the first record of the batch that is being filled.
+    /// The number that the first record of the batch being filled will receive.
     next_seq: u64,
-    /// The batch that is being filled: space for the batch's header, then frames.
+    /// The bytes of the batch that is being filled: room for the batch's header, and then frames.
     batch: Vec<u8>,
     /// The number of records in the batch that is being filled.
     count: u32,
-    /// Batches that were sent and have no response yet, in order.
+    /// The batches that were sent and have no response yet, in the order of their numbers.
     unanswered: VecDeque<SentBatch>,
     unanswered_bytes: usize,
-    /// The number of records that the node has acknowledged with a position.
+    /// How many records the node has acknowledged.
     acknowledged: u64,
-    /// The number of the first refused record; `None` if no refusal is pending.
+    /// The lowest number among the refused records, with which the numbering continues once all batches have a
+    /// response; `None` if no refusal is pending.
     refused_from: Option<u64>,
-    /// Refused batches, in the order in which the owner must append them.
+    /// The refused batches, in the order in which the owner must append them.
     refused_batches: VecDeque<SentBatch>,
-    /// Whether a single record was refused, so that the other kept records have to be sent again.
+    /// Whether a refusal concerned one record only, so that the other records of its batch have to be sent again.
     record_refused: bool,
     pushed: u64,
     pub(crate) acknowledged_at: Option<Position>,
-    /// Empty buffers for later batches.
+    /// Empty buffers that later batches use.
     spare: Vec<Vec<u8>>,
-    /// The last receipt, until a waiting caller takes it.
+    /// The last receipt, which the next waiting caller takes.
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// Whether a refused batch may have been appended, according to the refusal.
+/// What a refusal says about whether the refused batch was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchOutcome {
     /// The batch may have been appended.
     Unknown,
-    /// The batch did not reach the topic's log in this attempt. An earlier attempt may have appended it.
+    /// The batch did not reach the topic's log in this attempt, but an earlier attempt may have appended it.
     NotAccepted,
-    /// The topic's log refused the batch. No earlier attempt has appended it.
+    /// The topic's log refused the batch, so no attempt has appended it.
     Refused,
 }
 
-/// The part of a batch that was refused.
+/// The part of a batch that the node refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedPart {
     Batch,
-    /// One record, given by its number in the lane. The other records of the batch are sent again.
+    /// One record, identified by how many records were pushed to the lane up to and including it. The batch's other
+    /// records are sent again.
     Record(u64),
-    /// One record, which the refusal does not name. The batch is sent again as two separate halves, to find the record.
+    /// One record, but the refusal does not say which. To find it, the batch is sent again as two separate halves.
     Unknown,
 }
 
@@ -95,7 +97,8 @@ impl PublishLane {
         }
     }
 
-    /// Adds a record to the batch that is being filled. Returns the batch's new size in bytes.
+    /// Adds a record to the batch that is being filled. Returns the size of this batch in bytes. Fails if the record
+    /// alone has more than `bytes_max` bytes.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -120,7 +123,7 @@ impl PublishLane {
         self.pushed -= u64::from(std::mem::take(&mut self.count));
     }
 
-    /// Moves the batch that is being filled to the end of the refused batches.
+    /// Appends the batch that is being filled to the list of refused batches.
     pub(crate) fn move_batch_to_refused(&mut self) {
         if self.count > 0 {
             let bytes = std::mem::take(&mut self.batch);
@@ -139,7 +142,7 @@ impl PublishLane {
         }
     }
 
-    /// Gives all refused batches new numbers and passes them to `send`.
+    /// Gives new numbers to the records of all refused batches, and passes each batch to `send`.
     pub(crate) fn resend_refused(&mut self, publisher: u32, mut send: impl FnMut(&[u8])) {
         self.record_refused = false;
         for mut sent in std::mem::take(&mut self.refused_batches) {
@@ -153,13 +156,13 @@ impl PublishLane {
         }
     }
 
-    /// Whether a single record was refused and the other kept records were not sent again yet.
+    /// Whether a refusal concerned one record only, and the other records of its batch were not sent again yet.
     pub(crate) fn has_refused_record(&self) -> bool {
         self.record_refused
     }
 
-    /// Whether a single record was refused and no batch is unanswered, so that the other kept records can be sent
-    /// again.
+    /// Whether the records of [`has_refused_record`](Self::has_refused_record) can now be sent again, because all sent
+    /// batches have a response.
     pub(crate) fn can_resend_rest(&self) -> bool {
         self.record_refused && self.unanswered.is_empty()
     }
@@ -171,11 +174,10 @@ impl PublishLane {
         self.unanswered.push_back(sent);
     }
 
-    /// Sends those batches again that may have been appended. The owner recognizes and skips records that it already
-    /// has.
+    /// Sends the refused batches again that may have been appended. The owner recognizes records that it already has,
+    /// and skips them.
     pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
-        // Stops at a batch that was certainly not appended, or whose numbers do not continue those of the last sent
-        // batch.
+        // The loop stops at a batch that was certainly not appended, or whose number is not the next one.
         while let Some(sent) =
             self.refused_batches.pop_front_if(|sent| sent.outcome_unknown && sent.first == self.next_seq)
         {
@@ -198,7 +200,8 @@ impl PublishLane {
         self.count > 0
     }
 
-    /// Numbers the batch that is being filled, and passes its bytes to `send`. Keeps the batch if a response will come.
+    /// Numbers the records of the batch that is being filled, and passes the batch to `send`. With `expects_response`,
+    /// keeps the batch until the response.
     pub(crate) fn send_batch(
         &mut self,
         publisher: u32,
@@ -209,7 +212,7 @@ impl PublishLane {
         mut send: impl FnMut(&[u8]),
     ) {
         self.resend_unknown(&mut send);
-        // Discards the refused batches: they are kept only until a new record is published.
+        // Discard the other refused batches, which are kept only until a new record is published.
         self.refused_batches.clear();
         let header = self.header(publisher, expect_seq, self.count, self.batch.len());
         let mut bytes = std::mem::replace(&mut self.batch, self.spare.pop().unwrap_or_default());
@@ -236,8 +239,8 @@ impl PublishLane {
         }
     }
 
-    /// Numbers the records of the batch that is being filled, and passes each one to `send` separately. Keeps none of
-    /// them.
+    /// Numbers the records of the batch that is being filled, and encodes each as a message of its own. Passes all
+    /// messages to `send` at once, and keeps none.
     pub(crate) fn send_each_record(&mut self, publisher: u32, flags: u8, mut send: impl FnMut(&[u8])) {
         let mut batch = std::mem::take(&mut self.batch);
         let mut out = Vec::with_capacity(batch.len() + self.count as usize * RUN_HEAD_BYTES);
@@ -280,9 +283,10 @@ impl PublishLane {
         self.unanswered.front().is_none_or(|sent| sent.first > seq)
     }
 
-    /// Marks all records up to `through` as appended.
+    /// Marks the sent batches whose last number is at most `through` as appended.
     pub(crate) fn acknowledge_through(&mut self, through: u64) {
-        // The owner has accepted a later record, so the number of the refused record cannot be used again.
+        // If the owner has accepted a later record than the refused one, the number of the refused record cannot be
+        // used again.
         self.refused_from = self.refused_from.filter(|&first| first > through);
         while let Some(first) = self.unanswered.front()
             && first.first + u64::from(first.count) - 1 <= through
@@ -293,9 +297,11 @@ impl PublishLane {
         }
     }
 
-    /// Handles a refusal of the batch that begins with `first`. `record` is `None` if the refusal concerns the whole
-    /// batch. If the refusal concerns one record, `record` is the index of that record in the batch, counted from 1, or
-    /// 0 if the node did not name the record. The other records are then kept to be sent again.
+    /// Handles a refusal of the batch whose first record has the number `first`. Returns the part that was refused.
+    ///
+    /// If the refusal concerns the whole batch, `record` is `None`. If it concerns one record, `record` is the index of
+    /// this record in the batch, counted from 1, or 0 if the node did not name the record. The batch's other records
+    /// are then kept and sent again.
     pub(crate) fn handle_refusal(
         &mut self,
         first: u64,
@@ -329,7 +335,7 @@ impl PublishLane {
                 }
                 _ => [Some(sent), None],
             };
-            // The batches are sorted by their numbers. A batch without numbers comes last.
+            // Keep the batches sorted by their numbers. Batches without a number come last.
             let index = self.refused_batches.iter().position(|other| other.first > first || other.first == 0);
             let index = index.unwrap_or(self.refused_batches.len());
             for part in parts.into_iter().flatten().rev() {
@@ -340,7 +346,7 @@ impl PublishLane {
         refused_part
     }
 
-    /// Discards the refused batches. Returns how many records they contained.
+    /// Discards the refused batches. Returns the number of their records.
     pub(crate) fn discard_refused(&mut self) -> u64 {
         self.record_refused = false;
         self.receipt = None;
@@ -361,17 +367,17 @@ impl PublishLane {
         }
     }
 
-    /// Whether a refusal has still to be handled, so that new records cannot receive numbers yet.
+    /// Whether a refusal is still pending. New records can then receive no numbers.
     pub(crate) fn is_settling(&self) -> bool {
         self.refused_from.is_some()
     }
 
-    /// The bytes of all unanswered batches, in order.
+    /// Returns the bytes of each batch that has no response yet, in order.
     pub(crate) fn unanswered(&self) -> impl Iterator<Item = &[u8]> {
         self.unanswered.iter().map(|sent| &sent.bytes[..])
     }
 
-    /// Discards all unanswered batches and restarts the numbering.
+    /// Discards all sent and refused batches, and begins the numbering again at 1.
     pub(crate) fn discard_all(&mut self) {
         self.unanswered.clear();
         self.refused_batches.clear();
@@ -381,7 +387,8 @@ impl PublishLane {
         self.next_seq = 1;
     }
 
-    /// Continues the numbering after `last`, the producer's last number at the owner.
+    /// Continues the numbering after `last`, the number of the producer's last record at the owner, unless batches are
+    /// kept.
     pub(crate) fn continue_after(&mut self, last: u64) {
         if self.unanswered.is_empty() && self.refused_batches.is_empty() && self.refused_from.is_none() {
             self.next_seq = last + 1;
@@ -486,7 +493,7 @@ mod tests {
     fn possibly_appended_batch_is_resent_first_and_unchanged() {
         let mut lane = PublishLane::new(0);
         let sent: Vec<Vec<u8>> = [b"a", b"b", b"c"].map(|payload| send(&mut lane, &[payload])).into();
-        // The node may send the responses for different batches out of order.
+        // The responses to different batches may arrive out of order.
         lane.handle_refusal(3, BatchOutcome::Unknown, None);
         lane.handle_refusal(1, BatchOutcome::Unknown, None);
         lane.handle_refusal(2, BatchOutcome::Refused, None);

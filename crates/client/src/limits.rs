@@ -3,11 +3,11 @@ use std::time::Duration;
 /// Limits on a client's memory, message sizes and waiting times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// The number of unread bytes that a subscription may have. The client grants this number to the node as credit.
+    /// How many unread bytes a subscription may have. The client grants the node this number of bytes as credit.
     pub credit_bytes: usize,
-    /// Maximum number of bytes that a publisher may have sent without a response. Further records wait.
+    /// How many bytes without a response a publisher may have sent. Further records wait.
     pub in_flight_bytes_max: usize,
-    /// The size of a batch, in bytes, at which a publisher sends it.
+    /// The size in bytes at which a publisher sends its batch.
     pub batch_bytes: usize,
     /// The largest number of bytes that are read from the socket at once.
     pub chunk_bytes: usize,
@@ -18,20 +18,20 @@ pub struct ClientLimits {
     /// The largest state of a topic that a subscription accepts, in bytes. If a larger one arrives, the subscription
     /// ends with an error.
     pub snapshot_bytes_max: usize,
-    /// Maximum number of logs that the node may announce to all subscriptions together.
+    /// The maximum number of logs that the node may announce to all subscriptions of the client together.
     pub channels_max: usize,
-    /// Maximum number of publishers that a responder keeps open, one for each requester.
+    /// The maximum number of publishers that a responder keeps open. It has one for each requester.
     pub reply_publishers_max: usize,
-    /// The longest duration of an attempt to connect, including the greeting, in ms.
+    /// How long an attempt to connect, including the greeting, may take, in ms.
     pub connect_ms_max: u64,
-    /// The upper limit of the first random wait before reconnecting, in ms. The limit doubles with each attempt, up to
-    /// `backoff_max_ms`.
+    /// The upper limit of the random wait before the first new attempt to connect, in ms. The limit doubles with each
+    /// further attempt, up to `backoff_max_ms`.
     pub backoff_base_ms: u64,
-    /// The largest value, in ms, to which the upper limit of the random wait grows.
+    /// The highest upper limit of a random wait before an attempt to connect, in ms.
     pub backoff_max_ms: u64,
-    /// A wait fails after this many heartbeat intervals without a message from the node. The next call tries again.
+    /// For how many heartbeat intervals a wait goes on without a connection before it fails. The next call tries again.
     pub patience_heartbeats: u32,
-    /// The longest wait for a response from a live node, in ms.
+    /// How long the client waits for a response while the node is alive, in ms.
     pub answer_ms_max: u64,
 }
 
@@ -57,29 +57,29 @@ impl Default for ClientLimits {
 }
 
 impl ClientLimits {
-    /// Maximum number of unread bytes that a subscription accepts from a node. This is twice the credit plus one
-    /// message, because nodes check the credit only at intervals.
+    /// The maximum number of unread bytes that a subscription accepts from a node. It is twice the credit plus one
+    /// message, because a node checks the credit only from time to time.
     pub(crate) fn unread_bytes_max(&self) -> u64 {
         2 * self.credit_bytes as u64 + self.run_bytes_max as u64
     }
 
-    /// When at least this many bytes of credit were returned, the client reports them to the node even if the
-    /// subscriber reads nothing. The number is at least 1, so that the client never reports an empty refund.
+    /// If at least this many bytes of credit were refunded, the client reports them to the node, even if the subscriber
+    /// reads nothing. The number is at least 1, so that the client never reports a refund of 0 bytes.
     pub(crate) fn refund_bytes_max(&self) -> u64 {
         (self.credit_bytes as u64 / 2).max(1)
     }
 }
 
-/// Maximum number of created topics whose configuration a client remembers, to create them again after a node
-/// lost them.
+/// The maximum number of topics whose configuration a client remembers after it has created them. If a node has lost
+/// such a topic, the client creates it again.
 pub(crate) const CREATED_MAX: usize = 1_024;
-/// The smallest size, in bytes, of a batch that stays in the chunk into which it was read. Smaller batches are copied,
-/// so that a few unread bytes do not keep a whole chunk in use.
+/// The smallest size in bytes of a batch that stays in the chunk into which it was read. A smaller batch is copied, so
+/// that a few unread bytes do not keep a whole chunk in use.
 pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
-/// If a subscription has more unread bytes than this, new batches are copied, so that the subscription does not keep
-/// more chunks in use.
+/// If a subscription has more unread bytes than this, its new batches are copied, so that it does not keep further
+/// chunks in use.
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
-/// Maximum number of chunks that are kept for reading while subscribers hold other chunks.
+/// The maximum number of chunks that are kept for later reads while subscribers still hold them.
 pub(crate) const SPARE_CHUNKS_MAX: usize = 8;
-/// The longest time for which a caller blocks before it checks the clock again.
+/// How long a caller blocks at most before it checks the time again.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

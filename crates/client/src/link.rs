@@ -26,34 +26,34 @@ use crate::refusal::RefusedError;
 use crate::session::ConnectionError;
 use crate::socket::Socket;
 
-/// How long a closing client waits for the node to close first.
+/// How long a client that closes its connection waits for the node to close it first.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The number of checks of the socket between two readings of the clock, while the caller spins.
+/// How many times a spinning caller checks the socket before it reads the clock again.
 const SPINS: u32 = 16;
 
-/// The reading half of the connection. The thread that holds it reads for all waiting threads.
+/// The reading half of the connection. The thread that has locked it reads for all waiting threads.
 #[derive(Debug)]
 pub(crate) struct Link {
     phase: Phase,
     chunks: Chunks,
-    /// The number of bytes of the next message, for which the read buffer needs room.
+    /// The size of the next message in bytes; the read buffer must have room for it.
     need: usize,
     decoder: Decoder,
     backoff: ReconnectBackoff,
-    /// The index of the next endpoint to try.
+    /// The index of the endpoint that the next attempt to connect uses.
     endpoint: usize,
     /// Whether the last read took all available bytes from the socket.
     is_drained: bool,
     /// Whether to skip the next read, because it would find no bytes.
     skip_read: bool,
-    /// The time since which callers have waited and received nothing; `None` after a message.
+    /// Since when callers have waited without receiving a message; `None` after a message.
     silent_since: Option<Instant>,
-    /// The time at which a caller last waited without receiving anything.
+    /// When a caller last waited without receiving anything.
     last_wait: Instant,
     heartbeat: Duration,
     was_connected: bool,
-    /// How long a wait spins before it blocks, learned from earlier waits.
+    /// How long a wait spins before it blocks. The value adapts to the durations of earlier waits.
     pub(crate) spinning: SpinBudget,
 }
 
@@ -66,13 +66,13 @@ enum Phase {
     Closed,
 }
 
-/// The outcome of [`Link::pump`].
+/// The result of one call of [`Link::pump`].
 #[derive(Debug)]
 pub(crate) enum PumpOutcome {
     /// At least one message was delivered, or a connection was made.
     Received,
     Quiet,
-    /// There is no connection, for this reason and since this time.
+    /// There is no connection. The values say why, and since when.
     Disconnected(DisconnectReason, Instant),
     Closed,
 }
@@ -81,12 +81,12 @@ pub(crate) enum PumpOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PumpWait {
     Now,
-    /// The call checks the socket a few times without blocking.
+    /// The call checks the socket a few times, but does not block.
     Spin,
     Block(Duration),
 }
 
-/// The events after which [`Link::pump`] can continue.
+/// The socket events and the time at which [`Link::pump`] has work again.
 #[cfg(feature = "tokio")]
 #[derive(Debug)]
 pub(crate) struct WakeConditions {
@@ -119,7 +119,7 @@ impl Link {
         }
     }
 
-    /// Does all work that is possible now; waits no longer than `wait` allows.
+    /// Does all work that is possible now. Waits only as `wait` allows.
     #[inline]
     pub(crate) fn pump(&mut self, shared: &SharedClient, wait: PumpWait) -> PumpOutcome {
         match &self.phase {
@@ -131,12 +131,12 @@ impl Link {
         }
     }
 
-    /// The number of failed attempts to connect since the last successful one.
+    /// The number of failed attempts to connect since the client was last connected.
     pub(crate) fn failures(&self) -> u32 {
         self.backoff.attempts()
     }
 
-    /// How long a caller may wait without a message from the node.
+    /// How long a caller waits without a connection before its wait fails.
     pub(crate) fn silence_max(&self, limits: &ClientLimits) -> Duration {
         self.heartbeat * limits.patience_heartbeats
     }
@@ -145,8 +145,7 @@ impl Link {
     fn pump_connected(&mut self, shared: &SharedClient, socket: &Arc<Socket>, wait: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match wait {
-            // Skips only one check of the socket, because a caller that never waits depends on the check in its next
-            // call.
+            // Only one read in a row is skipped, because a caller that never waits needs the read of its next call.
             PumpWait::Now if std::mem::take(&mut self.skip_read) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),
@@ -166,7 +165,8 @@ impl Link {
         self.handle_read(shared, read)
     }
 
-    /// Stops reading until the runtime that watches the socket reports an event.
+    /// Prepares for not reading until the runtime reports an event of the socket. Returns `None` if bytes may be left
+    /// to read or to write.
     #[cfg(feature = "tokio")]
     pub(crate) fn pause_reading(&mut self, shared: &SharedClient) -> Option<PumpOutcome> {
         let can_pause = self.is_drained && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
@@ -179,7 +179,7 @@ impl Link {
         (self.is_drained, self.skip_read) = (false, false);
     }
 
-    /// Reads the clock only after several checks of the socket, because reading the clock takes as long as one check.
+    /// Reads the clock only once for several checks of the socket, because it takes as long as one check.
     #[inline]
     fn spin(&mut self, shared: &SharedClient, socket: &Socket) -> PumpOutcome {
         let room = self.chunks.reserve(self.need);
@@ -246,11 +246,11 @@ impl Link {
         Ok(())
     }
 
-    /// Handles silence: after two heartbeats without a message while a caller listened, the node counts as
-    /// dead.
+    /// Called when a caller waited and no message arrived. If this has lasted for two heartbeat intervals, the node
+    /// counts as dead, and the connection is ended.
     fn handle_silence(&mut self, shared: &SharedClient) -> PumpOutcome {
         let now = Instant::now();
-        // The time in which no caller waited does not count as silence of the node.
+        // If no caller waited for a time, this time does not count as silence of the node.
         if now.duration_since(self.last_wait) > self.heartbeat {
             self.silent_since = None;
         }
@@ -273,8 +273,8 @@ impl Link {
         self.disconnect_since(shared, why, Instant::now(), wait)
     }
 
-    /// Ends the connection or the attempt to connect. `since` is the time at which the connection was lost or the
-    /// node's silence began.
+    /// Ends the connection or the attempt to connect. `since` is the time at which the connection was lost or the node
+    /// became silent.
     fn disconnect_since(
         &mut self,
         shared: &SharedClient,
@@ -374,7 +374,7 @@ impl Link {
         deadline: Instant,
     ) -> PumpOutcome {
         let greeting = greeting(&shared.options);
-        // The greeting always fits into the empty send buffer of a new socket.
+        // The send buffer of a new socket is empty, so the greeting fits into it as a whole.
         if let Err(error) = socket.connected().and_then(|()| socket.send(&greeting)) {
             return self.disconnect_since(shared, connect_error(shared, &error), disconnected.1, None);
         }
@@ -398,8 +398,8 @@ impl Link {
                 Ok(true) => self.deliver_received(shared),
                 Ok(false) => PumpOutcome::Disconnected(disconnected.0, disconnected.1),
                 Err(why) => {
-                    // If the address has several nodes, the pause that one node requests is ignored, because another
-                    // node may accept the client.
+                    // If the address has several nodes, the client does not pause as one node requests, because another
+                    // one may accept the client.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
                     self.disconnect_since(shared, why, disconnected.1, wait)
                 }
@@ -409,8 +409,8 @@ impl Link {
         }
     }
 
-    /// Reads the response to the greeting. When the node's WELCOME arrives, sends the session's state again, and
-    /// returns `true`: the connection is usable.
+    /// Reads the node's response to the greeting. If it is a complete WELCOME, sends the session's state again, and
+    /// returns `true`: the connection can be used.
     fn read_welcome(
         &mut self,
         shared: &SharedClient,
@@ -419,7 +419,7 @@ impl Link {
         let broken = |error: dunlin_wire::WireError| DisconnectReason::Io(error.to_string());
         let (chunk, at) = self.chunks.unread();
         let bytes = &chunk[at..];
-        // The node sent a TLS alert: it expects TLS, but the address does not use it.
+        // The node has sent a TLS alert: it expects TLS, but the address is not a TLS address.
         if shared.tls.iter().all(Option::is_none) && bytes.starts_with(&[0x15, 0x03]) {
             return Err(DisconnectReason::Io(format!(
                 "{} accepts only TLS: use tls:// instead of dunlin://",
@@ -447,7 +447,7 @@ impl Link {
             }
         };
         if let Some(refused) = lock(&shared.session).check_cluster(welcome.cluster.0) {
-            // If the address names several nodes, another one may accept the client.
+            // If the address has several nodes, another one may accept the client.
             let is_only_one = shared.tls.len() == 1;
             return Err(if is_only_one {
                 DisconnectReason::Refused(refused)
@@ -459,7 +459,7 @@ impl Link {
         self.heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms).max(1));
         self.backoff.reset();
         self.was_connected = true;
-        // Messages of other threads wait until the session has sent its state again.
+        // The messages of other threads wait until the session has sent its state again.
         shared.outbox.cork(socket);
         let mut again = Vec::new();
         lock(&shared.session).handle_welcome(&welcome, preamble.version_max, &mut again);
@@ -471,9 +471,9 @@ impl Link {
         Ok(true)
     }
 
-    /// Closes the connection. First waits a moment, so that the node can read the last bytes and close the connection.
-    /// If the client closed the connection while responses are unread, the operating system would discard bytes that it
-    /// is still sending.
+    /// Closes the connection. First waits a moment, so that the node can read the last bytes and close the connection
+    /// itself. If the client closed it while it had unread responses, the operating system would discard bytes that are
+    /// still to be sent.
     pub(crate) fn close(&mut self, shared: &SharedClient) {
         let until = Instant::now() + CLOSE_TIMEOUT;
         if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {
@@ -534,9 +534,10 @@ fn would_block(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
 }
 
-/// Returns the name of the protocol that the port speaks, if the first bytes show that it is not Dunlin's protocol.
+/// Returns the name of the protocol that the node's port uses, if its first bytes show that this is not Dunlin's own
+/// protocol.
 fn detect_other_protocol(first_bytes: &[u8]) -> Option<&'static str> {
-    // An HTTP/2 server begins with a SETTINGS frame.
+    // The first message of an HTTP/2 server is a SETTINGS frame.
     let is_http2 = first_bytes.len() > 4 && first_bytes[..2] == [0, 0] && first_bytes[3] == 4;
     match first_bytes {
         [b'I', b'N', b'F', b'O', b' ', ..] => Some("a NATS listener"),

@@ -1,6 +1,6 @@
-//! The writing half of the connection. Bytes go to the socket at once. Bytes for which the socket has no room wait
-//! here, and are sent before later bytes. Without a connection, bytes are dropped, because the session sends its state
-//! again on the next connection.
+//! The writing half of the connection. Bytes go to the socket at once. If the socket has no room for them, they wait in
+//! the outbox, and are sent before later bytes. While there is no connection, bytes are dropped: on the next
+//! connection, the session sends its state again.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,29 +9,29 @@ use std::time::Duration;
 use crate::follow::lock;
 use crate::socket::Socket;
 
-/// The writing half of a client's connection, which all threads share.
+/// The writing half of a client's connection. All threads of the client share it.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Mutex<OutgoingBytes>);
 
 #[derive(Debug, Default)]
 pub(crate) struct OutgoingBytes {
     socket: Option<Arc<Socket>>,
-    /// Bytes for which the socket had no room at first. The first `sent` of them have been sent in the meantime.
+    /// Bytes for which the socket had no room. The first `sent` of them have been sent since.
     backlog: Vec<u8>,
-    /// The number of bytes of `backlog` that have been sent.
+    /// How many bytes at the beginning of `backlog` have been sent.
     sent: usize,
-    /// Whether the session has still to send its state on this connection. All other bytes wait until then.
+    /// Whether the session has not yet sent its state on this connection. Until it has, all other bytes wait.
     corked: bool,
 }
 
 impl Outbox {
-    /// Begins a connection. All bytes wait until [`uncork`](Outbox::uncork) is called.
+    /// Begins a connection over `socket`. All bytes wait until [`uncork`](Outbox::uncork) is called.
     pub(crate) fn cork(&self, socket: &Arc<Socket>) {
         *self.lock() =
             OutgoingBytes { socket: Some(Arc::clone(socket)), corked: true, ..OutgoingBytes::default() };
     }
 
-    /// Writes `first`, and then the bytes that have waited since [`cork`](Outbox::cork) was called.
+    /// Writes `first`, and after it the bytes that have waited since [`cork`](Outbox::cork) was called.
     pub(crate) fn uncork(&self, mut first: Vec<u8>) {
         let mut out = self.lock();
         first.extend_from_slice(&out.backlog);
@@ -46,7 +46,8 @@ impl Outbox {
         *self.lock() = OutgoingBytes::default();
     }
 
-    /// Writes as many bytes as the socket has room for, and keeps the rest. Returns `false` without a connection.
+    /// Writes the bytes for which the socket has room, and keeps the others for later. Returns `false` if there is no
+    /// connection.
     pub(crate) fn write(&self, bytes: &[u8]) -> bool {
         let mut out = self.lock();
         let Some(socket) = out.socket.clone() else { return false };
@@ -57,7 +58,7 @@ impl Outbox {
         out.socket.is_some()
     }
 
-    /// Waits until the socket may take more bytes, at most `longest`.
+    /// Waits at most `longest` until the socket has room for more bytes.
     pub(crate) fn wait_for_room(&self, longest: Duration) {
         let socket = self.lock().socket.clone();
         if let Some(socket) = socket {

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::dunlin::{Outcome, dunlin, run, run_with};
 
-/// A directory that contains the program `dunlin`, and another directory that is in PATH.
+/// A directory that contains the program `dunlin`, and another directory, which PATH names.
 struct Installed {
     program_dir: TempDir,
     path_dir: TempDir,

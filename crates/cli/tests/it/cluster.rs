@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, run_with, signal};
 use crate::http::curl;
 
-/// Starts `dev --nodes 3` in a directory. Returns the program and the lines that it prints until all nodes run.
+/// Starts `dev --nodes 3` in a directory. Returns the program, and the lines that it has printed until all nodes run.
 fn start_dev(dir: &str) -> (RunningProgram, Vec<String>) {
     let mut child: Child = dunlin(&["dev", "--nodes", "3", "--data-dir", dir])
         .stdout(Stdio::piped())
@@ -30,7 +30,7 @@ fn start_dev(dir: &str) -> (RunningProgram, Vec<String>) {
 }
 
 fn status(dir: &str) -> Vec<serde_json::Value> {
-    // The command fails while no node responds.
+    // The command fails while no node responds, so its exit code is ignored.
     let out = run(&["cluster", "status", "--json", "--data-dir", dir]).out;
     out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
 }
@@ -50,7 +50,7 @@ fn has_leader(nodes: &[serde_json::Value]) -> bool {
     nodes.iter().any(|node| node["role"] == "leader")
 }
 
-/// Whether the cluster has `count` nodes, and each of them knows `count` voters.
+/// Whether `nodes` contains `count` nodes, each of which knows `count` voters.
 fn all_vote(nodes: &[serde_json::Value], count: usize) -> bool {
     nodes.len() == count
         && nodes.iter().all(|node| node["voters"].as_array().is_some_and(|voters| voters.len() == count))
@@ -78,7 +78,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     let table = run(&["cluster", "status", "--data-dir", &first]).done();
     assert!(table.contains("NODE") && table.lines().count() == 5, "{table}");
     move_topic(&nodes);
-    // The command accepts the data directory of any node.
+    // The command works with the data directory of any of the nodes.
     let token = run(&["cluster", "token", "--ttl", "1m", "--data-dir", &format!("{dir}/node-3")]).done();
     assert!(token.starts_with("dunlin-join-1-"), "{token}");
     let added = run(&["cluster", "add", "--data-dir", &first]).done();
@@ -92,7 +92,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(restored.contains("first node of a new cluster"), "{restored}");
     let again = run(&["cluster", "restore", &backup, "--data-dir", &new]);
     assert_eq!((again.code, again.err.contains("is not empty")), (Some(1), true), "{again:?}");
-    // A signal to the program must also end the nodes that it has started.
+    // After a signal, the program must also end the nodes that it has started.
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     let unreachable = run(&["cluster", "status", "--data-dir", &first]);
@@ -112,7 +112,7 @@ fn data_directory_may_have_a_name_that_is_not_utf_8() {
     assert_eq!(created["data_dir"].as_str(), Some(&*dir.to_string_lossy()));
 }
 
-/// Moves a topic to the second node and then to the third, by requests to the first node.
+/// Moves a topic to the second node and then to the third. Sends all requests to the first node.
 fn move_topic(nodes: &[serde_json::Value]) {
     let url = format!("dunlin://{}", nodes[0]["listeners"]["tcp"].as_str().expect("an address"));
     let run_client = |arguments: &[&str]| {
@@ -129,7 +129,7 @@ fn move_topic(nodes: &[serde_json::Value]) {
     for to in [2, 3] {
         let Outcome { code, err, .. } = find("it takes part", || {
             let moved = run_client(&["topics", "move", "orders", &to.to_string()]);
-            // On a busy machine, the lease of the target node may have ended for a moment. The move is then repeated.
+            // On a busy machine, the lease of the target node may have ended for a moment. If so, repeat the move.
             (!moved.err.contains("is not a member at present")).then_some(moved)
         });
         assert!(code == Some(0) && err.contains(&format!("moved orders to node {to}, epoch ")), "{err}");
@@ -192,7 +192,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
             .concat(),
         )
     };
-    // The command reports each of these errors at its first attempt.
+    // The command must report each of these errors at its first attempt.
     for (address, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -215,7 +215,8 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// A member that lost its identity must not be advised to create a cluster, because there would then be two clusters.
+/// The error must not advise the operator of a member without its identity to create a cluster, because there would
+/// then be two clusters.
 #[test]
 fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let temporary = tempfile::tempdir().unwrap();
@@ -226,8 +227,8 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let token_text = run(&["cluster", "token", "--reusable", "--data-dir", &one]).done();
     std::fs::write(&token, token_text).unwrap();
     let address = first.ready_field("cluster=");
-    // After its restart, the second node uses the same address, at which the first node still expects it. While one of
-    // two nodes is stopped, there is no leader, so a new address could not be announced.
+    // The second node must have the same address after its restart. While one of two nodes is stopped, there is no
+    // leader, so the second node could not tell the first one a new address.
     let listen = port::free([127, 0, 0, 1].into()).to_string();
     let member = ["--data-dir", &two, "--cluster-listen", &listen];
     let join = [&member[..], &["--join", address, "--token-file", &token]].concat();
@@ -271,13 +272,13 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     };
     assert_refused("it has cluster/node.pem");
     assert_unready("a member of a cluster");
-    // Even without the directory `cluster`, the file of the log shows that the data directory belongs to a member of a
+    // Without the directory `cluster`, the file of the log still shows that the data directory belongs to a member of a
     // cluster.
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
     assert_refused("the log in control is that of the nodes 1, 2");
     assert_unready("of the nodes 1, 2");
-    // If a member stops before it has received the first entry of a log, this log names no members. The other log still
-    // does.
+    // A log names no members if its node stopped before it received the log's first entry. One of the two logs is
+    // therefore removed at a time: the other one still names the members.
     let move_all = |log: &str, from: &str, to: &str| {
         for part in [log.to_owned(), format!("{log}.synced")] {
             std::fs::rename(format!("{from}/{part}"), format!("{to}/{part}")).unwrap();
@@ -301,14 +302,14 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
         second.run(&["kv", "put", "a", "1"]).code == Some(0)
     });
     assert_eq!(second.stop(), Some(0));
-    // Once the files of the old cluster are moved away, a new cluster can be created in this directory.
+    // If the files of the old cluster are moved away, the directory can be used for a new cluster.
     for part in ["cluster", "control", "control.synced", "tasks", "tasks.synced"] {
         std::fs::rename(format!("{two}/{part}"), dir(&format!("old-{part}"))).unwrap();
     }
     run(&["cluster", "init", "--data-dir", &two]).done();
 }
 
-/// A cluster with one node, and a reusable token with which other nodes join.
+/// A cluster that begins with one node, and a reusable token with which more nodes can join.
 struct NewCluster {
     first: Node,
     temporary: tempfile::TempDir,
@@ -325,13 +326,12 @@ impl NewCluster {
         NewCluster { first, temporary }
     }
 
-    /// Returns the path of a file or directory in the temporary directory of this cluster. The first node's data
-    /// directory is `one`.
+    /// Returns the path of a file or directory of this test. The first node's data directory is `one`.
     fn path(&self, name: &str) -> String {
         self.temporary.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Starts a node that joins the cluster.
+    /// Starts a node that joins the cluster with the token.
     fn join(&self, data_dir: &str, listen: &str) -> Node {
         let address = self.first.ready_field("cluster=");
         let node = ["--data-dir", data_dir, "--cluster-listen", listen];
@@ -364,7 +364,8 @@ fn removed_node_exits_with_1_at_once_and_after_a_restart() {
 fn node_can_be_removed_while_it_joins_the_cluster() {
     let cluster = NewCluster::start();
     for number in ["2", "3", "4", "5"] {
-        // A joining node writes its own entry several times. None of these writes may undo the removal of the node.
+        // A joining node writes its entry in the list of nodes several times. None of these writes may undo the removal
+        // of the node.
         let joining = cluster.join(&cluster.path(number), "127.0.0.1:0");
         run(&["cluster", "remove", number, "--data-dir", &cluster.path("one")]).done();
         assert_eq!(joining.wait(), Some(1));
@@ -379,8 +380,7 @@ fn node_that_died_while_it_joined_can_be_removed() {
     let _second = cluster.join(&cluster.path("2"), "127.0.0.1:0");
     until(&one, "both nodes vote", |nodes| all_vote(nodes, 2));
     for number in ["3", "4", "5"] {
-        // The node is killed right after it joined. At that time, the leader usually still waits until the node has
-        // caught up.
+        // The node is killed right after it has joined, when the leader usually still waits for the node to catch up.
         cluster.join(&cluster.path(number), "127.0.0.1:0").kill();
         run(&["cluster", "remove", number, "--data-dir", &one]).done();
     }
@@ -417,8 +417,8 @@ fn dump_fails_if_the_owner_of_the_topic_does_not_respond() {
     assert!(code != Some(0) && err.contains("orders"), "{code:?} {out} {err}");
 }
 
-/// Starts a listener that sends each client the first bytes of a NATS listener without TLS. Returns the address of the
-/// listener.
+/// Starts a listener that sends each client the first bytes that a NATS server without TLS would send. Returns the
+/// listener's address.
 fn nats_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -440,7 +440,7 @@ fn kv_range_hides_system_keys_unless_they_are_requested() {
     node.run(&["kv", "put", "a", "1"]).done();
     assert_eq!(node.run(&["kv", "range", "--keys"]).done(), "a\n");
     assert_eq!(node.run(&["kv", "range", "--limit", "1"]).done(), "a\t1\n");
-    // A new node still writes keys of its own, so two listings of the keys may differ.
+    // A new node also writes keys of its own in the background, so two listings of the keys may differ.
     let list_keys = |arguments: &[&str]| node.run(&[&["kv", "range", "--keys"], arguments].concat()).done();
     dunlin_wait::until("the node has written a key of its own", || list_keys(&["$"]).starts_with('$'));
     let all = list_keys(&["--system"]);

@@ -19,7 +19,7 @@ fn exit_codes_distinguish_refused_from_failed() {
     );
 }
 
-/// The advice must not call a refused record a bug of the node.
+/// If the node refuses a record, the advice must not say that the node has a bug.
 #[test]
 fn refused_record_gets_the_advice_of_its_error_code() {
     let node = Node::start();

@@ -10,12 +10,13 @@ use dunlin_chaos::port;
 use dunlin_chaos::process::bind_to_this_thread;
 use dunlin_wait::{find, until};
 
-/// Returns a command that runs `dunlin` without the `DUNLIN_` variables of this process.
+/// Returns a command that runs `dunlin`, without any `DUNLIN_` variable that this process has.
 pub fn dunlin(arguments: &[&str]) -> Command {
     prepared(Command::new(env!("CARGO_BIN_EXE_dunlin")), arguments)
 }
 
-/// Like [`dunlin`], but the process may have at most `files_max` files open, and its soft limit is half of this.
+/// Like [`dunlin`], but the process may have at most `files_max` files open. Its soft limit, which it may raise, is
+/// half of this.
 pub fn dunlin_with_files(files_max: u32, arguments: &[&str]) -> Command {
     let soft = files_max / 2;
     let script = format!("ulimit -S -n {soft} && ulimit -H -n {files_max} && exec \"$0\" \"$@\"");
@@ -35,7 +36,7 @@ fn prepared(mut command: Command, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end with `input` as its standard input.
+/// Runs a command with `input` as its standard input, and waits for its end.
 pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
     let mut child = command
         .stdin(Stdio::piped())
@@ -45,7 +46,7 @@ pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
         .expect("the program starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // A thread writes the input, because the child may fill its output pipe before it has read all input.
+    // A thread writes the input, because the command may fill its output pipe before it has read the whole input.
     let writer = thread::spawn(move || stdin.write_all(&input));
     let outcome = Outcome::of(child);
     // The write fails if the child ends before it has read all input.
@@ -72,8 +73,8 @@ pub fn read_stderr_until(child: &mut Child, text: &str) {
     }
 }
 
-/// Runs `dunlin feed record` until `done` returns `true` for the JSON object that `dunlin feed verify` prints about the
-/// only topic of `pattern`. Returns the outcome of `dunlin feed record`.
+/// Runs `dunlin feed record` until the recording satisfies `done`, and returns its outcome. The argument of `done` is
+/// the JSON object that `dunlin feed verify` prints about the first recorded topic.
 #[track_caller]
 pub fn record_until(
     url: &str,
@@ -130,14 +131,14 @@ impl DerefMut for RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // The call fails only if the program has already ended.
+        // The call fails only if the program has ended already.
         let _ = self.kill();
         let _ = self.wait();
     }
 }
 
 impl Outcome {
-    /// Waits until the program ends. A program that does not end is killed when the test ends.
+    /// Waits until the program ends. If the program does not end, it is killed when the test ends.
     pub fn of(program: impl Into<RunningProgram>) -> Outcome {
         let mut child = program.into();
         let out = child.stdout.take().map(|pipe| thread::spawn(move || read_all(pipe)));
@@ -148,7 +149,7 @@ impl Outcome {
         Outcome { code: status.code(), out: text(out), err: text(err) }
     }
 
-    /// The standard output; panics unless the program succeeded.
+    /// Returns the standard output. Panics unless the program succeeded.
     #[track_caller]
     pub fn done(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -175,7 +176,7 @@ impl Node {
     }
 
     pub fn start_with(arguments: &[&str]) -> Node {
-        // The port stays reserved for this test, so that another node may use it later.
+        // No other test receives this port, so that a later node of this test may use it again.
         let address = port::free([127, 0, 0, 1].into()).to_string();
         let listen: &[&str] = if arguments.contains(&"--listen") { &[] } else { &["--listen", &address] };
         let arguments = [&["serve"], listen, arguments].concat();
@@ -191,7 +192,7 @@ impl Node {
         Node { url: format!("dunlin://{tcp}"), ready, child: child.into() }
     }
 
-    /// Returns the value of a field in the READY line. `name` ends with `=`, as in `http=`.
+    /// Returns the value of a field in the READY line. `name` is the field's name with `=` at its end, such as `http=`.
     pub fn ready_field(&self, name: &str) -> &str {
         let field = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name));
         field.unwrap_or_else(|| panic!("no {name} in {}", self.ready))
@@ -225,7 +226,7 @@ impl Node {
         self.wait()
     }
 
-    /// Waits until the node ends by itself. Returns the exit code.
+    /// Waits until the node has ended, and returns its exit code.
     pub fn wait(mut self) -> Option<i32> {
         find("the node stops", || self.child.try_wait().expect("wait for the program")).code()
     }

@@ -1,4 +1,4 @@
-//! Tests of `dunlin feed`: books are served, watched, recorded, verified and replayed.
+//! Tests of `dunlin feed`, which serves, watches, records, verifies and replays order books and other states.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -41,7 +41,7 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // The call fails only if the program has already ended.
+        // The call fails only if the program has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -116,7 +116,7 @@ fn topic_with_a_pattern_is_replayed_to_its_subjects() {
     let publish = || source.run(&["pub", "p.us.b.c", "--key", "k", "2"]).done();
     let mut has_published = false;
     record_until(&source.url, "P", &out, |found| {
-        // The recording must begin with the state, so the record is published only after the state has been recorded.
+        // The recording must begin with a state, so the next record is published only after the state was recorded.
         if !std::mem::replace(&mut has_published, true) {
             publish();
         }
@@ -182,7 +182,7 @@ fn invalid_feed_configuration_is_refused_with_its_cause() {
     assert!(outcome.err.contains("(built-in files: "), "{outcome:?}");
 }
 
-/// Makes a short recording of a simulated book.
+/// Makes a short recording of a simulated order book.
 fn record(folder: &Path) -> (PathBuf, Source) {
     let source = Source::start(&BASELINE);
     let out = folder.join("rec");
@@ -190,7 +190,7 @@ fn record(folder: &Path) -> (PathBuf, Source) {
     (out, source)
 }
 
-/// The log file of a short recording.
+/// Returns the path of the log file in a short recording.
 fn log_path(recording: &Path) -> PathBuf {
     let entries = fs::read_dir(recording.join("md.BTC-USD")).unwrap();
     let mut paths = entries.map(|entry| entry.unwrap().path());
@@ -339,7 +339,7 @@ fn recording_cut_off_by_a_full_disk_can_be_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let source = Source::start(&["--config", "baseline_1x1_10k"]);
     let out = folder.path().join("rec");
-    // With a limit of 256 KiB for the size of files, writes fail as on a full disk.
+    // The limit for the size of files is 256 KiB. Beyond it, writes fail as they do on a full disk.
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "ulimit -f 512; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_dunlin")]);
     command.args(["feed", "record", "md.>", "--out", out.to_str().unwrap(), "--url", &source.url]);

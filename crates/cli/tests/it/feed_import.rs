@@ -49,7 +49,7 @@ fn unknown_import_format_is_refused_with_advice() {
     assert!(refusal(b"\x1f\x8b\x08\x00").contains("gzip -dc FILE | dunlin feed import -"));
     assert!(refusal(b"").contains("the file is empty"));
     assert!(refusal(b"a recording\n").contains("the file's format is unknown"));
-    // A file of another exchange, whose format cannot be imported.
+    // A file of an exchange whose format cannot be imported.
     let kraken = br#"{"channel":"book","type":"snapshot","data":[{"symbol":"X/USD","bids":[],"asks":[]}]}"#;
     assert!(refusal(kraken).contains("the file's format is unknown"));
     assert!(refusal(b"{\"op\":\"subscribe\"}\n").contains("the file's format is not Betfair stream"));

@@ -1,5 +1,5 @@
-//! Tests of commands that run until they are stopped, such as `dunlin sub`. Each must report when its node is lost and
-//! when it is restored, and must end at once on Ctrl-C.
+//! Tests of commands that run until they are stopped, such as `dunlin sub`. When the node is lost and when it is back,
+//! each command must report this. On Ctrl-C, it must end at once.
 
 use dunlin_wait::{PATIENCE, find, until};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -33,7 +33,7 @@ impl Following {
         assert!(found, "{arguments:?} does not say {what}");
     }
 
-    /// Interrupts the command, as Ctrl-C does.
+    /// Interrupts the command, as Ctrl-C does, and checks its exit code. `arguments` names the command in errors.
     fn interrupt(mut self, arguments: &[&str]) {
         signal("INT", self.program.id());
         let status = find(format_args!("the end of {arguments:?}"), || self.program.try_wait().unwrap());
@@ -49,7 +49,7 @@ fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Commands that run until they are stopped. With each comes another command that makes the first one print a line.
+/// Commands that run until they are stopped. The second command of each pair makes the first one print a line.
 const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["sub", "ticks"], &["pub", "ticks", "again"]),
     (&["kv", "watch"], &["kv", "put", "a", "again"]),
@@ -57,7 +57,7 @@ const COMMANDS: [(&[&str], &[&str]); 4] = [
     (&["feed", "watch", "quotes"], &["pub", "quotes", "again", "--key", "k"]),
 ];
 
-/// Starts the commands, and waits until each has printed an event that was published after its start.
+/// Starts all [`COMMANDS`], and waits until each has printed an event that occurred after its start.
 fn start_all(node: &Node) -> [Following; 4] {
     node.run(&["topics", "create", "quotes", "--reducer", "last"]).done();
     node.run(&["task", "submit", "count", "before"]).done();
@@ -135,8 +135,8 @@ fn world_watch_reports_a_frozen_node_and_ends_on_interrupt() {
     following.interrupt(&["space", "watch"]);
 }
 
-/// Starts a proxy that forwards one connection until the node has sent the bytes `last`, and nothing after that.
-/// Returns the URL of the proxy.
+/// Starts a proxy for one connection to the node. As soon as the node has sent the bytes `last`, the proxy forwards
+/// none of the node's later bytes. Returns the URL of the proxy.
 fn freezing_proxy(node: &Node, last: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("dunlin://{}", listener.local_addr().unwrap());
@@ -153,7 +153,7 @@ fn freezing_proxy(node: &Node, last: &'static [u8]) -> String {
                 break;
             }
         }
-        // The thread never ends, so that all its sockets stay open.
+        // The thread never ends, so that its sockets stay open.
         thread::park();
         drop((listener, client, from_node));
     });
@@ -172,8 +172,8 @@ fn space_near_reports_a_silent_node_as_a_lost_connection() {
     following.interrupt(&command);
 }
 
-/// Starts a proxy that accepts every connection, and closes it at the client's first request. Returns the URL of the
-/// proxy and the number of closed connections.
+/// Starts a proxy that accepts each connection, and closes it at the client's first request. Returns the URL of the
+/// proxy and a counter of closed connections.
 fn closing_proxy(node: &Node) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("dunlin://{}", listener.local_addr().unwrap());
@@ -186,7 +186,7 @@ fn closing_proxy(node: &Node) -> (String, Arc<AtomicUsize>) {
             let (mut to_client, from_node) = (client.try_clone().unwrap(), node.try_clone().unwrap());
             thread::spawn(move || std::io::copy(&mut &from_node, &mut to_client));
             let mut bytes = [0; 4096];
-            // The first message of a client is HELLO, which is forwarded. The second one is a request.
+            // The client's first message is HELLO, which is forwarded. Its second message is a request, which is not.
             if let Ok(len) = client.read(&mut bytes)
                 && node.write_all(&bytes[..len]).is_ok()
             {

@@ -17,7 +17,7 @@ use crate::http::curl;
 const FULL: &str = "the node cannot store all new data: no room for keys";
 const HAS_ROOM: &str = "the node can store new data again";
 
-/// A small file system in memory. Dropping the value unmounts it.
+/// A small file system in memory, mounted at a temporary directory. Dropping the value unmounts it.
 struct Small(TempDir);
 
 impl Drop for Small {
@@ -26,7 +26,7 @@ impl Drop for Small {
     }
 }
 
-/// Mounts a small file system; returns `None` if the user may not do this.
+/// Mounts a small file system; returns `None` if the user may not mount file systems.
 fn small_disk() -> Option<Small> {
     let dir = tempfile::tempdir().unwrap();
     let mounted =
@@ -34,7 +34,7 @@ fn small_disk() -> Option<Small> {
     mounted.is_ok_and(|mounted| mounted.status.success()).then(|| Small(dir))
 }
 
-/// Fills the file system.
+/// Fills the file system with one large file at the path `file`.
 fn fill(file: &Path) {
     let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
     for bytes in [1 << 20, 1 << 10, 1] {
@@ -79,7 +79,7 @@ impl Serving {
     }
 }
 
-/// While the disk is full, the node must not be ready, and it must log the full disk once.
+/// While the disk is full, the node must not be ready, and its log must mention the full disk only once.
 #[test]
 fn full_disk_is_reported_until_there_is_room() {
     let Some(small) = small_disk() else {
@@ -94,7 +94,7 @@ fn full_disk_is_reported_until_there_is_room() {
     let large = vec![1; 256 << 10];
     let (mut is_unready, log) = (false, move || log.lock().unwrap().clone());
     until("the node and its log say that there is no room", || {
-        // This write may succeed, because the node removes old log entries while its disk is full.
+        // This write may succeed, because a node with a full disk removes old log entries.
         let _ = client.kv().put("large", &large);
         is_unready |= readyz().contains("no room for keys");
         is_unready && log().contains(FULL)
@@ -107,8 +107,8 @@ fn full_disk_is_reported_until_there_is_room() {
     client.kv().put("large", &large).unwrap();
 }
 
-/// A disk that does not respond for 5 s counts as slow. The publisher must receive the error for a full disk before
-/// that time, and the node must then not be ready.
+/// After 5 s without a response, a disk counts as slow. Before that, the publisher must receive the error for a full
+/// disk. The node must then not be ready.
 #[test]
 fn publish_to_a_nearly_full_disk_is_refused_as_disk_full() {
     let Some(small) = small_disk() else {
@@ -125,7 +125,7 @@ fn publish_to_a_nearly_full_disk_is_refused_as_disk_full() {
     fill(&filler);
     let file = OpenOptions::new().write(true).open(&filler).unwrap();
     file.set_len(file.metadata().unwrap().len() - (3 << 20)).unwrap();
-    // The file is closed before it is removed, because the space of an open file is not freed.
+    // Close the file before it is removed: the space of an open file is not freed.
     drop(file);
     let large = vec![1; 900 << 10];
     let (mut accepted, mut refused) = (0, None);

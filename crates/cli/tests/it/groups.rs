@@ -1,4 +1,4 @@
-//! Tests of `dunlin sub --group`: members that share the records of a topic.
+//! Tests of `dunlin sub --group`, whose members share the records of a topic.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -36,7 +36,7 @@ fn each_record_goes_to_one_member_of_the_group() {
     let number = |line: String| line.parse::<u32>().unwrap();
     let first: Vec<u32> = (0..5_000).map(|_| number(receiver.recv_timeout(PATIENCE).unwrap())).collect();
     members.iter().for_each(|member| signal("INT", member.id()));
-    // The channel closes when both members have ended.
+    // The channel ends when both members have ended.
     let more: Vec<u32> = receiver.iter().map(number).collect();
     assert_eq!((first.iter().collect::<BTreeSet<_>>().len(), more), (5_000, vec![]), "each once");
 }
@@ -122,8 +122,8 @@ fn record_is_acknowledged_when_its_command_succeeds() {
 
 #[test]
 fn command_may_run_longer_than_the_deadline() {
-    // If the machine pauses for longer than a claim lasts, the record is delivered again. The test then repeats the
-    // attempt with a longer claim.
+    // If the machine pauses for longer than a claim lasts, the node delivers the record again. The test is then
+    // repeated with a longer claim.
     let takes_one_attempt = |claim_ms: u32| {
         let node = Node::start();
         node.run(&["pub", "jobs", "one"]).done();

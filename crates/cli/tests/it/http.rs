@@ -1,4 +1,4 @@
-//! Tests of the node's HTTP listener with `curl`.
+//! Tests of the node's HTTP listener, to which `curl` sends the requests.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ pub fn curl(arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// The HTTP address in the READY line.
+/// Returns the URL of the HTTP listener that the READY line contains.
 fn http_url(ready: &str) -> String {
     let address =
         ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("READY … http=…");
@@ -81,7 +81,7 @@ fn autoscaler_reports_its_forecast_or_the_history_it_needs() {
         let node =
             Node::start_with(&[&["--http-listen", "127.0.0.1:0", "--workers", &worker], more].concat());
         let url = format!("{}/v1/node/work", http_url(&node.ready));
-        // The autoscaler has run if its status contains the decision to start a worker.
+        // The status shows that the autoscaler has run: it contains the decision to start a worker.
         let status = dunlin_wait::find("the autoscaler has run", || {
             let status: serde_json::Value = serde_json::from_str(&curl(&[&url])).expect("an object");
             status["scaling"]["events"].as_array().is_some_and(|events| !events.is_empty()).then_some(status)

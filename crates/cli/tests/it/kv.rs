@@ -50,7 +50,7 @@ fn kv_watch_prints_changes_and_refuses_unknown_revisions() {
     let oldest: serde_json::Value = serde_json::from_str(&watch("oldest").done()).unwrap();
     let epoch = oldest["epoch"].as_u64().unwrap();
     let change: serde_json::Value = serde_json::from_str(&watch(&format!("{epoch}-2")).done()).unwrap();
-    // The command refuses a revision number without an epoch.
+    // The command must refuse a revision number without an epoch.
     let without_epoch = watch("2");
     assert!(
         without_epoch.code != Some(0) && without_epoch.err.contains(&format!("use --from {epoch}-2")),

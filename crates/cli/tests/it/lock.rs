@@ -1,4 +1,4 @@
-//! Tests of `dunlin lock`: no process of the command may run while another client can hold the lock.
+//! Tests of `dunlin lock`. No process of its command may run while another client can hold the lock.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn is_running(pid: u32) -> bool {
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Waits until another client holds the lock. Returns whether the process with this id still ran at that time.
+/// Takes the lock `name` as another client. Returns whether the process `pid` still ran when this client held the lock.
 fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
     let script = format!("ps -o stat= -p {pid} | grep -qv Z && echo runs || echo gone");
     node.run(&["lock", name, "--", "sh", "-c", &script]).done() == "runs\n"
@@ -32,8 +32,8 @@ fn runs_for_next_holder(node: &Node, name: &str, pid: u32) -> bool {
 #[test]
 fn signal_to_dunlin_lock_ends_its_command_before_lock_release() {
     let node = Node::start();
-    // If `dunlin lock` is killed with SIGKILL, the lock stays held until its lease ends. Even on a busy machine, the
-    // command is ended earlier than this long lease.
+    // If `dunlin lock` is killed with SIGKILL, the lock stays held until its lease ends. With such a long lease, even a
+    // busy machine has ended the command by then.
     let ttl = "6s";
     for name in ["TERM", "HUP", "INT", "QUIT", "KILL"] {
         let (mut first, pid) = hold(&node, name, ttl, "echo $$; exec sleep 600");

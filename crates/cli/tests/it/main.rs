@@ -1,4 +1,4 @@
-//! Tests that run the program `dunlin`.
+//! Integration tests, which run the program `dunlin`.
 
 mod bench_program;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Tests of a node that may open only few files.
+//! Tests of a node with a low limit for the number of open files.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::dunlin::{Node, dunlin_with_files};
 use crate::http::curl;
 
-/// A running node that may have only a limited number of files open.
+/// A running node with a low limit for the number of open files.
 struct LimitedNode {
     node: Node,
     _dir: TempDir,
@@ -26,7 +26,7 @@ impl LimitedNode {
         LimitedNode { node: Node::start_command(command), _dir: dir }
     }
 
-    /// The address of the HTTP listener.
+    /// The address of the node's HTTP listener.
     fn http(&self) -> &str {
         self.node.ready_field("http=")
     }
@@ -48,7 +48,7 @@ impl Probe {
         Probe { host: host.to_owned(), stream }
     }
 
-    /// The body of the response to `GET /readyz`.
+    /// Returns the body of the response to `GET /readyz`.
     fn readyz(&mut self) -> String {
         let request = format!("GET /readyz HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
         self.stream.get_mut().write_all(request.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests that a node sends traces to an OpenTelemetry collector. `cargo xtask otel` runs them.
+//! Tests that a node sends traces to an OpenTelemetry collector. The command `cargo xtask otel` runs these tests.
 
 mod collector;
 
@@ -39,7 +39,8 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// Sends an HTTP request whose headers name a parent span. Returns the whole response.
+/// Sends an HTTP request whose headers name a parent span. `line` is the method and the path. Returns the whole
+/// response.
 fn request(node: &Node, line: &str, body: &str) -> String {
     let mut stream = connect(address(node, "http"));
     let bytes = body.len();
@@ -80,7 +81,7 @@ fn nats_session(node: &Node) {
         assert!(stream.read_line(&mut line).unwrap() > 0, "the node delivers the message");
     }
     send(&mut stream, "NONSENSE\r\n");
-    // The read only waits until the node has closed the connection. The bytes and any error do not matter.
+    // This read waits until the node has closed the connection. Its bytes and its result do not matter.
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
@@ -94,7 +95,7 @@ fn spans_continue_the_traces_of_their_requests() {
     nats_session(&node);
     let out = node.run(&["sub", "orders.eu", "--from", "earliest", "--count", "1", "--name", "audit"]);
     assert!(out.done().contains("{}"));
-    // Before the node ends, it sends the remaining spans.
+    // A node that ends sends its remaining spans first.
     assert_eq!(node.stop(), Some(0));
 
     let spans = collector.spans();

@@ -1,9 +1,9 @@
-//! Tests the commands in the documentation. Each code block whose fence says `run` is executed line by line in bash,
+//! Runs the commands in the documentation. Each code block whose fence says `run` is executed line by line in bash,
 //! with a node of its own.
 //!
-//! In a `console run` block, `$ ` precedes a command, and the following lines are its output, in which `…` matches
-//! anything. In a `sh run` block every line is a command. No command may fail. A command that does not end by itself is
-//! ended after some time and counts as successful. [`create_example_files`] creates the files that the blocks use.
+//! In a `console run` block, `$ ` precedes a command. The lines after a command are its output, in which `…` matches
+//! any text. In a `sh run` block, every line is a command. No command may fail. If a command does not end by itself, it
+//! is ended after some time and counts as successful. [`create_example_files`] creates the files that the commands use.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,16 +13,14 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// The time after which a command that does not end by itself is ended, in seconds. It applies if the page shows no
-/// output of the command.
+/// After how many seconds a command that does not end by itself is ended, if the page shows no output of the command.
 const STOP_AFTER: u32 = 3;
-/// The time after which a command that does not end by itself is ended, in seconds. It applies if the page shows output
-/// of the command.
+/// After how many seconds a command that does not end by itself is ended, if the page shows output of the command.
 const STOP_SHOWN_AFTER: u32 = 10;
 /// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;
-/// A shell function that runs a command. A failed command is run again, because background programs may still be
-/// starting. The function prints the output of the last attempt.
+/// A shell function that runs a command. It repeats a failed command, because background programs of the page may still
+/// be starting. It prints the output of the last attempt.
 const TRY: &str = "set -a
 try() {
   for n in {1..60}; do
@@ -38,11 +36,11 @@ const MARK: &str = "@@@";
 struct Typed {
     line: usize,
     command: String,
-    /// The output of the command that the page shows; `None` if the page shows no output.
+    /// The output that the page shows for the command; `None` if it shows none.
     output: Option<String>,
 }
 
-/// Returns the commands of each block of a page that the test runs.
+/// Returns the blocks of a page that the test runs, and the commands of each block.
 fn blocks(text: &str) -> Vec<Vec<Typed>> {
     let mut blocks: Vec<Vec<Typed>> = Vec::new();
     let mut inside: Option<bool> = None;
@@ -81,13 +79,13 @@ fn create_example_files(directory: &Path) {
         fs::write(&path, "#!/bin/sh\nwc -c\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // With these settings, curl prints no progress meter, but its output and errors.
+    // These settings make curl print its output and errors, but no progress meter.
     fs::write(directory.join(".curlrc"), "silent\nshow-error\n").unwrap();
     fs::write(directory.join("urls.txt"), "https://example.org/a\nhttps://example.org/b\n").unwrap();
 }
 
-/// Returns a shell script that runs the commands of a block and prints the status of each. Variables stay set for later
-/// commands.
+/// Returns a shell script that runs the commands of a block, and prints the exit status of each. Later commands see the
+/// variables that earlier ones have set.
 fn script(block: &[Typed]) -> String {
     let mut script = String::from(TRY);
     for typed in block {
@@ -109,7 +107,8 @@ fn script(block: &[Typed]) -> String {
     script
 }
 
-/// Whether the output of a command equals the output on the page, in which `…` stands for any text.
+/// Whether `actual`, the output of a command, equals `shown`, the output on the page. In `shown`, `…` stands for any
+/// text.
 fn matches_shown(shown: &str, actual: &str) -> bool {
     let (shown, actual) = (shown.trim_end(), actual.trim_end());
     let mut parts = shown.split('…');
@@ -154,7 +153,7 @@ fn check_block(page: &str, block: &[Typed]) {
     for typed in block {
         let at = format!("{page}:{}: `{}`", typed.line, typed.command);
         let (status, rest) = parts.next().and_then(|part| part.split_once('\n')).unwrap_or_default();
-        // The program `timeout` returns 124 if it had to end the command.
+        // The program `timeout` returns 124 if it has ended the command.
         assert!(["0", "124"].contains(&status), "{at} ended with {status}: {output}\nall: {}", outcome.out);
         if let Some(shown) = &typed.output {
             assert!(matches_shown(shown, &output), "{at} said\n{output}\nand the page shows\n{shown}");

@@ -62,8 +62,8 @@ fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
     let mut slow = node.command(&slow).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(slow.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("\"first\""), "the subscriber reads the first record");
-    // The records have more bytes than the client requests in advance, so records that the subscriber has not read
-    // leave the log.
+    // The records have more bytes than the client requests in advance. So some of them leave the log before the
+    // subscriber has read them.
     node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "20000"]).done();
 
     let (mut next, mut gaps) = (2, 0);
@@ -287,7 +287,7 @@ fn sub_ends_when_its_output_pipe_is_closed() {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
     assert_eq!(line, "one\n");
-    // The test closes its end of the pipe, as `head -1` does. No record is published after that.
+    // The test closes its end of the pipe, as `head -1` does, and publishes nothing after that.
     drop(out);
     let ended = Outcome::of(child);
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));

@@ -14,7 +14,7 @@ impl Replier {
     fn start(node: &Node, arguments: &[&str]) -> Replier {
         let arguments = [&["reply"], arguments].concat();
         let replier = Replier(node.command(&arguments).stdout(Stdio::null()).spawn().unwrap());
-        // A responder receives only the requests that are published after its subscription has begun.
+        // A responder receives only requests that are published after its subscription has begun.
         until("the service has subscribed", || {
             node.run(&["topics", "describe", arguments[1], "--json"]).out.contains("\"subscribers_total\":1")
         });

@@ -1,5 +1,5 @@
-//! Tests of `dunlin space`. Small worlds run on several processes, some of which are killed and restarted, while other
-//! commands count the entities.
+//! Tests of `dunlin space`. Several processes run small worlds. Some of the processes are killed and restarted while
+//! other commands count the entities.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,7 +37,8 @@ impl Process {
         Process { program: child.into(), objects }
     }
 
-    /// Returns the next object in the output for which `condition` is true.
+    /// Waits for the next object in the output for which `condition` is true, and returns it. `what` describes it in
+    /// errors.
     fn wait_for(&self, what: &str, condition: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let deadline = Deadline::new();
         loop {
@@ -80,7 +81,7 @@ fn space_run_with_an_address_in_use_creates_no_world() {
     Process::start(&words).wait_for_event("owns");
 }
 
-/// Invalid numbers, durations and names are errors of the command line.
+/// Invalid numbers, durations and names must be reported as errors of the command line.
 #[test]
 fn world_options_out_of_range_are_refused() {
     let assert_error = |words: &[&str], expected: &str| {
@@ -114,7 +115,7 @@ fn world_options_out_of_range_are_refused() {
     }
 }
 
-/// With `--listen`, the variable DUNLIN_URL is ignored, but the option `--url` is refused.
+/// With `--listen`, the variable DUNLIN_URL must be ignored, and the option `--url` must be an error.
 #[test]
 fn listen_option_overrides_dunlin_url_and_excludes_url_option() {
     let node = Node::start();
@@ -140,7 +141,7 @@ fn listen_option_overrides_dunlin_url_and_excludes_url_option() {
     }
 }
 
-/// The commands must report a world that still waits for processes, and a world whose processes have ended.
+/// The commands must report that a world still waits for processes, or that its processes have ended.
 #[test]
 fn waiting_and_ended_worlds_are_reported() {
     let node = Node::start();
@@ -173,7 +174,7 @@ fn waiting_and_ended_worlds_are_reported() {
     assert_error(&["space", "watch", "x", "--once"], "there is no world");
 }
 
-/// A users file, and a file with the token of each of its users.
+/// A users file, and for each of its users a file with an access token.
 struct UsersFile {
     dir: tempfile::TempDir,
 }
@@ -208,7 +209,7 @@ impl UsersFile {
     }
 }
 
-/// The node of a world's process must serve only the users in its users file, and each only within the user's
+/// The node of a world's process must serve only the users in its users file, and each user only within the user's
 /// permissions.
 #[test]
 fn user_who_may_only_watch_a_world_cannot_change_it() {
@@ -278,7 +279,7 @@ fn world_with_its_own_node_serves_only_users_in_the_users_file() {
     assert!(refused.code == Some(1) && refused.err.contains("UNAUTHENTICATED"), "{refused:?}");
 }
 
-/// On SIGTERM, a process of a world must end even if the node with the world's keys does not respond.
+/// On SIGTERM, a process of a world must end even if the node that holds the world's keys does not respond.
 #[test]
 fn signal_ends_a_world_process_while_its_node_is_frozen() {
     let node = Node::start();
@@ -292,7 +293,7 @@ fn signal_ends_a_world_process_while_its_node_is_frozen() {
     signal("CONT", node.pid());
 }
 
-/// In a world without standbys, no other process has a copy of the regions when the signal arrives.
+/// Without standbys, no other process has a copy of a region when its owner receives SIGTERM.
 #[test]
 fn signal_makes_a_world_process_hand_over_its_regions() {
     let node = Node::start();
@@ -304,7 +305,7 @@ fn signal_makes_a_world_process_hand_over_its_regions() {
         let owns = heir.wait_for_event("owns");
         assert!(owns["from_tick"].is_u64(), "{owns}");
     };
-    // The process receives the first region because it joined.
+    // The process receives its first region because it has joined the world.
     receive();
     signal("TERM", leaving.program.id());
     receive();
@@ -318,8 +319,8 @@ fn signal_makes_a_world_process_hand_over_its_regions() {
     assert_eq!(report["regions"], serde_json::json!([1, 2, 3]), "{report}");
 }
 
-/// Starts the world `own`, which has one region, within this test. Returns the node and the server of the world, the
-/// URL of the node, and the world's process.
+/// Starts the world `own`, which has one region, inside this test process. Returns its node and server, the URL of the
+/// node, and the process of the world.
 fn start_own_world() -> (dunlin::Node, Server, String, WorldProcess<3, RandomWalk>) {
     let node = dunlin::Node::start(Config::default()).unwrap();
     let tcp = vec!["127.0.0.1:0".parse().unwrap()];
@@ -338,7 +339,7 @@ fn start_own_world() -> (dunlin::Node, Server, String, WorldProcess<3, RandomWal
     (node, server, url, process)
 }
 
-/// The commands must also find a world that a program other than `dunlin` runs.
+/// The commands must also work for a world that a program other than `dunlin` runs.
 #[test]
 fn world_of_an_external_program_is_shown() {
     let (_node, _server, url, process) = start_own_world();
@@ -354,7 +355,7 @@ fn world_of_an_external_program_is_shown() {
     process.stop().unwrap();
 }
 
-/// The thread that runs the region is stopped first, so that it cannot create the deleted topic again.
+/// The thread that runs the region is stopped before its topic is deleted, so that it cannot create the topic again.
 #[test]
 fn space_watch_names_the_missing_topic_of_a_region() {
     let (node, _server, url, process) = start_own_world();
@@ -365,7 +366,7 @@ fn space_watch_names_the_missing_topic_of_a_region() {
     watch.wait_for("the reason", |object| object["why"].as_str().is_some_and(|why| why.contains(missing)));
 }
 
-/// The users file of the process's node lacks the user that watches.
+/// The user `watcher` may log in at the node that holds the keys, but is not in the users file of the process's node.
 #[test]
 fn space_watch_reports_why_its_login_was_refused() {
     let users = UsersFile::new();
@@ -394,7 +395,7 @@ fn region_can_be_watched_after_its_topic_was_deleted() {
     wait_for_ticks_in("one", &url, &1.into());
 }
 
-/// The deleted topics are those through which the process receives requests from clients.
+/// The test deletes the topics through which a process receives requests from clients.
 #[test]
 fn process_responds_again_after_its_topics_were_deleted() {
     let words = ["run", "one", "--processes", "1", "--flock", "50", "--listen", "127.0.0.1:0"];
@@ -414,13 +415,13 @@ fn process_responds_again_after_its_topics_were_deleted() {
     ] {
         dunlin_wait::until("the process responds", || {
             let outcome = run(&[words, &["--url", &url]].concat());
-            // The entity may have been spawned after the timeout of an earlier request.
+            // If an earlier request timed out, its entity may have been spawned after that.
             outcome.code == Some(0) || outcome.err.contains("entity 7 is in region")
         });
     }
 }
 
-/// Compares the tick of the map with the newest tick that was known before the command started.
+/// The map's tick must not be lower than the newest tick that was known before the command started.
 #[test]
 fn space_watch_with_once_prints_no_map_older_than_its_request() {
     let words = ["run", "two", "--processes", "1", "--flock", "4000", "--listen", "127.0.0.1:0"];
@@ -437,10 +438,11 @@ fn space_watch_with_once_prints_no_map_older_than_its_request() {
     }
 }
 
-/// The first process is killed, and with it the node that holds the world's leases. Then the same command is run again.
+/// The first process is killed, and its node, which holds the world's leases, with it. Then the same command starts the
+/// process again.
 #[test]
 fn world_continues_when_its_first_process_restarts() {
-    // The lease is long enough to survive a pause of the machine.
+    // With a time to live this long, the leases survive a pause of the machine.
     let ttl = ["--ttl", "4s"];
     let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
     let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
@@ -463,10 +465,11 @@ fn world_continues_when_its_first_process_restarts() {
     wait_for_ticks(&url, &second_region);
 }
 
-/// Runs two processes as in the README. After one is killed, the other runs all regions until a third process joins.
+/// Runs two processes like the README. After one process is killed, the other runs all regions until a third process
+/// joins.
 #[test]
 fn world_continues_in_one_process_after_the_other_is_killed() {
-    // The lease is long enough to survive a pause of the machine.
+    // With a time to live this long, the leases survive a pause of the machine.
     let ttl = ["--ttl", "4s"];
     let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
     let first = Process::start(&[&run[..], &ttl].concat());
@@ -488,7 +491,7 @@ fn world_continues_in_one_process_after_the_other_is_killed() {
     wait_for_ticks(&url, &second_region);
 }
 
-/// Waits until the region has run twenty more ticks.
+/// Waits until the region has run for twenty more ticks.
 fn wait_for_ticks(url: &str, region: &serde_json::Value) {
     wait_for_ticks_in("two", url, region);
 }
@@ -502,7 +505,8 @@ fn wait_for_ticks_in(world: &str, url: &str, region: &serde_json::Value) {
     watch.wait_for("twenty ticks more", |object| region_tick(object) > first.map(|first| first + 20));
 }
 
-/// In a world of one process, all entities are visible. One of them is changed, and a filter then shows only this one.
+/// In a world with one process, all entities are visible. One entity's kind is changed, and a filter for this kind then
+/// shows only this entity.
 #[test]
 fn space_near_lists_entities_and_space_command_changes_them() {
     let words =
@@ -537,8 +541,8 @@ fn space_near_lists_entities_and_space_command_changes_them() {
     assert_refused(&["near", "5", "one", "--within", "9", "--once"], "no region of the world has entity 5");
 }
 
-/// In a world of two processes, a new entity must be added to the region of its position, and its id must exist only
-/// once.
+/// In a world with two processes, a new entity must be added to the region that contains its position. No other entity
+/// may have its id.
 #[test]
 fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     let words =
@@ -552,7 +556,7 @@ fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     let run_json = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(run_client(&[words, &["--json"]].concat()).done().trim()).expect("an object")
     };
-    // A client may send the request to any process. The process that owns the region adds the entity.
+    // A client may send the request to any process. The process that owns the region adds the entity there.
     let first_entity = run_json(&["spawn", "7", "two", "--position", "10,10,10"]);
     let second_entity = run_json(&["spawn", "8", "two", "--position", "990,990,990", "--kind", "3"]);
     assert_eq!((first_entity["entity"].as_str(), second_entity["entity"].as_str()), (Some("7"), Some("8")));
@@ -570,7 +574,8 @@ fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     assert_eq!(again["region"], second_entity["region"]);
 }
 
-/// After the time `--patience`, the first of two processes must stop waiting for the other one, and report this.
+/// If the second of two processes does not join within `--patience`, the first process must stop waiting and report
+/// this.
 #[test]
 fn first_process_reports_that_others_did_not_join_in_time() {
     let words = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
@@ -609,7 +614,7 @@ fn metrics_include_the_figures_of_a_region() {
     assert!(refused.code == Some(1) && refused.err.contains("--http-listen"), "{refused:?}");
 }
 
-/// An entity that is being handed over must be counted exactly once, at any time.
+/// At any time, an entity that is being handed over must be counted exactly once.
 #[test]
 fn map_counts_every_entity_once_during_handovers() {
     let words =
@@ -631,8 +636,8 @@ fn map_counts_every_entity_once_during_handovers() {
     }
 }
 
-/// After a region has moved to another process, the node of its former owner no longer has a topic for it, so the
-/// recording from this node ends. The recordings from both nodes together contain the whole world.
+/// After a region has moved, the node of its former owner has no topic of the region any more, so the recording of this
+/// node ends there. Together, the recordings of both nodes contain the whole world.
 #[test]
 fn recordings_of_two_nodes_cover_a_moved_region() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -666,7 +671,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     });
     wait_for_ticks(&url, &1.into());
     wait_for_ticks(&url, &2.into());
-    // This key stops the movement of all entities, so that both recorders reach the same last state.
+    // This key makes all entities stand still, so that both recorders reach the same last state.
     run(&["kv", "put", "space/two/hold/0", "1", "--url", &url]).done();
     let mut previous = String::new();
     dunlin_wait::until("the world stands still", || {
@@ -694,7 +699,7 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
             .map(|line| (number(&line, "region"), number(&line, "entities") + number(&line, "on_the_way")))
             .collect()
     };
-    // The recordings may be replayed in any order.
+    // The recordings may be replayed in either order.
     for order in [["first", "second"], ["second", "first"]] {
         let node = Node::start();
         let [one, other] = order.map(folder);
@@ -703,13 +708,13 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         assert_eq!(counted.iter().map(|(_, entities)| entities).sum::<u64>(), 300, "{counted:?}");
         assert_eq!(counted.len(), 2);
     }
-    // The first recording alone lacks the region that its process has given up.
+    // The first recording alone does not contain the region that the process of its node has given up.
     let node = Node::start();
     node.run(&["feed", "replay", &folder("first"), "--speed", "max"]).done();
     assert!(count(&node).iter().all(|(region, _)| *region != moved));
 }
 
-/// The recording of a region's topic can be replayed and watched on a node without the world.
+/// A recording of a region's topic must be playable and visible on a node that does not run the world.
 #[test]
 fn replayed_recording_of_a_world_can_be_watched() {
     let dir = tempfile::tempdir().expect("a folder");

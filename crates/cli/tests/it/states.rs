@@ -1,4 +1,5 @@
-//! Tests of commands on state topics: `dunlin sub --from snapshot`, `--conflate`, and decoded entries.
+//! Tests of commands on state topics: `dunlin sub --from snapshot`, `dunlin sub --conflate`, and output with decoded
+//! entries.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -14,7 +15,7 @@ fn objects(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
 }
 
-/// Starts a node with a state topic that has the last values of two keys.
+/// Starts a node with a state topic of the kind `last`, which contains the values of two keys.
 fn prices() -> Node {
     let node = Node::start();
     node.run(&["topics", "create", "prices", "--reducer", "last"]).done();
@@ -24,7 +25,8 @@ fn prices() -> Node {
     node
 }
 
-/// Runs `publish` while `dunlin sub` runs. Returns the output of `dunlin sub` up to the first record after the state.
+/// Runs `dunlin sub` with `arguments`, and meanwhile calls `publish` again and again. Returns the output of `dunlin sub`,
+/// which ends with the first record after the state.
 fn run_until_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
     let all = [&["sub"], arguments, &["--count", "1"]].concat();
     let child = node.command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -120,7 +122,8 @@ fn plain_topic_or_unknown_reducer_kind_is_refused_with_a_reason() {
 fn refused_line_ends_pub_after_all_sent_lines_are_acknowledged() {
     let node = Node::start();
     node.run(&["topics", "create", "book", "--reducer", "book"]).done();
-    // The encoded entry removes a level. A line end follows it, but none of its own bytes is a line end.
+    // An encoded entry that removes a price level, followed by a line end. The entry itself contains no byte that is a
+    // line end.
     let mut entry = [0; 25];
     (entry[0], entry[1], entry[8], entry[24]) = (2, 1, 100, b'\n');
     let mut lines = entry.repeat(100);

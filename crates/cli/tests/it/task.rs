@@ -271,7 +271,7 @@ fn error_for_a_result_over_the_limit_names_its_size() {
     assert_eq!((ended.code, ended.err.contains("3 tasks done")), (Some(0), true), "{ended:?}");
 }
 
-/// Processes that hold a pipe of an ended task, each for ten minutes. Dropping the value kills them.
+/// Processes that hold the pipe of a task after its end, each for ten minutes. Dropping the value kills the processes.
 struct Holders(std::path::PathBuf);
 
 impl Holders {
@@ -294,7 +294,8 @@ fn task_ends_when_its_command_and_its_process_group_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let holders = Holders(dir.path().join("holders"));
     std::fs::write(&holders.0, "").expect("a file");
-    // The script continues only when the other process has its own session, and therefore another process group.
+    // The script continues only when the new process is in a session of its own, and therefore in another process
+    // group.
     let detach = format!(
         "setsid sh -c 'echo $$ >> {0}; exec sleep 600' & until grep -qx $! {0}; do sleep 0.05; done",
         holders.0.display()
@@ -337,14 +338,14 @@ fn worker_with_a_missing_command_takes_no_task() {
     assert_eq!(node.run(&["task", "workers", "--json"]).done(), "");
 }
 
-/// Each event must be printed at once, even if the output is a pipe.
+/// Each event must be printed at once, even into a pipe.
 #[test]
 fn task_watch_prints_events_as_they_happen() {
     let node = Node::start();
     let mut command = node.command(&["task", "watch", "--json"]);
     let mut watch = RunningProgram::from(command.stdout(Stdio::piped()).spawn().expect("the program starts"));
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    // The watch may begin only after the first tasks were submitted, so the test submits many.
+    // The watch may begin after the first tasks, so the test submits many.
     let id = std::thread::scope(|scope| {
         let submitting = scope
             .spawn(|| (0..50).map(|_| node.run(&["task", "submit", "nobody"]).done()).collect::<String>());
@@ -362,7 +363,8 @@ fn is_running(pid: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
 
-/// The task must be freed as soon as the worker's connection breaks, because the worker's lease lasts ten minutes.
+/// If a worker's connection breaks, another worker must receive the task at once, and not only when the worker's lease
+/// of ten minutes ends.
 #[test]
 fn killed_worker_leaves_no_process_and_frees_its_task_at_once() {
     let node = Node::start();

@@ -1,4 +1,4 @@
-//! Tests of the TLS options of the commands.
+//! Tests of the options for TLS that the commands have.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,7 +8,7 @@ use dunlin_wait::{find, until};
 
 use crate::dunlin::{Node, Outcome, dunlin, run, signal};
 
-/// A running `dunlin dev --tls` with its certificates in a directory, and the lines that it has printed.
+/// A running `dunlin dev --tls`, the directory of its certificates, and the lines that it has printed.
 struct Dev {
     child: Child,
     lines: Vec<String>,
@@ -30,13 +30,13 @@ impl Dev {
         Dev { child, lines }
     }
 
-    /// Finds the first output line that begins with `prefix`, indented or not. Returns the rest of this line.
+    /// Returns the rest of the first output line that begins with `prefix`. Indentation before `prefix` is ignored.
     fn rest_of_line(&self, prefix: &str) -> &str {
         let found = self.lines.iter().find_map(|line| line.trim().strip_prefix(prefix));
         found.unwrap_or_else(|| panic!("no {prefix:?} in {:#?}", self.lines))
     }
 
-    /// Runs a command in a shell, after the commands that set variables, as `dunlin dev` has printed them.
+    /// Runs a command in a shell, after the commands that `dunlin dev` has printed to set variables.
     fn run_printed(&self, command: &str) -> Outcome {
         retry_timeouts(|| self.run_printed_once(command))
     }
@@ -52,7 +52,7 @@ impl Dev {
     }
 }
 
-/// Repeats an attempt as long as it times out: on a slow machine, connecting may take longer than two seconds.
+/// Repeats an attempt that has timed out, because connecting may take longer than two seconds on a slow machine.
 fn retry_timeouts(attempt: impl Fn() -> Outcome) -> Outcome {
     find("the node answers in time", || {
         let outcome = attempt();
@@ -77,11 +77,11 @@ fn dev_prints_commands_that_work_over_tls() {
     dev.run_printed("dunlin pub ticks hello").done();
     let read = dev.run_printed("dunlin sub ticks --from earliest --count 1").done();
     assert!(read.contains("hello"), "{read}");
-    // The beginning of the printed curl command, up to the path in its URL.
+    // The beginning of the curl command that `dunlin dev` has printed, up to the host and port in its URL.
     let curl = dev.rest_of_line("curl -N").split("/v1/").next().unwrap();
     assert!(dev.run_printed(&format!("curl -sS{curl}/healthz")).done().contains("alive"));
     assert!(dev.rest_of_line("nats sub ticks -s tls://127.0.0.1:").contains("--tlsca"));
-    // A second node uses the certificates of the first one, and also requires client certificates.
+    // A second node uses the certificates of the first, and requires that clients have certificates too.
     let ca = tls.join("ca.pem");
     let second = Dev::start(&tls, &["--tls-client-ca", ca.to_str().unwrap()]);
     second.rest_of_line("Using the certificates in ");
@@ -107,7 +107,7 @@ fn missing_tls_files_and_incomplete_tls_settings_are_named() {
 fn sighup_reloads_certificates() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (dir.path().join("old"), dir.path().join("new"));
-    // The certificates in each directory have an authority of their own.
+    // Create two directories of certificates, each with an authority of its own.
     drop((Dev::start(&old, &[]), Dev::start(&new, &[])));
     let file = |dir: &Path, name: &str| dir.join(name).to_str().unwrap().to_owned();
     let (cert, key) = (file(&old, "node.pem"), file(&old, "node-key.pem"));

@@ -21,7 +21,7 @@ fn top_with_option_once_prints_the_figures_of_the_node() {
     let node = Node::start();
     node.run(&["pub", "orders", "one", "two", "three"]).done();
     node.run(&["task", "submit", "thumb", "a.png", "--tenant", "acme"]).done();
-    // Without a terminal, the output is plain text.
+    // If the output is not a terminal, it is plain text.
     for arguments in [&["top", "--once"][..], &["top"]] {
         let out = node.run(arguments).done();
         let line = |start: &str| {
@@ -111,7 +111,8 @@ fn json_of_top_on_a_terminal_has_no_raw_control_characters() {
     assert!(!contains(&output, "\u{9b}") && !contains(&output, "\u{7f}"));
 }
 
-/// Starts the program in a terminal. Returns it with the terminal, which takes keys, and with what the program draws.
+/// Starts the program in a terminal. Returns the program, a file through which the test presses keys, and a channel
+/// with the bytes that the program draws.
 fn start_in_terminal(node: &Node, arguments: &[&str]) -> (RunningProgram, File, Receiver<Vec<u8>>) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -128,7 +129,7 @@ fn start_in_terminal(node: &Node, arguments: &[&str]) -> (RunningProgram, File, 
     let (sender, chunks) = channel();
     thread::spawn(move || {
         let mut bytes = [0; 4096];
-        // The read fails when the other side of the terminal is closed.
+        // The read fails when the program has closed its side of the terminal.
         while let Ok(count @ 1..) = screen.read(&mut bytes) {
             if sender.send(bytes[..count].to_vec()).is_err() {
                 return;

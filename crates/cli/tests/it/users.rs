@@ -1,4 +1,4 @@
-//! Tests of `dunlin user`, and of a node with users.
+//! Tests of `dunlin user`, and of a node that has a users file.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -116,7 +116,7 @@ fn user_add_does_not_use_the_connections_password() {
     let output = run(&add, "typed\n");
     assert!(output.code == Some(2) && output.err.contains("--password-from"), "{output:?}");
     assert!(!std::path::Path::new(&file).exists());
-    // `dunlin user` ignores this variable, because it is for commands that connect to a node.
+    // `dunlin user` must ignore this variable, because the variable is for commands that connect to a node.
     let mut command = dunlin(&add[..7]);
     command.env("DUNLIN_PASSWORD_FILE", &secret);
     let output = run_with(command, b"typed\n");
@@ -144,7 +144,7 @@ fn changed_users_file_keeps_its_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("users.toml");
     std::fs::write(&path, "# users\n").unwrap();
-    // Only an administrator may change the owner of a file. Otherwise, the test is skipped.
+    // Only an administrator may change the owner of a file. For other users, the test is skipped.
     let (owner, group) = (60_001, 60_002);
     if std::os::unix::fs::chown(&path, Some(owner), Some(group)).is_err() {
         return;
@@ -164,7 +164,7 @@ fn concurrent_user_commands_lose_no_change() {
         let user = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("an object");
         listed.lines().map(user).collect::<Vec<_>>()
     };
-    // At first, the commands create the file. Later, they replace it.
+    // The first command creates the file, and the second one replaces it.
     for verb in [&["add", "--no-password"][..], &["change", "--publish", "orders.>"]] {
         let run_one = |name: &String| -> RunningProgram {
             let arguments = [&["user", "--users-file", file.as_str()][..], verb, &[name.as_str()]].concat();
@@ -189,7 +189,7 @@ fn users_file_that_is_a_symbolic_link_stays_one() {
     std::fs::create_dir(dir.path().join("etc")).unwrap();
     let (link, target) = (dir.path().join("users.toml"), dir.path().join("etc/users.toml"));
     std::os::unix::fs::symlink("etc/users.toml", &link).unwrap();
-    // At first, the link's target does not exist. The first command creates it.
+    // The link's target does not exist yet. The first command creates it.
     for name in ["ana", "bob"] {
         run(&["user", "--users-file", link.to_str().unwrap(), "add", name, "--no-password"], "").done();
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
@@ -231,7 +231,7 @@ fn command_ends_when_its_reconnect_is_refused() {
     node.kill();
     run(&["user", "--users-file", file, "add", "ana", "--no-password"], "");
     let _restarted = Node::start_with(&["--listen", &listen, "--auth-users-file", file]);
-    // The write fails if the command has already refused its arguments and ended.
+    // The write fails if the command has refused its arguments and ended before.
     let _ = input.write_all(b"two\n");
     for program in [sub, lines] {
         let outcome = Outcome::of(program);

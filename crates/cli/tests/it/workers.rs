@@ -1,4 +1,4 @@
-//! Tests of `--workers` and `--scale`: a node starts, drains and replaces workers.
+//! Tests of the options `--workers` and `--scale`, with which a node starts, drains and replaces workers.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -7,7 +7,8 @@ use dunlin_wait::{Deadline, POLL};
 
 use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, run, signal};
 
-/// Calls `poll` until `condition` is true for the result. Panics with the last result after the time limit.
+/// Calls `poll` until its result satisfies `condition`, and returns the result. Panics with the last result when the
+/// time is over; `what` describes the condition.
 fn until<T: std::fmt::Debug>(what: &str, mut poll: impl FnMut() -> T, condition: impl Fn(&T) -> bool) -> T {
     let deadline = Deadline::new();
     loop {
@@ -20,7 +21,7 @@ fn until<T: std::fmt::Debug>(what: &str, mut poll: impl FnMut() -> T, condition:
     }
 }
 
-/// Returns the child processes of a process that are still running.
+/// Returns the running child processes of the process `parent`.
 fn children(parent: u32) -> Vec<u32> {
     let child = |entry: std::fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -36,7 +37,7 @@ fn children(parent: u32) -> Vec<u32> {
     found
 }
 
-/// The names of the attached workers that still take tasks.
+/// Returns the names of the workers that are attached to the node and take tasks.
 fn attached_workers(node: &Node) -> Vec<String> {
     let output = node.run(&["task", "workers", "--json"]).done();
     let workers =
@@ -63,14 +64,14 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     let pids = children(node.pid());
     assert_eq!(pids.len(), 1, "{first:?}");
 
-    // The node replaces a killed worker by one with another name.
+    // The node must replace a killed worker by a worker with another name.
     signal("KILL", pids[0]);
     let second =
         until("another is there", || attached_workers(&node), |names| names.len() == 1 && *names != first);
     let replaced = children(node.pid());
     assert!(replaced.len() == 1 && replaced != pids, "{second:?}");
 
-    // One worker cannot run so many tasks in time, so the node starts more workers.
+    // These are too many tasks for one worker, so the node must start more workers.
     let lines: String = (0..40).map(|number| format!("{number}\n")).collect();
     let submitted =
         node.run_with(&["task", "submit", "work", "--tenant", "acme", "--each", "-"], lines.as_bytes());
@@ -82,7 +83,7 @@ fn backlog_starts_workers_and_an_empty_queue_drains_them() {
     until("the killed one is replaced", || children(node.pid()), |now| now.len() == 3 && *now != busy);
     until("all is done", || completed_tasks(&node), |completed| *completed == 40);
 
-    // When there are no more tasks, the node asks the surplus workers to end.
+    // When no tasks are left, the node must ask the surplus workers to end.
     until(
         "one is left",
         || (attached_workers(&node).len(), children(node.pid()).len()),
@@ -143,7 +144,7 @@ fn invalid_worker_settings_are_refused_before_the_node_starts() {
     assert!(nowhere.err.contains("workers need a listener"), "{nowhere:?}");
 }
 
-/// A command that ends without being a worker is started again, after growing pauses.
+/// If the command ends without having become a worker, the node must start it again, after pauses that grow.
 #[test]
 fn failing_worker_command_is_restarted_at_a_limited_rate() {
     let mut command =
@@ -164,7 +165,7 @@ fn failing_worker_command_is_restarted_at_a_limited_rate() {
 mod long {
     use super::*;
 
-    // This test is slow, because a node keeps idle workers for at least ten seconds.
+    // The test is slow, because a node keeps idle workers for at least ten seconds.
     #[test]
     fn backlog_attaches_warm_workers_and_refills_the_warm_pool() {
         let options = ["--workers", &worker_command("sleep 0.5"), "--scale", "1..3", "--scale-warm", "2"];

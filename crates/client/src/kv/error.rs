@@ -1,4 +1,4 @@
-//! Errors of keys, leases and locks.
+//! Errors of requests about keys, leases and locks.
 
 use dunlin_control::ControlDecodeError;
 use dunlin_wire::ErrorCode;
@@ -7,16 +7,16 @@ use crate::interrupt::is_interrupted;
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The reason why a request about keys, leases or locks failed.
+/// Why a request about keys, leases or locks failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {
-    /// The key's last revision is not the expected one.
+    /// The last write of the key was not in the expected revision.
     #[error(
         "the key has revision {modified}, not the expected revision (0 means that the key does not exist)"
     )]
     Moved {
-        /// The revision of the last write; 0 if the key does not exist.
+        /// The revision of the key's last write; 0 if the key does not exist.
         modified: u64,
     },
     /// The lease does not exist, or has ended.
@@ -39,7 +39,7 @@ pub enum KvError {
         /// The number of the lease.
         lease: u64,
     },
-    /// Any other refusal by the node.
+    /// The node refused the request for another reason.
     #[error(transparent)]
     Refused(RefusedError),
     /// There is no connection, so the request was not sent.
@@ -52,7 +52,7 @@ pub enum KvError {
 }
 
 impl KvError {
-    /// The error code, if a node refused the request.
+    /// The error code of the refusal, if the node refused the request.
     pub fn code(&self) -> Option<ErrorCode> {
         Some(match self {
             KvError::Moved { .. } => ErrorCode::KeyMoved,
@@ -65,13 +65,13 @@ impl KvError {
         })
     }
 
-    /// Whether the connection was lost, so that the request can be repeated on the next connection.
+    /// Whether the connection was lost, so that the request can be sent again on the next connection.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, KvError::Unknown(_) | KvError::Disconnected(_)) && !is_interrupted()
     }
 
-    /// Whether the node refused because the cluster has no leader at present. A wait for a lock then sends its command
-    /// again.
+    /// Whether the node refused because the cluster has no leader at present. If so, a wait for a lock sends its
+    /// command again.
     pub(super) fn lacks_leader(&self) -> bool {
         matches!(self, KvError::Refused(refused) if refused.code == ErrorCode::NoLeader) && !is_interrupted()
     }

@@ -1,8 +1,8 @@
 //! Leases of the cluster. Keys and locks that depend on a lease end with the lease.
 //!
 //! [`Lease::keep_alive`] renews a lease once; [`Lease::start_renewal`] starts a thread that renews the lease again and
-//! again. A renewal lasts for the lease's time to live. The client counts this time from the moment at which it sent
-//! the renewal, so it regards the lease as lost a moment before the cluster ends the lease.
+//! again. After a renewal, the lease lasts for its time to live. The client counts this time from the moment at which
+//! it sent the request, so it regards the lease as lost shortly before the cluster ends it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,23 +18,23 @@ use crate::follow::lock;
 use crate::interrupt::interruptible;
 use crate::pending_request::deadline;
 
-/// How many times a lease is renewed within its time to live.
+/// How many times the thread renews a lease within the lease's time to live.
 const RENEWALS_PER_TTL: u32 = 3;
-/// The pause between two attempts to renew a lease.
+/// The pause before a failed renewal is tried again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The error for a lease that has ended, or that the client regards as lost.
+/// The error of a lease that has ended, or that the client regards as lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} is lost: {why}")]
 pub struct LeaseLostError {
     /// The number of the lease.
     pub lease: u64,
-    /// The reason why the lease ended, as far as the client knows it.
+    /// Why the lease ended, as far as the client knows.
     pub why: String,
 }
 
-/// A lease that this client holds. Dropping it revokes the lease without waiting for the node.
-/// [`revoke`](Lease::revoke) waits, and [`leave`](Lease::leave) keeps the lease.
+/// A lease that this client holds. Dropping the value revokes the lease without waiting for the node.
+/// [`revoke`](Lease::revoke) waits for the node, and [`leave`](Lease::leave) does not revoke the lease.
 #[derive(Debug)]
 pub struct Lease {
     handle: LeaseHandle,
@@ -50,7 +50,7 @@ struct RenewalThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A handle that checks and renews a lease without owning it. Clones share the state of the lease.
+/// A handle that checks and renews a lease, but does not revoke it when dropped. Clones share the state of the lease.
 #[derive(Debug, Clone)]
 pub struct LeaseHandle {
     kv: Kv,
@@ -59,10 +59,10 @@ pub struct LeaseHandle {
     renewal_state: Arc<RenewalState>,
 }
 
-/// The state of a lease, shared by its handles and the thread that renews it.
+/// The state of a lease, which its handles and the renewing thread share.
 #[derive(Debug)]
 struct RenewalState {
-    /// The time until which the lease certainly exists. After the loss of the lease: the reason for the loss.
+    /// The time until which the lease certainly exists; if the lease is lost, the error that says why.
     state: Mutex<Result<Instant, LeaseLostError>>,
     changed: Condvar,
 }
@@ -76,7 +76,8 @@ impl RenewalState {
         }
     }
 
-    /// Returns the time until which the lease certainly exists. Marks the lease as lost if that time has passed.
+    /// Returns the time until which the lease certainly exists. If this time has passed, marks the lease as lost and
+    /// fails.
     fn valid_until(&self, lease: u64) -> Result<Instant, LeaseLostError> {
         let state = lock(&self.state).clone();
         match state {
@@ -103,7 +104,7 @@ impl Kv {
         Ok(Lease { handle, renewal_thread: None, revoke: true })
     }
 
-    /// Renews leases. Returns the numbers of the leases that have ended.
+    /// Renews the leases with these numbers. Returns the numbers of those that have already ended.
     pub fn keep_alive(&self, leases: &[u64]) -> Result<Vec<u64>, KvError> {
         self.keep_alive_within(leases, self.response_timeout())
     }
@@ -118,7 +119,7 @@ impl Kv {
         }
     }
 
-    /// Ends a lease, deletes the keys that depend on it, and releases its locks.
+    /// Ends a lease, which deletes the keys that depend on the lease, and releases its locks.
     pub fn revoke(&self, lease: u64) -> Result<(), KvError> {
         self.command(&ControlCommand::Revoke { lease }).map(drop)
     }
@@ -135,17 +136,17 @@ impl Lease {
         self.handle.ttl
     }
 
-    /// Returns a handle to the lease for other parts of the program.
+    /// Returns a handle with which other parts of the program check and renew the lease.
     pub fn handle(&self) -> LeaseHandle {
         self.handle.clone()
     }
 
-    /// The time until which the lease certainly exists. Fails if the lease is lost.
+    /// Returns the time until which the lease certainly exists. Fails if the lease is lost.
     pub fn check(&self) -> Result<Instant, LeaseLostError> {
         self.handle.check()
     }
 
-    /// Renews the lease.
+    /// Renews the lease once.
     pub fn keep_alive(&self) -> Result<(), LeaseLostError> {
         self.handle.keep_alive()
     }
@@ -163,7 +164,7 @@ impl Lease {
                 }
             }
         };
-        // The renewal is interruptible, so that dropping the lease does not wait for an unreachable node.
+        // Dropping the lease interrupts a renewal, so that the drop does not wait for an unreachable node.
         let run_thread = || interruptible(move || stop_requested.load(Ordering::Acquire), renew);
         let thread = thread::Builder::new().name("dunlin-lease".to_owned()).spawn(run_thread)?;
         self.renewal_thread = Some(RenewalThread { ended, stop: Some(stop), thread: Some(thread) });
@@ -175,8 +176,8 @@ impl Lease {
         self.handle.wait_lost(timeout)
     }
 
-    /// Revokes the lease like [`Kv::revoke`], and waits for the response. Repeats the request after a lost connection, but
-    /// only until the lease's time to live has passed. A lease that has already ended is not an error.
+    /// Revokes the lease like [`Kv::revoke`], and waits for the response. If the connection is lost, sends the request
+    /// again, but only until the lease would end by itself. A lease that has already ended is not an error.
     pub fn revoke(mut self) -> Result<(), KvError> {
         self.renewal_thread = None;
         let Ok(until) = self.check() else { return Ok(()) };
@@ -191,8 +192,8 @@ impl Lease {
         }
     }
 
-    /// Drops the handle without revoking the lease, and returns its number. The lease ends unless another
-    /// handle renews it.
+    /// Gives up this value without revoking the lease, and returns the number of the lease. The lease ends by itself
+    /// unless another handle renews it.
     pub fn leave(mut self) -> u64 {
         self.revoke = false;
         self.handle.id
@@ -210,12 +211,12 @@ impl LeaseHandle {
         self.ttl
     }
 
-    /// The time until which the lease certainly exists. Fails if the lease is lost.
+    /// Returns the time until which the lease certainly exists. Fails if the lease is lost.
     pub fn check(&self) -> Result<Instant, LeaseLostError> {
         self.renewal_state.valid_until(self.id)
     }
 
-    /// Renews the lease.
+    /// Renews the lease once.
     pub fn keep_alive(&self) -> Result<(), LeaseLostError> {
         let LeaseHandle { kv, id, ttl, renewal_state } = self;
         loop {
@@ -234,8 +235,8 @@ impl LeaseHandle {
                 Err(KvError::Refused(refused)) if refused.retry() != dunlin_wire::RetryAdvice::No => {
                     thread::sleep(PAUSE);
                 }
-                // The wait for the renewal was interrupted. The lease is not marked as lost, because the last
-                // successful renewal is still valid.
+                // The caller interrupted the renewal. The lease is not marked as lost, because the last successful
+                // renewal is still valid.
                 Err(error @ (KvError::Unknown(_) | KvError::Disconnected(_))) => {
                     return Err(LeaseLostError { lease: *id, why: error.to_string() });
                 }
@@ -273,7 +274,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.renewal_thread = None;
         if self.revoke && self.check().is_ok() {
-            // If this message is lost, the lease ends when its time to live has passed.
+            // If this message is lost, the lease ends by itself after its time to live.
             self.handle.kv.send_unconfirmed(&ControlCommand::Revoke { lease: self.id() });
             self.handle.mark_abandoned();
         }

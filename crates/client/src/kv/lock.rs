@@ -1,5 +1,5 @@
-//! Locks and elections. One lease at a time holds a lock; leases that wait for the lock receive it in the order in
-//! which they asked.
+//! Locks and elections. One lease at a time holds a lock. Leases that wait for the lock receive it in the order of
+//! their requests.
 
 use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 
@@ -19,13 +19,13 @@ pub struct HeldLock {
 }
 
 impl Kv {
-    /// Takes a lock under a lease. Waits for the lock as long as the lease lives, so another thread has to renew the
-    /// lease during the wait. Other clients can read `value` while this client holds the lock.
+    /// Takes the lock `name` under a lease. Waits for the lock as long as the lease exists, so another thread has to
+    /// renew the lease in the meantime. Other clients can read `value` while this client holds the lock.
     pub fn lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<HeldLock, KvError> {
         self.lock_while(name, &lease.handle(), value)
     }
 
-    /// Like [`lock`](Self::lock), but under a lease that another part of the program owns.
+    /// Like [`lock`](Self::lock), for a lease that another part of the program owns.
     pub fn lock_while(
         &self,
         name: impl AsRef<[u8]>,
@@ -38,19 +38,20 @@ impl Kv {
         let next_deadline = || lease.check().map_err(|_lost| KvError::NoLease { lease: id });
         let reply = self.retry_while(&bytes, next_deadline).inspect_err(|_| {
             if is_interrupted() {
-                // The caller has stopped waiting, so its lease must not receive the lock later.
+                // The caller does not wait any more, so its lease must not receive the lock later.
                 self.send_unconfirmed(&ControlCommand::Release { name, lease: id });
             }
         })?;
         self.to_held_lock(name, id, &reply)
     }
 
-    /// Takes a lock under a lease without waiting. Fails with [`KvError::Held`] if another lease holds it.
+    /// Takes the lock `name` under a lease, without waiting. Fails with [`KvError::Held`] if another lease holds the
+    /// lock.
     pub fn try_lock(&self, name: impl AsRef<[u8]>, lease: &Lease, value: &[u8]) -> Result<HeldLock, KvError> {
         self.try_lock_while(name, &lease.handle(), value)
     }
 
-    /// Like [`try_lock`](Self::try_lock), but under a lease that another part of the program owns.
+    /// Like [`try_lock`](Self::try_lock), for a lease that another part of the program owns.
     pub fn try_lock_while(
         &self,
         name: impl AsRef<[u8]>,
@@ -62,8 +63,8 @@ impl Kv {
         self.to_held_lock(name, lease, &reply)
     }
 
-    /// Reads the holder of a lock, or the leader of an election; `None` if there is none. The returned entry contains
-    /// the holder's value, its lease and, in `created`, its fencing token.
+    /// Reads the holder of a lock or the leader of an election; `None` if there is none. The returned entry contains
+    /// the value of the holder, its lease, and in the field `created` its fencing token.
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Result<Option<KvEntry>, KvError> {
         self.get([LOCKS, name.as_ref()].concat())
     }
@@ -79,8 +80,8 @@ impl Kv {
 }
 
 impl HeldLock {
-    /// The fencing token, which grows with each holder. If a node without a data directory restarts, the tokens begin
-    /// again at a low number.
+    /// The fencing token, a number that grows with each holder of the lock. If a node without a data directory
+    /// restarts, tokens begin again at a low number.
     pub fn token(&self) -> u64 {
         self.token
     }
@@ -90,7 +91,7 @@ impl HeldLock {
         self.kv.command(&ControlCommand::Proclaim { name: &self.name, lease: self.lease, value }).map(drop)
     }
 
-    /// Releases the lock. The lease that has waited for it longest receives it.
+    /// Releases the lock. The lease that has waited longest for the lock receives it.
     pub fn release(self) -> Result<(), KvError> {
         let mut lock = self;
         lock.held = false;

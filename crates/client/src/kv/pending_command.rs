@@ -1,4 +1,4 @@
-//! Commands about keys that were sent and have no response yet.
+//! Commands about keys, leases and locks that were sent and have no response yet.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use crate::pending_request::{PendingRequest, REPEAT_PAUSE, repeat_while_lost};
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The largest size, in bytes, of everything besides the command in a message that sends a command.
+/// The largest number of bytes that a message with a command has besides the command itself.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// A command about keys that was sent and has no response yet. Several commands may be in flight; if they arrive
-/// together, the node handles them in one step.
+/// A command about keys, leases or locks that was sent and has no response yet. Several commands may be in flight. If
+/// they arrive together, the node handles them in one step.
 #[derive(Debug)]
 #[must_use = "a command that is not waited for may fail unnoticed"]
 pub struct PendingCommand {
@@ -48,14 +48,14 @@ impl PendingCommand {
 }
 
 impl Kv {
-    /// Sends a command as soon as there is a connection, without waiting for the response.
+    /// Sends a command as soon as there is a connection. Does not wait for the response.
     pub fn begin(&self, command: &ControlCommand<'_>) -> Result<PendingCommand, KvError> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         Ok(PendingCommand { kv: self.clone(), request: self.send(ControlKind::Command, &bytes)? })
     }
 
-    /// Sends a command and ignores its response. Does nothing if there is no connection.
+    /// Sends a command and ignores the response. Does nothing while there is no connection.
     pub(super) fn send_unconfirmed(&self, command: &ControlCommand<'_>) {
         let is_up = lock(&self.shared.session).is_up;
         if is_up {
@@ -67,15 +67,15 @@ impl Kv {
         self.send_until(kind, bytes, Instant::now() + self.response_timeout())
     }
 
-    /// Sends a request. Waits for a connection, until `until` at the latest.
+    /// Sends a request. If there is no connection, waits for one until the time `until`.
     fn send_until(
         &self,
         kind: ControlKind,
         bytes: &[u8],
         until: Instant,
     ) -> Result<PendingRequest, CallError> {
-        // A node closes the connection when it receives a larger message, and all commands on the connection would lose
-        // their responses.
+        // A node that receives a larger message closes the connection, so that all commands on this connection would
+        // lose their responses.
         let (size, size_max) =
             (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
         if size > size_max {
@@ -89,7 +89,8 @@ impl Kv {
         Ok(request)
     }
 
-    /// Repeats a request without side effects until the node responds, for at most `patience`.
+    /// Sends a request until the node responds, for at most `patience`. The request must be one whose repetition has no
+    /// further effect.
     pub(super) fn retry_until_answered(
         &self,
         kind: ControlKind,
@@ -103,8 +104,8 @@ impl Kv {
         self.content(&answer).map(<[u8]>::to_vec)
     }
 
-    /// Like [`retry_until_answered`](Self::retry_until_answered), for commands that wait at the node. Gives up when
-    /// `next_deadline` returns an error.
+    /// Like [`retry_until_answered`](Self::retry_until_answered), for a command that waits at the node. Before each
+    /// wait, `next_deadline` returns the wait's end; if it returns an error, this call fails.
     pub(super) fn retry_while(
         &self,
         bytes: &[u8],
@@ -119,7 +120,8 @@ impl Kv {
                 Err(error) => Err(error),
             };
             match waited.map_err(KvError::from) {
-                // Sends the command again. If an earlier attempt already waits in the lock's queue, it keeps its place.
+                // Send the command again. If an earlier attempt already waits for the lock, it keeps its place in the
+                // queue.
                 Err(error) if error.is_lost() || error.lacks_leader() => {
                     next_deadline()?;
                     std::thread::sleep(REPEAT_PAUSE);

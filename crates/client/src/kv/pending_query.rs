@@ -1,4 +1,4 @@
-//! Queries about keys that were sent and have no response yet.
+//! Queries about keys, leases and locks that were sent and have no response yet.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use dunlin_control::{ControlQuery, ControlQueryResult};
 use super::{Kv, KvError};
 use crate::pending_request::PendingRequest;
 
-/// A query about keys that was sent and has no response yet. Several queries may be in flight; if they arrive together,
-/// the node answers all of them from one state.
+/// A query about keys, leases or locks that was sent and has no response yet. Several queries may be in flight. If they
+/// arrive together, the node answers all of them from the same state.
 #[derive(Debug)]
 #[must_use = "the result of a query that is not waited for is lost"]
 pub struct PendingQuery {
@@ -17,9 +17,9 @@ pub struct PendingQuery {
 }
 
 impl PendingQuery {
-    /// Reads the connection without waiting. Returns whether the query has a response, or was lost.
+    /// Reads the connection without waiting. Returns whether the query is over: it has a response, or it was lost.
     pub(crate) fn poll_answered(&self) -> bool {
-        // The outcome of the read does not matter here. If the connection is lost, the query's own result is an error.
+        // The result of this read does not matter: if the connection is lost, `wait` returns the error.
         drop(self.kv.shared.try_pump());
         self.request.is_answered()
     }
@@ -41,8 +41,8 @@ impl PendingQuery {
 }
 
 impl Kv {
-    /// Sends a query as soon as there is a connection, without waiting for the response. The query is not
-    /// repeated if the connection is lost.
+    /// Sends a query as soon as there is a connection. Does not wait for the response, and does not send the query
+    /// again if the connection is lost.
     pub fn begin_query(&self, query: &ControlQuery<'_>) -> Result<PendingQuery, KvError> {
         let mut bytes = Vec::new();
         query.encode(&mut bytes);

@@ -1,5 +1,5 @@
 //! Transactions on keys. A transaction has comparisons and two lists of operations. The cluster carries out one of the
-//! lists in one revision; the comparisons decide which one.
+//! two lists, in one revision. The comparisons decide which list.
 
 use dunlin_control::{
     Compare, ComparedProperty, Comparison, ControlCommand, ControlReply, KeyOperation, OperationOutcome,
@@ -7,7 +7,7 @@ use dunlin_control::{
 
 use super::{Kv, KvEntry, KvError};
 
-/// A transaction on keys: comparisons, the operations to run if all comparisons hold, and the operations to run
+/// A transaction on keys: comparisons, the operations to carry out if all comparisons hold, and those to carry out
 /// otherwise.
 #[derive(Debug, Clone, Default)]
 pub struct Transaction<'a> {
@@ -19,39 +19,40 @@ pub struct Transaction<'a> {
 /// The result of a transaction: whether the comparisons held, and the result of each operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionResult {
-    /// The revision of the changes; the cluster's last revision if nothing changed.
+    /// The revision of the changes. If nothing changed, the last revision of the cluster.
     pub revision: u64,
     /// Whether all comparisons held.
     pub succeeded: bool,
-    /// The result of each operation: either the number of changed keys, or the keys that it read and whether there are
-    /// more.
+    /// The result of each operation. `Ok` contains the number of keys that a write has changed. `Err` is not an error:
+    /// it contains the keys that a read has returned, and whether there are more.
     pub results: Vec<Result<u64, (Vec<KvEntry>, bool)>>,
 }
 
 impl<'a> Transaction<'a> {
-    /// An empty transaction.
+    /// Creates an empty transaction.
     pub fn new() -> Transaction<'a> {
         Transaction::default()
     }
 
-    /// Adds a comparison: `target` is the property of `key` and the value with which it is compared.
+    /// Adds a comparison. `target` names a property of `key` and the value with which the property is compared; `is`
+    /// says how.
     pub fn compare(mut self, key: &'a [u8], is: Comparison, target: ComparedProperty<'a>) -> Transaction<'a> {
         self.compare.push(Compare { key, is, target });
         self
     }
 
-    /// Adds the comparison that the key's last write had the number `revision`, or that the key does not exist if
-    /// `revision` is 0.
+    /// Adds the comparison that the last write of the key was in `revision`. If `revision` is 0, the key must not
+    /// exist.
     pub fn if_modified_at(self, key: &'a [u8], revision: u64) -> Transaction<'a> {
         self.compare(key, Comparison::Equal, ComparedProperty::Modified { revision })
     }
 
-    /// Writes a key if all comparisons hold.
+    /// Adds the operation to write a key if all comparisons hold.
     pub fn put(self, key: &'a [u8], value: &'a [u8]) -> Transaction<'a> {
         self.then(KeyOperation::Put { key, value, lease: 0 })
     }
 
-    /// Deletes a key if all comparisons hold.
+    /// Adds the operation to delete a key if all comparisons hold.
     pub fn delete(self, key: &'a [u8]) -> Transaction<'a> {
         self.then(KeyOperation::Delete { key })
     }
@@ -62,13 +63,13 @@ impl<'a> Transaction<'a> {
         self
     }
 
-    /// Adds an operation for the case that a comparison fails.
+    /// Adds an operation for the case that not all comparisons hold.
     pub fn otherwise(mut self, operation: KeyOperation<'a>) -> Transaction<'a> {
         self.otherwise.push(operation);
         self
     }
 
-    /// The command that carries out the transaction.
+    /// Returns the command that carries out the transaction.
     pub fn command(&self) -> ControlCommand<'a> {
         let (compare, then) = (self.compare.clone(), self.then.clone());
         ControlCommand::Transaction { compare, then, otherwise: self.otherwise.clone() }

@@ -1,5 +1,7 @@
-//! Watches of keys. A watch subscribes to the topic in which the cluster publishes all changes of keys. A record's
-//! sequence number in this topic is the number of the revision.
+//! Watches of keys.
+//!
+//! The cluster publishes all changes of keys in a topic, and a watch subscribes to this topic. The sequence number of a
+//! record in the topic is the number of a revision.
 
 #[cfg(feature = "tokio")]
 use std::task::{Context, Poll};
@@ -14,29 +16,29 @@ use super::{Kv, KvEntry, KvError};
 use crate::client::Client;
 use crate::subscriber::Subscriber;
 
-/// The topic in which all changes of keys are published.
+/// The topic in which the cluster publishes all changes of keys.
 const CHANGES_TOPIC: &str = "$kv";
 
-/// The revision from which a watch receives changes.
+/// The first revision that a watch receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WatchFrom {
-    /// The next revision after the watch begins.
+    /// The next revision after the beginning of the watch.
     #[default]
     Now,
-    /// The revision with this number in this epoch. [`Kv::revision`] and [`Change`] contain both numbers. If the
-    /// cluster has another epoch, the watch fails with [`WatchError::Restarted`], because the same number then means
-    /// another revision.
+    /// The revision with this number in this epoch. [`Kv::revision`] and [`Change`] contain both. If the cluster has a
+    /// different epoch by now, its revision with this number is another one, and the watch fails with
+    /// [`WatchError::Restarted`].
     Revision {
         /// The epoch.
         epoch: u32,
         /// The number of the revision.
         revision: u64,
     },
-    /// The oldest revision in the history.
+    /// The oldest revision that the cluster still has.
     Oldest,
 }
 
-/// The keys that one revision wrote or deleted, as a watch receives them.
+/// The keys that were written or deleted in one revision, as a watch receives them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The epoch of the revision.
@@ -50,11 +52,11 @@ pub struct Change {
 /// A changed key: its new entry, or only its name if the key was deleted.
 pub type KeyChange = Result<KvEntry, Vec<u8>>;
 
-/// The reason why a watch of keys failed.
+/// Why a watch of keys failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// Revisions before `oldest` were compacted before this watch could read them.
+    /// Revisions before `oldest` were compacted before this watch received them.
     #[error("revisions {missed} to {} were compacted: read the keys, and watch from revision {oldest}", oldest - 1)]
     Compacted {
         /// The first revision that this watch missed.
@@ -62,21 +64,23 @@ pub enum WatchError {
         /// The oldest revision that can still be read.
         oldest: u64,
     },
-    /// The cluster has a new epoch, in which revisions began again. Read the keys again, and watch from `revision`.
+    /// The cluster has a new epoch, whose revisions are numbered from the beginning. Read the keys again, and watch
+    /// from `revision`.
     #[error("revisions have restarted at {revision}: read the keys, and watch from this revision")]
     Restarted {
         /// The first revision of the new epoch.
         revision: u64,
     },
-    /// The subscription failed. If the reason is a lost connection, the next call tries again.
+    /// The subscription failed. After a lost connection, the next call tries again.
     #[error(transparent)]
     Subscribe(#[from] SubscribeError),
-    /// The watch could not begin, because its test read of the keys failed.
+    /// The watch could not begin, because the keys could not be read. A watch first reads one key, to check the user's
+    /// permission.
     #[error(transparent)]
     Kv(#[from] KvError),
 }
 
-/// A subscription to the changes of keys. The watch returns the changes of one revision after another.
+/// A subscription to the changes of keys. It returns the changes of one revision at a time.
 #[derive(Debug)]
 pub struct Watch {
     subscriber: Subscriber,
@@ -87,8 +91,8 @@ pub struct Watch {
 impl Kv {
     /// Watches all keys that begin with `prefix`. Fails if the user may not read all of them.
     pub fn watch(&self, prefix: impl AsRef<[u8]>, from: WatchFrom) -> Result<Watch, WatchError> {
-        // The topic of changes silently omits the keys that the user may not read. This read returns an error if there
-        // can be such keys.
+        // The topic leaves out the keys that the user may not read, without a notice. This read fails if there can be
+        // such keys.
         self.stale().range(prefix.as_ref(), prefix_end(prefix.as_ref()), 1)?;
         let start = match from {
             WatchFrom::Now => Start::Latest,
@@ -160,15 +164,15 @@ impl Watch {
         }
     }
 
-    /// The last revision that this watch has received, even if none of the watched keys changed in it; 0 before the
-    /// first one.
+    /// The last revision that this watch has received, even if the revision changed none of the watched keys; 0 before
+    /// the first revision.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 }
 
-/// Returns a record's changes of keys that begin with `prefix`; the list of changes is empty if the record changes no
-/// such key. Returns `None` for a notice that does not end the watch.
+/// Returns the changes in a record to keys that begin with `prefix`. The list of changes is empty if the record changes
+/// no such key. Returns `None` for a notice, and fails if the notice ends the watch.
 fn decode_change(event: &topic::Event<'_>, prefix: &[u8]) -> Result<Option<Change>, WatchError> {
     let record = match event {
         topic::Event::Record(record) => record,

@@ -1,35 +1,37 @@
-//! A batch that was sent, and its division into parts that are sent again.
+//! A batch that was sent. It can be divided into parts, which are sent again.
 
 use dunlin_topic::Frame;
 use dunlin_wire::RUN_HEAD_BYTES;
 
-/// A batch that was sent and has no response yet, or was refused.
+/// A batch that was sent and has no response yet, or that the node refused.
 #[derive(Debug)]
 pub(super) struct SentBatch {
     pub(super) bytes: Vec<u8>,
     pub(super) first: u64,
     pub(super) count: u32,
-    /// Whether the owner may have appended the batch although its response was lost.
+    /// Whether the owner may have appended the batch, although no response says this.
     pub(super) outcome_unknown: bool,
-    /// Whether the records were sent one by one, so that a refusal of one record does not concern the others.
+    /// Whether the batch's records are independent of each other, so that the refusal of one does not affect the
+    /// others.
     pub(super) splittable: bool,
-    /// The flags with which the batch is sent, at the first attempt and at later ones; 0 if the batch is splittable.
+    /// The flags with which the batch is sent at each attempt; 0 if the batch is splittable.
     pub(super) flags: u8,
     /// The sequence number that the log's last record must have, if the flags require this.
     pub(super) expect_seq: u64,
-    /// The number of records pushed to the lane before this batch.
+    /// How many records were pushed to the lane before the first record of this batch.
     pub(super) pushed_before: u64,
 }
 
 impl SentBatch {
-    /// Removes one record, and returns the part before it and the part after it. `record` counts from 1.
+    /// Removes one record. `record` is its index in the batch, counted from 1. Returns the part before it and the part
+    /// after it.
     pub(super) fn without(self, record: u32) -> [Option<SentBatch>; 2] {
         let [before, rest] = self.split(record - 1);
         let behind = rest.map(|rest| rest.split(1)).and_then(|[_, behind]| behind);
         [before, behind]
     }
 
-    /// Splits the batch after its first `records` records.
+    /// Splits the batch after its first `records` records. Returns both parts; a part without records is `None`.
     pub(super) fn split(self, records: u32) -> [Option<SentBatch>; 2] {
         let mut at = RUN_HEAD_BYTES;
         for _ in 0..records {

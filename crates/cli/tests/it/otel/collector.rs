@@ -1,4 +1,4 @@
-//! A minimal OpenTelemetry collector, which receives OTLP over HTTP and stores every span.
+//! A minimal OpenTelemetry collector. It receives OTLP over HTTP, and stores every span.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 
-/// A span that the collector has received. Its ids and names are text.
+/// A span that the collector has received, with its ids and names as text.
 #[derive(Debug, Clone)]
 pub struct ExportedSpan {
     pub name: String,
@@ -82,7 +82,7 @@ impl Collector {
     }
 }
 
-/// Handles requests until the client ends.
+/// Handles the requests of one client until the client closes the connection.
 fn serve(stream: TcpStream, received: &Mutex<Vec<ExportedSpan>>) {
     let mut stream = BufReader::new(stream);
     while let Some(body) = request(&mut stream) {
@@ -101,7 +101,7 @@ fn serve(stream: TcpStream, received: &Mutex<Vec<ExportedSpan>>) {
     }
 }
 
-/// The body of the next request to `/v1/traces`.
+/// Reads the next request to `/v1/traces`, and returns its body.
 fn request(stream: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     let mut line = String::new();
     if stream.read_line(&mut line).ok()? == 0 {
