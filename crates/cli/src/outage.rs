@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The time after which a lost connection is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
-/// Returns why the node is unreachable, if the outage has lasted at least [`REPORT_AFTER`].
+/// Returns why the node is unreachable, if the outage has lasted at least `REPORT_AFTER`.
 pub fn unreachable(client: &Client) -> Option<Disconnection> {
     client.disconnection().filter(|lost| lost.since.elapsed() >= REPORT_AFTER)
 }

@@ -66,7 +66,7 @@ impl Outbox {
         }
     }
 
-    /// Writes bytes that wait to be sent. Returns whether all of them were written.
+    /// Writes the bytes that wait to be sent. Returns whether none are left.
     pub(crate) fn flush(&self) -> bool {
         let mut out = self.lock();
         match out.flush() {
@@ -105,7 +105,7 @@ impl OutgoingBytes {
         socket.flush()
     }
 
-    /// Shuts the connection down. This wakes the reading thread, which then handles the lost connection.
+    /// Shuts the connection down, which wakes the thread that reads it. This thread then handles the lost connection.
     fn fail(&mut self) {
         if let Some(socket) = self.socket.take() {
             socket.shutdown();

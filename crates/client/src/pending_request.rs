@@ -1,4 +1,4 @@
-//! Sends requests, and waits for their responses.
+//! Requests that were sent and have no response yet, and waits for their responses.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -12,7 +12,8 @@ use crate::follow::lock;
 use crate::session::{RequestOutcome, ResponseSlot};
 use crate::topics::CallError;
 
-/// Returns the time `timeout` from now, but at most about 100 years ahead, because an [`Instant`] has an upper limit.
+/// Returns the time `timeout` from now, but at most about 100 years ahead, because an [`Instant`] cannot represent
+/// arbitrarily late times.
 pub(crate) fn deadline(timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
     Instant::now() + timeout.min(FAR)
@@ -21,8 +22,8 @@ pub(crate) fn deadline(timeout: Duration) -> Instant {
 /// The pause before a request is sent again.
 pub(crate) const REPEAT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Calls `attempt`, which sends a request without side effects. If `attempt` fails and `is_lost` returns `true` for the
-/// error, calls it again after a pause, but not after `until`.
+/// Calls `attempt`, which sends a request whose repetition has no further effect. If `attempt` fails with an error for
+/// which `is_lost` returns `true`, calls it again after a pause, but not after the time `until`.
 pub(crate) fn repeat_while_lost<E>(
     until: Instant,
     is_lost: impl Fn(&E) -> bool,
@@ -30,14 +31,14 @@ pub(crate) fn repeat_while_lost<E>(
 ) -> Result<Vec<u8>, E> {
     loop {
         match attempt() {
-            // The pause prevents a busy loop if a node closes each connection.
+            // The pause prevents a busy loop with a node that closes each connection at once.
             Err(error) if is_lost(&error) && Instant::now() + REPEAT_PAUSE < until => sleep(REPEAT_PAUSE),
             result => return result,
         }
     }
 }
 
-/// A sent request. Dropping it discards the response; the node may still carry out the request.
+/// A request that was sent. Dropping the value discards the response, but the node may still carry out the request.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     shared: Arc<SharedClient>,
@@ -46,7 +47,7 @@ pub(crate) struct PendingRequest {
 }
 
 impl SharedClient {
-    /// Waits until there is a connection, and sends a request.
+    /// Waits until there is a connection, and then sends a request.
     pub(crate) fn send_request<'a>(
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
@@ -54,7 +55,7 @@ impl SharedClient {
         self.send_request_until(Instant::now() + Duration::from_millis(self.limits.answer_ms_max), request)
     }
 
-    /// Like [`send_request`](Self::send_request), but waits for a connection only until `until`.
+    /// Like [`send_request`](Self::send_request), but fails if there is no connection by the time `until`.
     pub(crate) fn send_request_until<'a>(
         self: &Arc<SharedClient>,
         until: Instant,
@@ -75,12 +76,12 @@ impl SharedClient {
         let request = request(number);
         let mut message = Vec::new();
         request.encode(&mut message);
-        // If the connection was lost after the wait above, the request is not sent yet.
+        // If the connection was lost right after the wait above, the request cannot be sent now.
         let is_unsent = !session.is_up;
         if !is_unsent {
             self.outbox.write(&message);
         }
-        // Only these requests are independent of the connection, so only they can be sent again on the next connection.
+        // Only these kinds of requests do not depend on the connection, so only they can be sent again on the next one.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             slot.store_message(message, is_unsent);
         }
@@ -90,8 +91,8 @@ impl SharedClient {
 }
 
 impl Client {
-    /// Requests the settings of a topic without waiting. `callback` receives the result on the thread that
-    /// drives the connection, or at once if there is no connection.
+    /// Requests the settings of a topic without waiting. `callback` receives the result: on the thread that reads the
+    /// connection, or at once if there is no connection.
     pub fn topic_settings_nowait(
         &self,
         topic: &str,
@@ -125,15 +126,16 @@ impl PendingRequest {
         self.slot.is_answered()
     }
 
-    /// Waits for the response until `until`, and returns its bytes. The bytes are empty if the response is DONE.
+    /// Waits for the response until the time `until`, and returns the bytes of the response. The response DONE has no
+    /// bytes.
     pub(crate) fn wait(self, until: Option<Instant>) -> Result<Vec<u8>, CallError> {
         let answered = || self.slot.is_answered();
         let waited = self.shared.wait_until(&self.slot.waker, self.shared.options.wait, until, answered);
         self.take_result(waited)
     }
 
-    /// Waits for the response until `until`. Returns `false` if the time has passed, `true` if the wait ended
-    /// for any other reason.
+    /// Waits for the response until the time `until`. Returns `false` if the wait ended at this time, and `true` if it
+    /// ended before, for whatever reason.
     pub(crate) fn wait_until(&self, until: Instant) -> bool {
         let answered = || self.slot.is_answered();
         let wait = self.shared.options.wait;
@@ -172,8 +174,8 @@ impl PendingRequest {
     }
 }
 
-/// A bit that is set in the numbers of async tasks that wait for responses to requests. It distinguishes these tasks
-/// from other tasks that wait on the client.
+/// A bit that is set in the number of each async task that waits for the response to a request. Other tasks that wait
+/// on the client have numbers without this bit.
 #[cfg(feature = "tokio")]
 const TASK: u64 = 1 << 40;
 

@@ -1,4 +1,4 @@
-//! The client's publisher, which collects records in batches and sends them to the node.
+//! The client's publisher. It collects records in batches, and sends the batches to the node.
 
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
@@ -12,30 +12,32 @@ use crate::drive::WaitOutcome;
 use crate::follow::lock;
 use crate::publishing::{PublisherShared, PublisherState};
 
-/// The number and epoch of a producer, by which a node recognizes the producer after a lost connection or a restart.
+/// The identity of a producer. By its number and epoch, a node recognizes the producer after a lost connection or a
+/// restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProducerIdentity {
-    /// The producer's number; not 0.
+    /// The producer's number, which must not be 0.
     pub producer: u64,
-    /// A number that grows with each instance of the producer. The node refuses records of older instances.
+    /// A number that grows with each instance of the producer. The node refuses the records of instances with a lower
+    /// epoch.
     pub epoch: u32,
 }
 
-/// Options of a publisher: its producer identity, and whether it waits for acknowledgements.
+/// The options of a publisher: its producer identity, and whether the node acknowledges its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PublisherOptions {
     /// The producer's identity; `None` for a new one.
     pub identity: Option<ProducerIdentity>,
-    /// Whether to send without acknowledgements, and without retries after a lost connection. A later call still
-    /// reports a refusal.
+    /// Whether the publisher requests no acknowledgements, and sends no record again after a lost connection. A later
+    /// call still reports a refusal.
     pub quiet: bool,
 }
 
 /// Publishes records to one subject or topic of a node.
 ///
 /// [`PublishError::Unknown`] means that the node did not answer for two heartbeats. The publisher keeps the records,
-/// and sends them again under the same numbers when the node is back. Call [`flush`](Publish::flush) for the result. Do
-/// not publish the records again: the topic would then have duplicates.
+/// and sends them again with the same numbers when the node is back. Call [`flush`](Publish::flush) to learn the
+/// result. Do not publish the same records again, because the topic could then contain them twice.
 #[derive(Debug)]
 pub struct Publisher {
     shared: Arc<SharedClient>,
@@ -47,7 +49,8 @@ pub struct Publisher {
 struct BatchHeader {
     flags: u8,
     expect_seq: u64,
-    /// Whether the records of the batch are sent one by one.
+    /// Whether the batch's records are independent of each other, so that the refusal of one does not affect the
+    /// others.
     splittable: bool,
 }
 
@@ -59,7 +62,7 @@ impl BatchHeader {
 }
 
 impl PublisherShared {
-    /// Numbers and sends the batch of a lane that is being filled.
+    /// Numbers the records in the unsent batch of `lane`, and sends the batch.
     fn send_batch(
         &self,
         state: &mut PublisherState,
@@ -95,8 +98,8 @@ impl PublisherShared {
         }
     }
 
-    /// Sends the batches of this publisher. The caller, a waiting thread or the flusher, has removed the publisher from
-    /// the list of publishers with unsent batches.
+    /// Sends the unsent batches of this publisher. The caller has removed the publisher from the list of publishers
+    /// with unsent batches.
     pub(crate) fn send_listed_batches(&self, shared: &SharedClient) {
         let mut state = self.lock();
         state.listed = false;
@@ -106,8 +109,8 @@ impl PublisherShared {
         }
     }
 
-    /// Sends records again after a refusal, unless an error has to be reported to the caller first. Returns whether the
-    /// flusher still has to wait for responses.
+    /// Sends the records of a refused batch again that were not refused themselves. If an error must first be reported
+    /// to the caller, sends nothing. Returns whether the flusher has to wait for further responses.
     pub(crate) fn resend_if_needed(&self, shared: &SharedClient) -> bool {
         let mut state = self.lock();
         if state.refusal_pending && state.failed.is_none() && !state.refused {
@@ -126,20 +129,20 @@ impl Publisher {
         Publisher { shared, publishing, quiet }
     }
 
-    /// The number of bytes of unanswered records, including the batches that are being filled.
+    /// The size in bytes of all records without a response, including records that were not sent yet.
     pub fn unanswered_bytes(&self) -> usize {
         let state = self.publishing.lock();
         state.unanswered_bytes()
             + state.lanes.iter().map(crate::lane::PublishLane::batch_bytes).sum::<usize>()
     }
 
-    /// The number of acknowledged records, over all connections. A `quiet` publisher has none.
+    /// The number of records that the node has acknowledged, over all connections; always 0 for a `quiet` publisher.
     pub fn acknowledged_records(&self) -> u64 {
         self.publishing.lock().lanes.iter().map(crate::lane::PublishLane::acknowledged).sum()
     }
 
-    /// Sends all refused records again, in order. These include the records that were passed to the call that reported
-    /// the refusal, and the records of later calls. Publishing a new record instead discards the refused records.
+    /// Sends all refused records again, in order: those passed to the call that reported the refusal, and those of
+    /// later calls. If the caller publishes a new record instead, the refused records are discarded.
     pub fn send_refused_again(&mut self) -> Result<(), PublishError> {
         let mut state = self.lock_when_ready()?;
         let number = self.publishing.number;
@@ -160,7 +163,7 @@ impl Publisher {
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Whether the node has opened the publisher. Fails if the node refused to open it.
+    /// Whether the node has opened the publisher. Fails if the node refused to do so.
     pub(crate) fn is_opened(&self) -> Result<bool, PublishError> {
         let mut state = self.publishing.lock();
         match state.failed.take() {
@@ -169,8 +172,8 @@ impl Publisher {
         }
     }
 
-    /// Waits until `done` returns `true`. If the node does not respond in time, the records without a response are
-    /// kept, and sent again when the node is back.
+    /// Waits until `done` returns `true`. If the node does not respond in time, the publisher keeps the records without
+    /// a response, and sends them again when the node is back.
     fn wait(&self, done: impl Fn(&PublisherState) -> bool) -> Result<(), PublishError> {
         let until = Instant::now() + Duration::from_millis(self.shared.limits.answer_ms_max);
         let publishing = &self.publishing;
@@ -184,7 +187,7 @@ impl Publisher {
         Err(PublishError::Unknown(why))
     }
 
-    /// Opens the publisher again after the topic refused it.
+    /// Opens the publisher again after the node has refused it.
     fn reopen(&self) {
         let session = lock(&self.shared.session);
         let mut out = Vec::new();
@@ -197,7 +200,8 @@ impl Publisher {
         drop(session);
     }
 
-    /// Waits until records can be sent, and returns the locked state. If an earlier record failed, returns its error.
+    /// Waits until new records can be sent, and returns the locked state. Fails if the error of an earlier record was
+    /// not reported yet.
     #[inline(always)]
     fn lock_when_ready(&self) -> Result<MutexGuard<'_, PublisherState>, PublishError> {
         let state = self.publishing.lock();
@@ -218,8 +222,8 @@ impl Publisher {
         }
         if state.is_settling() {
             drop(state);
-            // After the owner has refused a batch, it also refuses all later ones. The numbering can continue when the
-            // owner has responded to all of them.
+            // After the owner has refused a batch, it also refuses all later batches. New records can receive numbers
+            // when the owner has responded to all of these batches.
             self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }
@@ -240,7 +244,8 @@ impl Publisher {
         Ok(state)
     }
 
-    /// Adds a record to the batch of its lane. Returns the lane and the batch's size in bytes.
+    /// Adds a record to the unsent batch of its lane. Returns the index of the lane, and the size of the batch in
+    /// bytes.
     #[inline(always)]
     fn push(&self, state: &mut PublisherState, draft: &Draft<'_>) -> Result<(usize, usize), PublishError> {
         let lane = lane_index(state.lanes.len(), draft.meta.key);
@@ -254,14 +259,14 @@ impl Publisher {
         Ok((lane, bytes))
     }
 
-    /// Sends `drafts` as one append, and waits for the response.
+    /// Sends `drafts` as one batch, and waits for the response.
     fn publish_and_wait(&self, drafts: &[Draft<'_>], header: BatchHeader) -> Result<Receipt, PublishError> {
         let (lane, seq) = {
             let mut state = self.lock_when_ready()?;
             let before = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
             self.publishing.send_all_batches(&mut state, &self.shared, before);
             let lane = self.push_all(&mut state, drafts)?;
-            // Discards the receipt of an earlier call, because it does not belong to these records.
+            // Discard the receipt of an earlier call, which does not belong to these records.
             state.lanes[lane].receipt = None;
             self.publishing.send_batch(&mut state, &self.shared, lane, header);
             (lane, state.lanes[lane].last_seq())
@@ -274,12 +279,12 @@ impl Publisher {
             if state.failed.is_some() {
                 return self.settle(state).and(Err(PublishError::Closed));
             }
-            // After the wait, another thread has sent the records again. They therefore have no response yet.
+            // After the wait, another thread may have sent the records again, so that they have no response yet.
             if !done(&state) {
                 continue;
             }
-            // The owner refused these records only because it refused an earlier record. The lane has kept them, and
-            // sends them again.
+            // The owner may have refused these records only because it had refused an earlier record. The lane has kept
+            // them, and `settle` sends them again.
             if state.refusal_pending && state.lanes[lane].has_refused_record() {
                 state.lanes[lane].receipt = None;
                 drop(self.settle(state)?);
@@ -330,14 +335,14 @@ impl Publisher {
         }
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.send_batch(&mut state, &self.shared, lane, header);
-        // This call succeeds. The next call waits until enough records are acknowledged.
+        // This call still succeeds, but the next one waits until enough records are acknowledged.
         state.over_limit = state.unanswered_bytes() > self.shared.limits.in_flight_bytes_max;
         drop(state);
         self.shared.wait_until_written(&self.publishing.waker);
         refused_record.map_or(Ok(()), Err)
     }
 
-    /// Writes all batches and requests an immediate response.
+    /// Sends all unsent batches, and requests that the node responds at once.
     fn begin_flush(&self) -> Result<(), PublishError> {
         let mut state = self.lock_when_ready()?;
         for lane in &mut state.lanes {
@@ -361,12 +366,12 @@ impl Publisher {
         Ok(receipt.map(|receipt| Receipt { new_epoch, ..receipt }))
     }
 
-    /// Whether the flush is complete: all records are appended, or there is an error to report.
+    /// Whether the flush is over: all records have a response, or there is an error to report.
     fn is_flushed(state: &PublisherState) -> bool {
         state.failed.is_some() || state.is_answered()
     }
 
-    /// If an earlier record failed and its error was not reported yet, returns this error.
+    /// Fails with the error of an earlier record that was not reported yet, if there is one.
     pub(crate) fn check_failure(&mut self) -> Result<(), PublishError> {
         self.lock_when_ready().map(drop)
     }
@@ -379,7 +384,7 @@ impl Publisher {
         lock(&self.shared.session).generation
     }
 
-    /// Sends all unsent batches without waiting for a response.
+    /// Sends all unsent batches, and does not wait for a response.
     pub fn send_batches(&mut self) -> Result<(), PublishError> {
         let mut state = self.lock_when_ready()?;
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
@@ -418,7 +423,7 @@ impl Publish for Publisher {
         self.shared.wait_until_written(&self.publishing.waker);
         loop {
             self.wait(Publisher::is_flushed)?;
-            // `lock_when_ready` sends those records again that were refused only because an earlier record was refused.
+            // `lock_when_ready` sends the records again that were refused only because of an earlier record.
             drop(self.lock_when_ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();
@@ -458,13 +463,13 @@ impl Publish for Publisher {
 }
 
 impl Drop for Publisher {
-    /// Writes all batches without waiting for a response. Call [`flush`](Publish::flush) before the drop to learn
-    /// whether the records were appended.
+    /// Sends all unsent batches, and does not wait for a response. To learn whether the records were appended, call
+    /// [`flush`](Publish::flush) before the drop.
     fn drop(&mut self) {
         let mut state = self.publishing.lock();
         let header = if self.quiet { BatchHeader::QUIET } else { BatchHeader::PLAIN };
         self.publishing.send_all_batches(&mut state, &self.shared, header);
-        // No caller can receive the responses any more, so the flusher must not wait for them.
+        // No caller can learn of the responses any more, so the flusher must not wait for them.
         state.lanes.iter_mut().for_each(crate::lane::PublishLane::discard_all);
         drop(state);
         let mut session = lock(&self.shared.session);
@@ -475,7 +480,7 @@ impl Drop for Publisher {
     }
 }
 
-/// Returns the partition of a key, by the same rule that the node uses.
+/// Returns the index of the partition for a key, by the rule that nodes use.
 #[inline(always)]
 fn lane_index(lanes: usize, key: Option<&[u8]>) -> usize {
     match key {
@@ -491,7 +496,7 @@ mod tests {
 
     #[test]
     fn responses_to_a_dropped_publisher_are_not_awaited() {
-        // The test needs no node, because the record is to stay without a response.
+        // The test needs no node: the record must stay without a response.
         let client = Client::open("dunlin://127.0.0.1:1", ClientOptions::default()).unwrap();
         let mut publisher = client.publisher_nowait("orders.eu", PublisherOptions::default());
         publisher.send("record").unwrap();

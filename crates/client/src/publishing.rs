@@ -1,4 +1,4 @@
-//! The state of one publisher, shared by its handle and the thread that reads the socket.
+//! The state of one publisher, which its handle and the thread that reads the connection share.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -13,11 +13,11 @@ use crate::follow::{HandleWaker, lock};
 use crate::lane::{BatchOutcome, PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
-/// Maximum number of individually refused records between two calls that report such refusals. When there are more, the
-/// client also discards the other records that it has kept to send them again.
+/// The maximum number of single records that may be refused before a call reports it. After more refusals, the client
+/// also discards the other records that it has kept to send them again.
 const REFUSED_RECORDS_MAX: u64 = 64;
 
-/// The state that a publisher shares with the thread that reads the connection.
+/// The state of a publisher, which its handle and the thread that reads the connection share.
 #[derive(Debug)]
 pub(crate) struct PublisherShared {
     pub(crate) number: u32,
@@ -34,25 +34,25 @@ pub(crate) struct PublisherState {
     pub(crate) tail: String,
     pub(crate) record_bytes_max: usize,
     pub(crate) opened: bool,
-    /// The topic's name, from the node's response; empty until the node has responded.
+    /// The topic's name, as the node stated it; empty until the node has responded.
     topic: String,
-    /// The topic's properties, from the node's response; `None` before protocol version 4, which added them.
+    /// The topic's properties, as the node stated them; `None` before protocol version 4, which added them.
     topic_properties: Option<PublisherTopic>,
     pub(crate) lanes: Vec<PublishLane>,
-    /// The first error that was not reported to the caller yet.
+    /// The first error that was not reported to a caller yet.
     pub(crate) failed: Option<PublishError>,
-    /// A refusal of a single record that was not reported to the caller yet. The other records of the record's batch
-    /// are not affected.
+    /// The refusal of a single record that was not reported to a caller yet. The other records of its batch are not
+    /// affected.
     pub(crate) refused_record: Option<PublishError>,
-    /// Whether the topic began a new epoch that no receipt has reported yet.
+    /// Whether the topic has begun a new epoch, which no receipt has reported yet.
     pub(crate) new_epoch: bool,
-    /// Whether a refusal is not handled yet.
+    /// Whether a refusal of records was not handled yet.
     pub(crate) refusal_pending: bool,
-    /// Whether the topic refused the publisher itself.
+    /// Whether the node refused to open the publisher, or the topic was deleted.
     pub(crate) refused: bool,
-    /// The last receipt, until a flush reports it.
+    /// The last receipt, which the next flush reports.
     pub(crate) last: Option<Receipt>,
-    /// Whether too many bytes have no response yet. The next call then waits.
+    /// Whether too many bytes have no response yet. If so, the next call waits.
     pub(crate) over_limit: bool,
     /// Whether the publisher requests no acknowledgements.
     pub(crate) quiet: bool,
@@ -93,22 +93,23 @@ impl PublisherShared {
         lock(&self.state)
     }
 
-    /// Returns the topic's name if the node does not create this topic automatically. Such a topic has to be created
-    /// before it is used.
+    /// Returns the name of the topic if the node does not create it automatically. Such a topic must be created before
+    /// it is used.
     pub(crate) fn configured_topic(&self) -> Option<String> {
         let state = self.lock();
         state.topic_properties.filter(|topic| !topic.created_automatically).map(|_| state.topic.clone())
     }
 
-    /// Encodes the messages that open the publisher on a new connection and send its unanswered batches again.
+    /// Encodes the messages that open the publisher on a new connection, and the batches without a response, which are
+    /// sent again.
     pub(crate) fn encode_reopen(&self, version: u8, out: &mut Vec<u8>) {
         let state = self.lock();
         self.encode_open(&state, version, out);
         state.lanes.iter().flat_map(PublishLane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Encodes the messages that open the publisher. If the publisher was open before, the messages include its last
-    /// acknowledged position in each partition, because the topic may have begun a new epoch since then.
+    /// Encodes the messages that open the publisher. For a publisher that was open before, they include its last
+    /// acknowledged position in each partition: a node whose topic has lost this record then refuses the publisher.
     pub(crate) fn encode_open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(properties) = state.topic_properties
             && version >= MessageKind::ExpectTopic.since()
@@ -134,11 +135,12 @@ impl PublisherShared {
     pub(crate) fn handle_opened(&self, opened: &PublisherOpened<'_>) {
         let mut state = self.lock();
         let tail = state.subject.strip_prefix(opened.subject_prefix).unwrap_or("").to_owned();
-        // If the publisher has a pattern, each record states its own tail.
+        // A publisher with a pattern has no tail of its own: each record states its tail.
         state.tail = if tail.contains(['*', '>']) { String::new() } else { tail };
         state.record_bytes_max = opened.record_bytes_max as usize;
-        // If the publisher was open before, its numbers continue after the last number that the owner knows. Otherwise
-        // the numbers begin with 1, so that the owner recognizes a retry under the same identity.
+        // After it was opened again, the publisher continues after the last number that the owner knows. When it is
+        // first opened, its numbers begin with 1, so that the owner recognizes the records of a retry with the same
+        // identity.
         if state.opened || state.refused {
             state
                 .lanes
@@ -160,7 +162,7 @@ impl PublisherShared {
         self.lock().topic_properties = Some(topic);
     }
 
-    /// Handles the topic's refusal to open the publisher: the publisher's batches will receive no response.
+    /// Handles the refusal to open the publisher. The batches that the publisher has sent will receive no response.
     pub(crate) fn handle_refused(&self, refusal: &Refusal<'_>) {
         let mut state = self.lock();
         state.fail(publish_error(refusal));
@@ -197,8 +199,8 @@ impl PublisherShared {
         let mut refused_part = RefusedPart::Batch;
         let mut follows = false;
         if let Some(lane) = state.lanes.get_mut(refused.partition as usize) {
-            // The owner refused the record only because it refused an earlier record. The lane then keeps the record
-            // and sends it again.
+            // The owner may have refused the batch only because it had refused an earlier record. The lane then keeps
+            // the batch, to send it again.
             follows = code == ErrorCode::ProducerGap && lane.is_settling() && lane.has_refused_record();
             refused_part = lane.handle_refusal(refused.producer_seq, batch_outcome(code), record);
         }
@@ -211,7 +213,7 @@ impl PublisherShared {
         if code == ErrorCode::StateLost
             && let Some(lane) = state.lanes.get_mut(refused.partition as usize)
         {
-            // The topic's new log does not contain the last record that the node acknowledged.
+            // The topic has lost the last record that the node acknowledged, and continues in a new epoch.
             let had = lane.acknowledged_at.take().is_some();
             state.new_epoch |= had;
         }
@@ -225,8 +227,8 @@ impl PublisherShared {
     }
 }
 
-/// Whether a batch that was refused with this code may have been appended. The codes of [`BatchOutcome::Refused`] come
-/// from the topic's log, which checks for duplicates before it refuses a batch.
+/// Returns whether a batch that was refused with this code may have been appended. The codes of
+/// [`BatchOutcome::Refused`] come from the topic's log, which recognizes a batch that it has appended before.
 fn batch_outcome(code: ErrorCode) -> BatchOutcome {
     use ErrorCode::{
         DuplicateForgotten, OutcomeUnknown, ProducerFenced, ProducerGap, Reducer, SeqMoved, StateLost,
@@ -240,20 +242,20 @@ fn batch_outcome(code: ErrorCode) -> BatchOutcome {
     }
 }
 
-/// Whether a refusal with this code may concern only some records of the batch. If the code is `BATCH`, the node may
-/// already have appended the other records. Only a refusal with `REDUCER` names the refused record.
+/// Whether a refusal with this code may concern only some of the batch's records. With the code `BATCH`, the node may
+/// have appended the other records. Only the code `REDUCER` comes with the number of the refused record.
 fn concerns_one_record(code: ErrorCode) -> bool {
     use ErrorCode::{BadFrame, Batch, Forbidden, Reducer, Subject};
     matches!(code, Reducer | Subject | Forbidden | BadFrame | Batch)
 }
 
 impl PublisherState {
-    /// Stores an error, unless one is already stored: later errors are consequences of the first one.
+    /// Stores an error, unless there already is one: later errors follow from the first.
     pub(crate) fn fail(&mut self, error: PublishError) {
         self.failed.get_or_insert(error);
     }
 
-    /// Stores the refusal of a single record, to report it later.
+    /// Stores the refusal of the record with the number `record`, so that a later call reports it.
     fn store_refusal(&mut self, record: u64, why: PublishError) {
         match &mut self.refused_record {
             Some(PublishError::LeftOut { more, .. }) => *more += 1,
@@ -261,21 +263,21 @@ impl PublisherState {
         }
     }
 
-    /// Forgets the acknowledged positions after the topic was deleted. If there were such positions, the next receipt
-    /// reports a new epoch.
+    /// Forgets the acknowledged positions, because the topic was deleted. If there were any, the next receipt reports a
+    /// new epoch.
     fn reset_acknowledged(&mut self) {
         self.new_epoch |= self.lanes.iter().any(|lane| lane.acknowledged_at.is_some());
         self.lanes.iter_mut().for_each(|lane| lane.acknowledged_at = None);
     }
 
-    /// Whether to send each record in its own message. In a larger message, one refused record would take the others
-    /// with it, and a publisher without acknowledgements cannot send them again.
+    /// Whether each record needs a message of its own. In a common message, the refusal of one record would concern all
+    /// records, and a publisher without acknowledgements cannot send them again.
     pub(crate) fn sends_records_singly(&self) -> bool {
         self.quiet && self.topic_properties.is_some_and(|topic| topic.keeps_state)
     }
 
-    /// When all batches have a response, sends those records again that were refused only because of another record. If
-    /// too many records were refused, discards and counts those records instead.
+    /// As soon as all batches have a response, sends the records again that were refused only because of another
+    /// record. After too many refusals, discards and counts these records instead.
     pub(crate) fn resend_after_refusal(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;
@@ -299,13 +301,13 @@ impl PublisherState {
         }
     }
 
-    /// Whether something must be handled before further records are sent, such as an error or a refusal.
+    /// Whether an error, a refusal or too many unanswered bytes must be handled before further records are sent.
     #[inline(always)]
     pub(crate) fn is_blocked(&self) -> bool {
         self.failed.is_some() || self.refused || self.over_limit || self.refusal_pending
     }
 
-    /// Whether a batch was refused and the responses to later batches have not all arrived.
+    /// Whether a batch was refused, and some later batches have no response yet.
     pub(crate) fn is_settling(&self) -> bool {
         self.lanes.iter().any(PublishLane::is_settling)
     }

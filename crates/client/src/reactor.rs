@@ -1,7 +1,7 @@
-//! Async waits on the connection, implemented with tokio's reactor.
+//! Makes async tasks wait for messages from the node, with the reactor of tokio.
 //!
 //! A runtime wakes only one task when a socket is ready. This module wakes all tasks that wait on the connection. The
-//! first task that runs then reads the connection for all of them.
+//! first of them that runs then reads the connection for all.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,21 +20,21 @@ use crate::follow::{HandleWaker, lock};
 use crate::link::{Link, PumpOutcome, PumpWait, WakeConditions};
 use crate::socket::Socket;
 
-/// Maximum number of reads before a task lets the other tasks of its thread run.
+/// The maximum number of reads before a task lets other tasks of its thread run.
 const READS_MAX: usize = 64;
 
-/// The registrations of the socket and of a timer. They belong to the runtime of the task that last had to wait.
+/// The registrations of the socket and of a timer. They belong to the runtime of the task that last began to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
     runtime: Option<Id>,
     socket: Option<AsyncFd<Arc<Socket>>>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Time since which a task has waited for a connection.
+    /// Since when tasks have waited without a connection.
     disconnected_since: Option<Instant>,
 }
 
 impl SharedClient {
-    /// Async form of [`wait_until`](SharedClient::wait_until). `number` identifies the task.
+    /// Async form of [`wait_until`](SharedClient::wait_until). `number` identifies the waiting task.
     pub(crate) fn poll_until(
         &self,
         waker: &HandleWaker,
@@ -52,8 +52,7 @@ impl SharedClient {
         let polled = match &lead_result {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(WaitOutcome::Done),
-            // Another thread reads the connection. When it stops reading, it wakes a waiting thread or all waiting
-            // tasks.
+            // Another thread or task reads the connection. When it stops reading, it wakes other waiters.
             Err(_) => Poll::Pending,
         };
         if polled.is_ready() {
@@ -105,25 +104,25 @@ impl SharedClient {
             }
             link.resume_reading();
         }
-        // After `READS_MAX` reads, lets other tasks run, because messages for other handles may arrive without a pause.
+        // Let other tasks run: messages for other handles may arrive without a pause.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
 impl Reactor {
-    /// Registers for the wanted events. Returns `Ready` if one of them has already occurred.
+    /// Registers for the events in `conditions`. Returns `Ready` if one of them has already occurred.
     fn arm(&mut self, conditions: &WakeConditions, cx: &mut Context<'_>) -> Poll<()> {
         let runtime = Handle::try_current().ok().map(|handle| handle.id());
         if self.runtime != runtime {
-            // The runtime of the existing registrations may have ended. Its timer would panic, and its socket
-            // registration would always be ready. A runtime that ends wakes the tasks that wait for its registrations,
-            // so they register again here.
+            // The registrations belong to another runtime, which may have ended: its timer would panic, and its socket
+            // would always count as ready. When a runtime ends, it wakes the tasks that wait for its registrations, so
+            // they register here again.
             (self.runtime, self.socket, self.sleep) = (runtime, None, None);
         }
         let at = tokio::time::Instant::from_std(conditions.at);
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        // Resets the timer only to an earlier time. A timer that fires too early costs less than a reset at every wait.
+        // Set the timer only to an earlier time. A timer that fires too early costs less than setting it at every wait.
         if sleep.is_elapsed() || sleep.deadline() > at {
             sleep.as_mut().reset(at);
         }
@@ -135,7 +134,7 @@ impl Reactor {
             return Poll::Pending;
         };
         if !self.socket.as_ref().is_some_and(|registered| Arc::ptr_eq(registered.get_ref(), socket)) {
-            // If the system cannot watch one more socket, this fails. The timer then still wakes the task, only later.
+            // This fails if the system cannot watch another socket. The timer then wakes the task instead, only later.
             #[expect(
                 deprecated,
                 reason = "`register` is unsafe; this file stays open while it is registered"

@@ -1,4 +1,4 @@
-//! Converts the node's error codes to the errors of the publish and subscribe traits.
+//! Refusals of requests by the node, and their conversion to the errors of the publish and subscribe traits.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use dunlin_wire::{ErrorCode, Refusal, RetryAdvice};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
 pub struct RefusedError {
-    /// The error code. The table of errors states what each code means and what to do.
+    /// The error code. `dunlin errors` explains what each code means and what to do.
     pub code: ErrorCode,
-    /// Numbers whose meaning depends on the code.
+    /// Numbers whose meaning depends on the error code.
     pub numbers: [u64; 3],
-    /// A text for people. For some codes it is a name instead; the table of errors says what this name means.
+    /// A text for people. With some codes, it is the name of a limit or of another thing instead.
     pub text: String,
 }
 
@@ -27,7 +27,7 @@ impl RefusedError {
         Refusal { code: self.code, numbers: self.numbers, text: &self.text }.detail()
     }
 
-    /// Whether the same request can succeed later.
+    /// Whether the same request can succeed when it is repeated.
     pub fn retry(&self) -> RetryAdvice {
         self.code.row().map_or(RetryAdvice::No, |row| row.retry)
     }

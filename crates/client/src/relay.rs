@@ -1,5 +1,5 @@
-//! Relays batches of records to the node that owns their topic. A node uses this module for the records that its
-//! clients publish.
+//! Forwards batches of records to the node that owns their topic. A node uses this module for records that its clients
+//! publish to another node's topic.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,25 +18,25 @@ use crate::link::{PumpOutcome, PumpWait};
 use crate::publishing::receipt;
 use crate::refusal::publish_error;
 
-/// The number of bytes reserved for the EXPECT_TOPIC message that may precede a batch.
+/// How many bytes are reserved for the message EXPECT_TOPIC, which may precede a batch.
 const EXPECT_BYTES: usize = 64;
 
-/// The outcome of a forwarded batch: it was appended, it was not accepted, or its outcome is unknown.
+/// What became of a forwarded batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelayOutcome {
-    /// The node's response.
+    /// The node has responded: with a receipt, or with the reason why it refused the batch.
     Answered(Result<Receipt, PublishError>),
-    /// The batch was not sent, or the node did not accept it: nothing was appended.
+    /// The batch was not sent, or the node did not accept it, for the reason in this text. Nothing was appended.
     NotAccepted(String),
-    /// The batch was sent, and the connection ended before the response.
+    /// The batch was sent, but the connection ended before the response, so the batch may have been appended.
     Lost,
 }
 
-/// A function that receives the outcome of a relayed batch. It runs on the thread that drives the connection, or on the
-/// thread that calls [`Relay::send`].
+/// A function that receives the outcome of a forwarded batch. It runs on the thread that reads the connection, or on
+/// the thread that calls [`Relay::send`].
 pub type RelayCallback = Box<dyn FnOnce(RelayOutcome) + Send>;
 
-/// Forwards batches of records to one topic. The records come from other publishers.
+/// A handle that forwards batches of records to one topic. The records come from other publishers.
 pub struct Relay {
     shared: Arc<SharedClient>,
     inner: Arc<RelayShared>,
@@ -52,8 +52,7 @@ pub(crate) struct RelayShared {
 
 #[derive(Default)]
 struct State {
-    /// For each partition, the number that the relay gives to the next record whose producer does not number its
-    /// records.
+    /// For each partition, the number that the next record receives if its producer does not number its records.
     next: Vec<u64>,
     unanswered: VecDeque<UnansweredBatch>,
     refused: Option<PublishError>,
@@ -71,22 +70,23 @@ struct UnansweredBatch {
 pub struct RelayBatch<'a> {
     /// The number of the partition to which the records belong.
     pub partition: u32,
-    /// The frames of the batch, complete and valid.
+    /// The frames of the batch. They must be complete and valid.
     pub frames: &'a [u8],
     /// The number of frames.
     pub count: u32,
-    /// The producer's number of the first record; `None` if the producer does not number its records. The relay then
-    /// numbers them.
+    /// The number that the producer has given to the first record; `None` if the producer does not number its records,
+    /// so that the relay has to.
     pub producer_seq: Option<u64>,
     /// If set, the owner appends the batch only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
-    /// For a topic with a state: the position of the publisher's last acknowledged record. An owner that has lost that
-    /// record refuses the batch.
+    /// For a topic with a state: the position of the last record of the publisher that was acknowledged. If the owner
+    /// has lost this record, it refuses the batch.
     pub after: Option<Position>,
 }
 
 impl Client {
-    /// Makes a relay to the topic with exactly this pattern.
+    /// Makes a relay to the topic whose pattern is exactly `pattern`. `mark` identifies the producer of the records, if
+    /// there is one.
     pub fn relay(&self, pattern: &str, mark: Option<ProducerMark>) -> Relay {
         let mut session = lock(&self.shared.session);
         let inner = Arc::new(RelayShared {
@@ -103,7 +103,7 @@ impl Client {
         Relay { shared: Arc::clone(&self.shared), inner }
     }
 
-    /// Sends and receives on the connection for about `longest`. Returns whether any message was received.
+    /// Sends and receives on the connection, and waits at most about `longest`. Returns whether a message was received.
     pub fn pump(&self, longest: Duration) -> bool {
         let Ok(mut link) = self.shared.link.try_lock() else { return false };
         let pumped = link.pump(&self.shared, PumpWait::Block(longest));
@@ -113,14 +113,14 @@ impl Client {
         matches!(pumped, PumpOutcome::Received)
     }
 
-    /// Whether bytes wait to be written to the socket.
+    /// Whether bytes still wait to be written to the socket.
     pub fn has_unsent(&self) -> bool {
         !self.shared.outbox.is_empty()
     }
 }
 
 impl Relay {
-    /// Sends a batch. The callback receives the outcome later, or at once if there is no connection or the relay is
+    /// Sends a batch. `callback` receives the outcome later, or at once if there is no connection or the relay was
     /// refused.
     pub fn send(&self, batch: RelayBatch<'_>, callback: RelayCallback) {
         let mut state = self.inner.state();
@@ -162,12 +162,12 @@ impl Relay {
         state.unanswered.push_back(UnansweredBatch { partition, first: producer_seq, last, callback });
     }
 
-    /// Whether the owner has refused this relay, so that it refuses all batches.
+    /// Whether the owner has refused this relay. It then refuses every batch.
     pub fn is_refused(&self) -> bool {
         self.inner.state().refused.is_some()
     }
 
-    /// Whether a batch has no response yet.
+    /// Whether any batch has no response yet.
     pub fn has_unanswered(&self) -> bool {
         !self.inner.state().unanswered.is_empty()
     }
@@ -193,7 +193,7 @@ impl RelayShared {
         lost.into_iter().for_each(|sent| (sent.callback)(RelayOutcome::Lost));
     }
 
-    /// Handles a new connection: batches sent on the previous connection are lost.
+    /// Continues on a new connection. Batches that were sent on the previous connection and have no response are lost.
     pub(crate) fn reopen(&self, out: &mut Vec<u8>) {
         self.fail_unanswered();
         self.state().refused = None;

@@ -1,4 +1,4 @@
-//! Sends requests, and receives their replies.
+//! Sends requests to responders, and receives their replies.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -19,14 +19,14 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::subscriber::Subscriber;
 use crate::topics::CallError;
 
-/// The prefix of a query. When DESCRIBE_SETTINGS names this prefix and a subject, it asks whether the subject has a
-/// subscriber (`docs/protocol.md`).
+/// The prefix of a query: the message DESCRIBE_SETTINGS with this prefix and a subject as the topic's name. It asks
+/// whether the subject has a subscriber (`docs/protocol.md`).
 const SUBSCRIBER_QUERY_PREFIX: &str = "$DUNLIN.heard.";
-/// Maximum number of publishers that a requester keeps open.
+/// The maximum number of publishers that a requester keeps open. It has one for each subject.
 const PUBLISHERS_MAX: usize = 256;
 
-/// Sends requests, one at a time, and receives their replies.
-/// A request fails if the connection is lost before its reply.
+/// A handle that sends requests, one at a time, and receives their replies. A request fails if the connection is lost
+/// before the reply arrives.
 #[derive(Debug)]
 pub struct Requester {
     client: Client,
@@ -35,10 +35,10 @@ pub struct Requester {
     requests: u64,
 }
 
-/// Returns a prefix for the reply subjects of one requester. The subjects are within the inbox that all handles of the
-/// session share.
+/// Returns a new prefix for the reply subjects of one requester. It begins with `session_prefix`, the prefix of the
+/// inbox that all handles of the session share.
 pub(crate) fn requester_prefix(session_prefix: &str) -> String {
-    // Counts the requesters of this process, so that each one has its own number.
+    // A counter that gives each requester of this process a number of its own.
     static REQUESTERS: AtomicU64 = AtomicU64::new(1);
     format!("{session_prefix}{}.", REQUESTERS.fetch_add(1, Ordering::Relaxed))
 }
@@ -48,31 +48,32 @@ struct ReplyInbox {
     subscriber: Subscriber,
     /// The prefix of this requester's reply subjects.
     prefix: String,
-    /// The length in bytes of the subject prefix of the session's inbox topic. Received records contain only the rest
-    /// of the subject, the tail.
+    /// The length of the literal prefix of the inbox's topic, in bytes. A received record contains only the part of its
+    /// subject after this prefix, the tail.
     topic_prefix_bytes: usize,
     connection: u64,
 }
 
 impl Client {
-    /// Creates a handle that sends requests to this node.
+    /// Creates a handle that sends requests over this client.
     pub fn requester(&self) -> Requester {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), requests: 0 }
     }
 
-    /// Fails if no subscriber reads the subject. Succeeds if the node does not know this query, because the answer is
-    /// then unknown.
+    /// Fails if the subject has no subscriber. Succeeds if the node does not know this query, because it may then have
+    /// one.
     fn check_subscriber(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{SUBSCRIBER_QUERY_PREFIX}{subject}")) {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {
                 Err(RequestError::NoResponder(subject.to_owned()))
             }
-            // Ignores any other error, because the publisher reports the problem when it sends the request.
+            // Any other error is ignored, because the publisher reports the problem when it sends the request.
             _ => Ok(()),
         }
     }
 
-    /// Publishes a request and waits for the first reply. A [`Requester`] is faster for repeated requests.
+    /// Publishes a request and waits for the first reply, at most `timeout`. For several requests, a [`Requester`] is
+    /// faster.
     pub fn request<'a>(
         &self,
         subject: &str,
@@ -84,7 +85,7 @@ impl Client {
 }
 
 impl Requester {
-    /// Publishes a request and waits for its first reply.
+    /// Publishes a request and waits for the first reply, at most `timeout`.
     pub fn request<'a>(
         &mut self,
         subject: &str,
@@ -112,7 +113,7 @@ impl Requester {
         inbox.await_reply(&tail, publisher, until, timeout)
     }
 
-    /// The number of requests that were sent. Failed requests that may have been sent are included.
+    /// The number of requests that were sent, including failed requests that may have been sent.
     pub(crate) fn sent_requests(&self) -> u64 {
         self.requests
     }
@@ -129,7 +130,7 @@ impl Requester {
             let prefix = requester_prefix(&session_prefix);
             let options = SubscribeOptions { start: Start::Latest, wait, ..SubscribeOptions::default() };
             let subscribed = self.client.subscribe(&format!("{prefix}>"), options);
-            // If the connection was lost in between, the subscription reads the inbox of a session that has ended.
+            // If the connection was lost since `wait_for_inbox`, the subscription reads an inbox that no longer exists.
             if self.client.connections() == connection {
                 let (subscriber, topic_prefix_bytes) = (subscribed?, session_prefix.len());
                 self.inbox = Some(ReplyInbox { subscriber, prefix, topic_prefix_bytes, connection });
@@ -151,7 +152,7 @@ impl Requester {
 }
 
 impl ReplyInbox {
-    /// Waits for the reply to the request with this `tail`. Skips late replies to earlier requests.
+    /// Waits for the reply whose subject has this `tail`. Skips late replies to earlier requests.
     fn await_reply(
         &mut self,
         tail: &str,
@@ -182,14 +183,15 @@ impl ReplyInbox {
 }
 
 impl crate::client::SharedClient {
-    /// The prefix of the inbox on the present connection, and the number of this connection; `None` without a
-    /// connection.
+    /// Returns the prefix of the inbox on the present connection, and the number of this connection; `None` if there is
+    /// no connection.
     pub(crate) fn inbox_if_up(&self) -> Option<(String, u64)> {
         let session = lock(&self.session);
         session.is_up.then(|| (session.inbox_prefix.clone(), session.generation))
     }
 
-    /// Waits for a connection. Returns the prefix of the connection's inbox, and the number of the connection.
+    /// Waits until there is a connection. Returns the prefix of the inbox on this connection, and the number of the
+    /// connection.
     pub(crate) fn wait_for_inbox(&self) -> Result<(String, u64), SubscribeError> {
         let waker = crate::follow::HandleWaker::default();
         let mut found = None;

@@ -1,4 +1,4 @@
-//! Sends replies to requests.
+//! Sends replies to requests that a subscriber has received.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use dunlin_topic::{Draft, Publish, PublishError};
 use crate::client::Client;
 use crate::publisher::{Publisher, PublisherOptions};
 
-/// The first token of every inbox subject.
+/// The first token of the subjects in every inbox.
 const INBOX: &str = "_INBOX.";
 
-/// Sends replies to the requests that a subscriber received.
+/// A handle that sends replies to requests that a subscriber has received.
 ///
-/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`. The first reply to a requester needs
-/// no round trip. Each later reply is a single message.
+/// A responder keeps one publisher for each inbox, at most `reply_publishers_max`. The first reply to an inbox does not
+/// wait for the node, and each later reply is a single message.
 #[derive(Debug)]
 pub struct Responder {
     client: Client,
@@ -28,8 +28,9 @@ impl Client {
 }
 
 impl Responder {
-    /// Sends a reply to the request's reply `subject`, without waiting for an acknowledgement. If the node refused an
-    /// earlier reply to the same requester, sends this reply nevertheless and returns the error of the earlier one.
+    /// Sends a reply to `subject`, the reply subject of a request, and does not wait for an acknowledgement. If the
+    /// node has refused an earlier reply to the same requester, this reply is sent nevertheless, and the call fails
+    /// with the error of the earlier one.
     pub fn reply<'a>(&mut self, subject: &str, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
         let (topic, tail) = split_inbox(subject);
         let earlier = self.publishers.get_mut(topic).map_or(Ok(()), Publisher::check_failure);
@@ -43,8 +44,8 @@ impl Responder {
         let Some(publisher) = self.publishers.get_mut(topic) else { return Err(PublishError::Closed) };
         let mut draft = draft.into();
         draft.meta.subject_tail = tail;
-        // `send` usually only adds the reply to a batch. If the connection is missing, only the write of the batch
-        // fails, and `check_failure` reports this.
+        // `send` usually only adds the reply to a batch. Without a connection, the write of the batch then fails, which
+        // `check_failure` reports.
         let sent = publisher
             .send(draft)
             .and_then(|()| publisher.send_batches())
@@ -70,8 +71,8 @@ impl Responder {
     }
 }
 
-/// Splits a reply subject into the literal prefix of its inbox's topic and the tail. A subject outside of inboxes is
-/// returned whole, with an empty tail.
+/// Splits the subject of a reply to an inbox into the literal prefix of the inbox's topic, and the tail. Any other
+/// subject is returned whole, with an empty tail.
 fn split_inbox(subject: &str) -> (&str, &str) {
     let session = subject.strip_prefix(INBOX).and_then(|rest| rest.find('.'));
     match session {

@@ -1,9 +1,10 @@
 //! The state that a client keeps from one connection to the next: subscriptions, publishers and requests.
 //!
-//! Tables map the numbers in messages to the subscriptions, publishers and requests. A channel is one log of a
-//! subscription; the node sends the log's records under the channel's number. A thread locks the tables briefly, to
-//! deliver messages or to add an entry, and never while it waits. A thread that needs several locks takes them in this
-//! order: the reading half, the session, a publisher or an inbox, the outbox.
+//! Messages identify subscriptions, publishers and requests by numbers, which tables map to these objects. A channel is
+//! one log of a subscription: the node sends the records of the log with the number of the channel. A thread locks the
+//! tables only briefly, to deliver messages or to add an entry, and never while it waits. If a thread needs several
+//! locks, it takes them in this order: the reading half of the connection, the session, a publisher or an inbox, the
+//! outbox.
 
 mod deliver;
 mod resume;
@@ -29,48 +30,48 @@ use crate::publishing::PublisherShared;
 use crate::refusal::{RefusedError, subscribe_error};
 use crate::relay::RelayShared;
 
-/// The time and reason of a lost connection to the node.
+/// When and why a client lost its connection to the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disconnection {
-    /// Time at which the connection was lost. For a silent node: time at which the silence began.
+    /// The time at which the connection was lost, or at which the node became silent.
     pub since: Instant,
-    /// The reason why the connection was lost, or why the last attempt to connect failed.
+    /// Why the connection was lost, or why the last attempt to connect has failed.
     pub why: String,
 }
 
-/// The tables of a client, and the data that the node sent about itself.
+/// The tables of a client, and what the node has said about itself.
 #[derive(Debug, Default)]
 pub(crate) struct ClientSession {
     pub(crate) is_up: bool,
-    /// The time since which there is no connection, and the reason; `None` before the first connection.
+    /// Since when and why there is no connection; `None` while there is one, and before the first.
     pub(crate) disconnection: Option<Disconnection>,
-    /// The number of connections made so far.
+    /// How many connections have been made so far.
     pub(crate) generation: u64,
-    /// The protocol version of the current connection.
+    /// The protocol version that the present connection uses.
     pub(crate) version: u8,
     pub(crate) inbox_prefix: String,
-    /// The number of the node's run, which changes with each start; 0 before the first connection.
+    /// The number of the node's present run; 0 before the first connection. Each start of the node has a new number.
     pub(crate) node: u64,
     pub(crate) node_name: String,
-    /// The cluster of the node that accepted this client; `None` if unknown.
+    /// The cluster to which the node of the last connection belongs; `None` if it is unknown.
     cluster: Option<String>,
     channels_max: usize,
     snapshot_bytes_max: usize,
-    /// The last number that was assigned to a handle or a request.
+    /// The number that was last assigned to a handle or a request.
     number_last: u32,
-    /// Whether a new number may still be in use, because all numbers were assigned once.
+    /// Whether all numbers were assigned once, so that the next number may still be in use.
     numbers_repeat: bool,
     subscriptions: HashMap<u32, Subscription>,
     channels: HashMap<u32, Channel>,
     publishers: HashMap<u32, Arc<PublisherShared>>,
     relays: HashMap<u32, Arc<RelayShared>>,
     requests: HashMap<u32, Arc<ResponseSlot>>,
-    /// Topics that this client created, at most [`CREATED_MAX`].
+    /// The topics that this client has created, at most [`CREATED_MAX`].
     created: HashMap<String, TopicConfig>,
     workers: WorkerTable,
 }
 
-/// The fields of the message that begins a subscription or continues it on a new connection.
+/// The fields of the message that begins a subscription, or continues it on a new connection.
 #[derive(Debug)]
 pub(crate) struct SubscriptionRequest {
     pub(crate) pattern: String,
@@ -78,10 +79,10 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) start: StartAt,
     pub(crate) on_gap: OnGap,
     pub(crate) registered: bool,
-    /// If the subscriber follows the states of state topics: how the node sends these states.
+    /// How the node sends the states of state topics; `None` if the subscriber does not follow states.
     pub(crate) follow: Option<FollowRequest>,
     pub(crate) credit_bytes: u64,
-    /// Whether the subscriber wants to know the position in each log at which the subscription began.
+    /// Whether the subscriber needs the position in each log at which the subscription began.
     pub(crate) reports_start: bool,
     pub(crate) group: Option<GroupJoinRequest>,
 }
@@ -95,7 +96,7 @@ impl SubscriptionRequest {
     }
 }
 
-/// The fields of a FOLLOW message, with which a subscriber of a state topic requests states.
+/// The fields of the message FOLLOW, with which a subscriber of state topics requests their states.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FollowRequest {
     pub(crate) start: bool,
@@ -104,7 +105,7 @@ pub(crate) struct FollowRequest {
     pub(crate) test_loss_every: u32,
 }
 
-/// The fields that a JOIN_GROUP message has in addition to those of SUBSCRIBE.
+/// The fields that the message JOIN_GROUP has in addition to those of SUBSCRIBE.
 #[derive(Debug)]
 pub(crate) struct GroupJoinRequest {
     pub(crate) kind: GroupKind,
@@ -118,31 +119,30 @@ pub(crate) struct GroupJoinRequest {
 struct Subscription {
     request: SubscriptionRequest,
     inbox: Arc<SubscriberInbox>,
-    /// For each log without a channel, the position after which the subscriber continues. The position is `None` if the
-    /// subscriber needs the log's state instead.
+    /// For each log without a channel, the position after which the subscriber continues; `None` if it needs the state
+    /// of the log instead.
     logs: HashMap<(String, u16), (Arc<LogName>, Option<Position>)>,
     /// The current channel of each log.
     channels: HashMap<Arc<LogName>, u32>,
-    /// For each log that will receive a new channel, the number of the channel that the new one replaces.
+    /// For each log that will receive a new channel, the number of the channel that will be replaced.
     replaced_channels: HashMap<(String, u16), u32>,
-    /// Whether the node has confirmed the subscription at least once, with SUBSCRIBED. From then on, `logs` and
-    /// `channels` contain all positions.
+    /// Whether the node has confirmed the subscription with SUBSCRIBED, on this connection or before. From then on,
+    /// each log has a position in `logs` or a channel in `channels`.
     is_subscribed: bool,
-    /// For each log, the position before the subscription's first record. Empty unless the subscriber asked for these
-    /// positions.
+    /// For each log, the position at which the subscription began. Empty unless the request has `reports_start`.
     start_positions: Vec<(Arc<LogName>, Position)>,
-    /// The number of bytes received on earlier connections.
+    /// How many bytes were received on earlier connections.
     received_before: u64,
     claims: Claims,
 }
 
-/// How many records a member of a `work` group has requested and received in total.
+/// How many records a member of a `work` group has requested and received.
 #[derive(Debug, Default)]
 struct Claims {
     requested: u64,
     delivered: u64,
-    /// The number of records received on earlier connections. A node counts only the records that it has delivered
-    /// since JOIN_GROUP.
+    /// How many records were received on earlier connections. The node of the present connection does not count these
+    /// records.
     delivered_before: u64,
 }
 
@@ -152,32 +152,32 @@ struct Channel {
     inbox: Arc<SubscriberInbox>,
     log: Arc<LogName>,
     at: Position,
-    /// The sequence number up to which records were delivered or reported as missing. The records between this number
-    /// and `at` did not match the pattern.
+    /// The sequence number up to which records were delivered or reported as missing. Records after it, up to `at`,
+    /// were not for this subscriber.
     delivered_seq: u64,
-    /// Whether the subscription belongs to a group, whose members receive records in any order.
+    /// Whether the subscription belongs to a group. Members of a group may receive records in any order.
     in_group: bool,
     state: FollowState,
 }
 
-/// A request that waits for its response.
+/// The place for the outcome of a request, on which the caller waits.
 #[derive(Default)]
 pub(crate) struct ResponseSlot {
     pub(crate) waker: HandleWaker,
     outcome: Mutex<Option<RequestOutcome>>,
-    /// The function to call with the outcome, for a request for which no thread waits.
+    /// The function that receives the outcome, if no thread waits for it.
     callback: Mutex<Option<Callback>>,
-    /// The encoded message of the request, for requests that can be sent again.
+    /// The encoded message of the request, if the request can be sent again.
     message: OnceLock<Vec<u8>>,
-    /// Whether no node has received the request yet.
+    /// Whether the next connection has to send the request, because no node has handled it yet.
     is_unsent: AtomicBool,
 }
 
-/// A function that receives the outcome of a request. It runs on the thread that drives the connection, and must not
+/// A function that receives the outcome of a request. It runs on the thread that reads the connection, and must not
 /// block.
 pub(crate) type Callback = Box<dyn FnOnce(RequestOutcome) + Send>;
 
-/// The outcome of a request. Lists and descriptions are kept as bytes, as they were received.
+/// The outcome of a request. A response with content is kept as the bytes that were received.
 #[derive(Debug, Clone)]
 pub(crate) enum RequestOutcome {
     Done,
@@ -195,20 +195,20 @@ impl ResponseSlot {
         self.complete(RequestOutcome::Lost(why.to_owned()));
     }
 
-    /// Keeps the request's message. If no node has received it, the next connection sends it.
+    /// Keeps the message of the request. If `is_unsent` is set, the next connection sends it.
     pub(crate) fn store_message(&self, message: Vec<u8>, is_unsent: bool) {
         let _ = self.message.set(message);
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// If the message was kept, marks the request as unsent: no node has handled it, so the next connection sends it
-    /// again.
+    /// Makes the next connection send the request again, if its message was kept. The caller knows that no node has
+    /// handled the request.
     fn mark_unsent(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }
 
-    /// If no node has received the request, returns its message and marks the request as sent. Otherwise returns
-    /// `None`.
+    /// Returns the message of a request that the next connection has to send, and marks the request as sent. Returns
+    /// `None` for any other request.
     fn take_unsent(&self) -> Option<&Vec<u8>> {
         self.message.get().filter(|_| self.is_unsent.swap(false, Ordering::Relaxed))
     }
@@ -240,7 +240,7 @@ impl fmt::Debug for ResponseSlot {
     }
 }
 
-/// The reason why a connection cannot continue.
+/// Why a connection has to be ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("the node violated the protocol: {0}")]
@@ -263,8 +263,8 @@ impl ClientSession {
         ClientSession { channels_max, snapshot_bytes_max, ..ClientSession::default() }
     }
 
-    /// Returns a number that no existing handle or request of this client has. A number is assigned again only after
-    /// all numbers were assigned once.
+    /// Returns a number that no handle or request of this client uses at present. A number is assigned a second time
+    /// only after all numbers were assigned once.
     pub(crate) fn next_number(&mut self) -> u32 {
         loop {
             self.number_last = self.number_last.wrapping_add(1);
@@ -284,14 +284,14 @@ impl ClientSession {
             || self.workers.has_request(number)
     }
 
-    /// Remembers a topic that this client created.
+    /// Remembers that this client has created a topic.
     pub(crate) fn topic_created(&mut self, name: &str, config: &TopicConfig) {
         if self.created.len() < CREATED_MAX || self.created.contains_key(name) {
             self.created.insert(name.to_owned(), config.clone());
         }
     }
 
-    /// Forgets a topic that this client deleted.
+    /// Forgets a topic that this client has deleted.
     pub(crate) fn topic_deleted(&mut self, name: &str) {
         self.created.remove(name);
     }
@@ -317,7 +317,7 @@ impl ClientSession {
         self.requests.remove(&number);
     }
 
-    /// Adds a request of a worker. `attaches` is set for the request that attaches the worker to the node.
+    /// Adds a request of a worker. `attaches` says whether it is the request that attaches the worker to the node.
     pub(crate) fn add_worker_request(
         &mut self,
         number: u32,
@@ -332,7 +332,7 @@ impl ClientSession {
         self.workers.remove(inbox);
     }
 
-    /// Delivers one message, whose bytes are `chunk[start..end]`.
+    /// Delivers one message to the handle that it is for. The message's bytes are `chunk[start..end]`.
     #[inline]
     pub(crate) fn deliver_message(
         &mut self,
@@ -399,7 +399,7 @@ impl ClientSession {
             FromNode::SubscriptionEnded(ended) => {
                 if let Some(subscription) = self.subscriptions.get(&ended.subscription) {
                     subscription.inbox.end(subscribe_error(&ended.refusal, &subscription.request.pattern));
-                    // A group member that returns unconsumed records has still to report which records it consumed.
+                    // A member of a group with `returns_unconsumed` still has to report which records it has consumed.
                     if !subscription.request.returns_unconsumed() {
                         self.remove_subscription(ended.subscription);
                     }
@@ -457,13 +457,13 @@ impl ClientSession {
         }
     }
 
-    /// Removes a subscription from the client's tables. Items that are already in its inbox can still be read.
+    /// Removes a subscription from the client's tables. Its subscriber can still read the items that are in its inbox.
     pub(crate) fn remove_subscription(&mut self, number: u32) {
         self.subscriptions.remove(&number);
         self.channels.retain(|_, channel| channel.subscription != number);
     }
 
-    /// Ends all handles when the client closes.
+    /// Ends all handles, because the client closes.
     pub(crate) fn close(&mut self) {
         for subscription in std::mem::take(&mut self.subscriptions).into_values() {
             subscription.inbox.end(SubscribeError::Closed);
@@ -482,7 +482,7 @@ mod tests {
         session.add_request(first, Arc::default());
         session.number_last = u32::MAX - 1;
         assert_eq!(session.next_number(), u32::MAX);
-        // `next_number` skips the number 0.
+        // `next_number` never returns 0.
         assert_eq!(session.next_number(), first + 1);
         session.remove_request(first);
         session.number_last = u32::MAX;

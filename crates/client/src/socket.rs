@@ -1,8 +1,8 @@
 //! One connected socket, TCP or Unix, with or without TLS.
 //!
-//! A connected socket is in blocking mode. A caller that waits blocks in `recv`, without a second system call that
-//! first waits until the socket is ready. A call that must not wait passes a flag to the system. A blocked `recv` ends
-//! after [`TICK`] at the latest.
+//! A connected socket is in blocking mode. A caller that waits for bytes blocks in `recv` itself, which saves a system
+//! call that first waits until the socket is ready. A caller that must not wait passes a flag to the system instead. A
+//! blocked `recv` ends after [`TICK`] at the latest.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -23,7 +23,7 @@ mod tls_socket;
 
 use tls_socket::TlsSocket;
 
-/// Whether a socket can read, and whether it can write, without blocking.
+/// Whether a socket can be read, and whether it can be written, without blocking.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Readiness {
     pub(crate) read: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Starts to connect. The socket is in non-blocking mode until [`connected`](Socket::connected) is called.
+    /// Starts to connect. Until [`connected`](Socket::connected) is called, the socket is in non-blocking mode.
     pub(crate) fn connect(endpoint: &Endpoint, tls: Option<&Connector>) -> io::Result<Socket> {
         let tls = tls.map(TlsSocket::new).transpose()?.map(Box::new);
         let family = match endpoint {
@@ -60,7 +60,7 @@ impl Socket {
         }
     }
 
-    /// Completes the connection once the socket is writable.
+    /// Completes the connection. Call this method when the socket has become writable.
     pub(crate) fn connected(&self) -> io::Result<()> {
         sockopt::socket_error(&self.fd)??;
         rustix::io::ioctl_fionbio(&self.fd, false)?;
@@ -68,7 +68,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads at most as many bytes as `into` has spare capacity; `Ok(0)` means the end of the stream.
+    /// Reads at most as many bytes as `into` has spare capacity. Without `blocking`, does not wait. `Ok(0)` means the
+    /// end of the stream.
     #[inline]
     pub(crate) fn recv(&self, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         if let Some(tls) = &self.tls {
@@ -94,24 +95,24 @@ impl Socket {
         }
     }
 
-    /// Writes the bytes that [`send`](Socket::send) accepted but did not write. Returns whether none are left.
+    /// Writes encrypted bytes that the socket had no room for in [`send`](Socket::send). Returns whether none are left.
     pub(crate) fn flush(&self) -> io::Result<bool> {
         self.tls.as_ref().map_or(Ok(true), |tls| tls.flush(&self.fd))
     }
 
-    /// Whether accepted bytes have not been written yet.
+    /// Whether encrypted bytes have not been written yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
-    /// Waits for at most `longest` until the socket is readable, or writable if `write` is set.
+    /// Waits at most `longest` until the socket is readable, or, with `write`, until it is readable or writable.
     pub(crate) fn wait(&self, write: bool, longest: Duration) -> Readiness {
         if self.tls.as_ref().is_some_and(|tls| tls.has_unread()) {
             return Readiness { read: true, write: false };
         }
         let write_flag = if write { PollFlags::OUT } else { PollFlags::empty() };
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN | write_flag)];
-        // If this wait fails, the next use of the socket reports the cause.
+        // If the wait fails, the next use of the socket reports the cause.
         if poll(&mut fds, Some(&timespec(longest))).is_err() {
             return Readiness::default();
         }
@@ -119,23 +120,23 @@ impl Socket {
         Readiness { read: events.intersects(!PollFlags::OUT), write: events.intersects(!PollFlags::IN) }
     }
 
-    /// Closes the sending direction. The node still receives all bytes that were written before.
+    /// Ends the sending direction. The node still receives all bytes that were written before.
     pub(crate) fn end_writing(&self) {
         if let Some(tls) = &self.tls {
             tls.end(&self.fd);
         }
-        // Ignores the error, which means that the socket is already closed.
+        // The error is ignored: it means that the socket is already closed.
         let _ = shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// Closes both directions, which also ends the waits of other threads.
+    /// Ends both directions. Other threads that wait for the socket then stop waiting.
     pub(crate) fn shutdown(&self) {
-        // Ignores the error, which means that the socket is already closed.
+        // The error is ignored: it means that the socket is already closed.
         let _ = shutdown(&self.fd, Shutdown::Both);
     }
 }
 
-/// Waits until `longest` has passed or a signal interrupts the wait. For callers that have no socket to wait on.
+/// Waits until `longest` has passed or a signal arrives. For callers that have no socket to wait for.
 pub(crate) fn sleep(longest: Duration) {
     let _ = poll(&mut [], Some(&timespec(longest)));
 }

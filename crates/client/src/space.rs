@@ -1,5 +1,5 @@
-//! Worlds of moving entities, as clients see them. A client sends commands to entities, and watches the entities near
-//! an entity or a point.
+//! Worlds of moving entities, for clients. A client changes entities, and watches the entities near an entity or a
+//! point.
 
 mod command;
 mod viewer;
@@ -24,18 +24,18 @@ pub use world_owners::{RegionOwner, WorldOwners, WorldOwnersError};
 pub struct World {
     client: Client,
     name: String,
-    /// A requester for each process of the world, found by the address of the process's node.
+    /// A requester for each process of the world, by the address of the process's node.
     requesters: BTreeMap<String, Requester>,
 }
 
 impl Client {
-    /// Returns the world with this name. Connections to its processes use this client's name, credentials and
-    /// TLS options.
+    /// Returns a handle to the world with this name. Connections to the world's processes use the name, credentials and
+    /// TLS options of this client.
     pub fn world(&self, name: &str) -> World {
         World { client: self.clone(), name: name.to_owned(), requesters: BTreeMap::new() }
     }
 
-    /// Connects to another node, with the options of this client, such as its name, credentials and TLS options.
+    /// Connects to the node at `url` with the options of this client, such as its name, credentials and TLS options.
     pub fn connect_to_node(&self, url: &str) -> Result<Client, ConnectError> {
         Client::connect(url, self.shared.options.clone())
     }

@@ -1,5 +1,7 @@
-//! The client's subscriber, which reads records that a node sends. The subscriber reads frames directly from the chunk
-//! into which they were received. Only the frames of small batches are copied first, and read from the copy.
+//! The client's subscriber, which reads the records that a node sends.
+//!
+//! A subscriber reads frames directly from the chunk into which they were received. Only the frames of small batches
+//! are copied first.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,33 +20,33 @@ use crate::inbox::{BatchItem, InboxBatch, InboxItem, SubscriberInbox};
 use crate::link::PumpOutcome;
 use crate::pending_request::deadline;
 
-/// The last record that a subscriber has consumed in one log: the log's name, and the record's position.
+/// A position in one log up to which a subscriber has consumed all records.
 pub type ConsumedPosition = (Arc<LogName>, Position);
 
-/// Reads the records and notices of one or more logs of a node.
+/// A subscriber, which reads the records and notices of one or more logs of a node.
 #[derive(Debug)]
 pub struct Subscriber {
     shared: Arc<SharedClient>,
     inbox: Arc<SubscriberInbox>,
     number: u32,
     wait: WaitStrategy,
-    /// The received items that the subscriber is reading.
+    /// The received items that the subscriber has taken from the inbox.
     batch: InboxBatch,
-    /// The index in `batch` of the next item.
+    /// The index in `batch` of the item after the current one.
     next: usize,
-    /// How many events of the current item were not returned yet.
+    /// How many events of the current item were not read yet.
     events_left: u32,
     /// The index at which the next frame of the current item begins.
     at: usize,
-    /// The sequence number of the next frame.
+    /// The sequence number of the record in the next frame.
     seq: u64,
-    /// The sequence number of the frame before the next one.
+    /// The sequence number of the record before the one in the next frame.
     prev_seq: u64,
-    /// The credit of items that were read, which the client has still to return to the node.
+    /// The credit of the items that were read, as far as it was not returned to the node yet.
     unreported_credit: u64,
     return_at: u64,
-    /// Consumed positions that the client has still to report. Only reliable topics and conflation need these reports;
-    /// `None` for all other subscriptions.
+    /// Consumed positions that were not reported to the node yet; `None` if they need not be reported. Only reliable
+    /// topics and conflation need them.
     consumed: Option<Vec<ConsumedPosition>>,
     disconnected_since: Option<Instant>,
 }
@@ -84,7 +86,7 @@ impl Subscriber {
         &self.shared
     }
 
-    /// The item of the batch that is being read, and the buffer that contains its frames.
+    /// Returns the current item of the batch, and the buffer that contains its frames.
     #[inline(always)]
     pub(crate) fn current_item(&self) -> (&InboxItem, &[u8]) {
         let item = &self.batch.items[self.next - 1];
@@ -100,7 +102,7 @@ impl Subscriber {
         (self.next > 0 && self.next <= self.batch.items.len()).then(|| self.current_item())
     }
 
-    /// Reports the records of a partly read batch up to `last` as consumed.
+    /// Reports that the subscriber has consumed the records up to `last` of a batch that it has read in part.
     pub(crate) fn consume_through(&mut self, last: ConsumedPosition) {
         if let Some(consumed) = &mut self.consumed {
             consumed.retain(|(log, _)| !Arc::ptr_eq(log, &last.0));
@@ -109,7 +111,7 @@ impl Subscriber {
         self.report_consumed();
     }
 
-    /// Returns the index at which the next frame begins, and moves past this frame, which has `bytes` bytes.
+    /// Moves past the next frame, which has `bytes` bytes. Returns the index at which this frame begins.
     pub(crate) fn step(&mut self, bytes: usize) -> usize {
         let at = self.at;
         self.at += bytes;
@@ -123,8 +125,8 @@ impl Subscriber {
         self.at
     }
 
-    /// Moves to the next item of the batch, or takes the next batch from the inbox. If both are empty and
-    /// `polls_socket` is set, reads the socket first. Returns whether there is an item.
+    /// Moves to the next item of the batch, or takes a new batch from the inbox. If there is none, and `polls_socket`
+    /// is set, reads the socket and tries again. Returns whether there is an item.
     #[inline]
     fn advance(&mut self, polls_socket: bool) -> Result<bool, SubscribeError> {
         loop {
@@ -154,7 +156,7 @@ impl Subscriber {
         }
     }
 
-    /// Counts the credit of the item that was just read, to return it to the node.
+    /// Adds the credit of the current item, which was read, to the credit that is returned to the node.
     #[inline]
     fn finish_item(&mut self) {
         let Some(item) = self.batch.items.get(self.next - 1) else { return };
@@ -186,7 +188,7 @@ impl Subscriber {
         }
     }
 
-    /// Reports consumed records to the node. Publishers of reliable topics wait for these reports.
+    /// Reports consumed records to the node, if there are any. Publishers of reliable topics wait for these reports.
     #[inline]
     fn report_consumed(&mut self) {
         if self.consumed.as_ref().is_some_and(|consumed| !consumed.is_empty()) {
@@ -194,7 +196,7 @@ impl Subscriber {
         }
     }
 
-    /// Returns credit to the node.
+    /// Returns the credit of items that were read to the node, and reports the consumed positions.
     #[cold]
     fn return_credit(&mut self) {
         let total = self.inbox.consume(std::mem::take(&mut self.unreported_credit));
@@ -204,21 +206,21 @@ impl Subscriber {
         self.shared.outbox.write(&credit);
     }
 
-    /// Reports records as consumed that another subscriber consumed, for which this subscriber reads them.
+    /// Reports records as consumed on behalf of another subscriber, for which this one reads them.
     pub(crate) fn report_consumed_for(&mut self, consumed: &[ConsumedPosition]) {
         let total = self.inbox.consume(std::mem::take(&mut self.unreported_credit));
         let credit = lock(&self.shared.session).encode_credit(self.number, total, consumed);
         self.shared.outbox.write(&credit);
     }
 
-    /// Asks the node to end the subscription. Records that the node has already sent still arrive.
+    /// Asks the node to end the subscription. Records that the node has sent before still arrive.
     pub(crate) fn send_unsubscribe(&self) {
         let mut out = Vec::new();
         FromClient::Unsubscribe { subscription: self.number }.encode(&mut out);
         self.shared.outbox.write(&out);
     }
 
-    /// Reads the socket. Returns whether anything arrived for any handle of the client.
+    /// Reads the socket without waiting. Returns whether the inbox may have something new.
     fn poll_socket(&mut self) -> Result<bool, SubscribeError> {
         match self.shared.try_pump() {
             PumpOutcome::Received => {
@@ -231,9 +233,8 @@ impl Subscriber {
         }
     }
 
-    /// Fails if the node refused the connection, or if there has been no connection for one second times
-    /// `patience_heartbeats`. Without this check, a caller that polls and never waits would not notice a lost
-    /// connection.
+    /// Fails if the node has refused the connection, or if there has been no connection for `patience_heartbeats`
+    /// seconds. Without this check, a caller that only polls would not notice a lost connection.
     #[cold]
     fn check_disconnected(&mut self, why: DisconnectReason) -> Result<bool, SubscribeError> {
         let since = *self.disconnected_since.get_or_insert_with(Instant::now);
@@ -313,7 +314,7 @@ impl Subscribe for Subscriber {
         Ok(())
     }
 
-    /// Does not read the socket before the wait, because the wait itself reads the socket.
+    /// Does not read the socket before the wait, because the wait itself does.
     #[inline]
     fn next(&mut self) -> Result<Event<'_>, SubscribeError> {
         while !self.has_received()? {
@@ -364,44 +365,45 @@ impl Subscribe for Subscriber {
 }
 
 impl Subscriber {
-    /// The node's refusal of the subscription, if there was one.
+    /// The reason why the node refused the subscription, if it did.
     pub fn refused(&self) -> Option<SubscribeError> {
         self.inbox.is_subscribed().err()
     }
 
-    /// Whether the node has responded to the subscription. Fails if the node refused it.
+    /// Whether the node has accepted the subscription. Fails if the node refused it.
     pub(crate) fn is_subscribed(&self) -> Result<bool, SubscribeError> {
         self.inbox.is_subscribed()
     }
 
-    /// For a subscription from [`subscribe_nowait`](crate::Client::subscribe_nowait): the position in each log before
-    /// the subscription's first record; `None` until the node has responded.
+    /// Returns the position in each log at which a subscription of
+    /// [`subscribe_nowait`](crate::Client::subscribe_nowait) began. Returns `None` until the node has responded.
     pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
         lock(&self.shared.session).take_start_positions(self.number)
     }
 
-    /// For each log, the position up to which the client has received all records. Records that the node does not
-    /// deliver, because they have expired or do not match, count as received. Received events up to the position may
-    /// still be unread. A log that the node has not announced on the present connection is not in the list.
+    /// Returns, for each log, the position up to which the client has received all records.
+    ///
+    /// Records that the node does not deliver, because they have expired or do not match the pattern, count as
+    /// received. Events up to the position may be received, but not read yet. The list does not contain logs that the
+    /// node has not announced on the present connection.
     pub fn received_positions(&self) -> Vec<(Arc<LogName>, Position)> {
         lock(&self.shared.session).received_positions(self.number)
     }
 
-    /// Whether a received event is available.
+    /// Whether an event can be read without reading the socket.
     #[inline]
     pub(crate) fn has_received(&mut self) -> Result<bool, SubscribeError> {
         if self.events_left > 0 { Ok(true) } else { self.advance(false) }
     }
 
-    /// Waits until an event is received, for at most `timeout`. Returns whether there is one.
+    /// Waits at most `timeout` until an event can be read. Returns whether there is one.
     #[inline]
     pub(crate) fn receive_within(&mut self, timeout: Duration) -> Result<bool, SubscribeError> {
         let mut until = None;
         while !self.has_received()? {
             let until = *until.get_or_insert_with(|| deadline(timeout));
             let remaining = until.saturating_duration_since(Instant::now());
-            // A wait can end without an event, when the client has credit to return to the node. In this case, waits
-            // again.
+            // A wait may also end because the client has credit to return to the node. If so, wait again.
             if !self.wait(Some(remaining))? || remaining.is_zero() {
                 return self.has_received();
             }
@@ -409,7 +411,7 @@ impl Subscriber {
         Ok(true)
     }
 
-    /// Waits like [`wait`](Subscribe::wait), but also ends when `is_done` returns `true`.
+    /// Waits like [`wait`](Subscribe::wait), at most `timeout`, but also ends when `is_done` returns `true`.
     pub(crate) fn wait_or(
         &mut self,
         timeout: Duration,
@@ -426,7 +428,7 @@ impl Subscriber {
         }
     }
 
-    /// Releases the chunks of the batch before the subscriber waits, so that the client can read into them again.
+    /// Releases the chunks of the current batch before a wait, so that the client can read into them again.
     #[inline]
     fn release_batch(&mut self) {
         if self.next > 0 {

@@ -3,8 +3,8 @@
 //! Invariants:
 //! - A command is sent once. If its response is lost, the result is [`Unknown`](TasksError::Unknown). A task with an
 //!   idempotency key can be submitted again, and still runs only once. Queries are sent again on the next connection.
-//! - A worker ([`Attachment`], [`Worker`]) continues after a lost connection: it attaches again and sends its results
-//!   again.
+//! - After a lost connection, a worker ([`Attachment`], [`Worker`]) attaches again, and sends the results again that
+//!   have no response.
 
 mod assigned;
 mod attachment;
@@ -30,30 +30,30 @@ pub use pending_commands::PendingTaskCommands;
 pub use worker::{Task, TaskFailure, Worker, WorkerStopHandle};
 pub(crate) use worker_inbox::WorkerInbox;
 
-/// A handle to submit, list and change the tasks of the node's cluster. Clones are cheap.
+/// A handle to submit, list and change the tasks of the node's cluster. Clones share the client's connection.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     shared: Arc<SharedClient>,
     query_kind: TasksKind,
 }
 
-/// The result of submitting tasks: their ids, and how long the client must wait before it submits more.
+/// The result of submitting tasks: one result for each task, and a pause that the cluster asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
-    /// One result for each task, in order.
+    /// The result for each task, in the order of the submitted tasks.
     pub tasks: Vec<SubmittedTask>,
     /// How long the cluster asks the client to wait before it submits more tasks.
     pub slow_down: Duration,
 }
 
-/// One page of a list of tasks, and the place where the next page begins.
+/// One page of a list of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskPage {
-    /// The tasks.
+    /// The tasks on this page.
     pub tasks: Vec<TaskView>,
-    /// Where the next page begins; `None` on the last page.
+    /// The place at which the next page begins; `None` if this is the last page.
     pub next: Option<u32>,
-    /// The present time of the cluster's clock in ms. The times in the tasks come from the same clock.
+    /// The present time of the cluster's clock in ms. All times in the tasks are times of this clock.
     pub now_ms: u64,
 }
 
@@ -65,7 +65,7 @@ impl Client {
 }
 
 impl Tasks {
-    /// Returns a handle with stale reads: the node answers from its own state, without a request to the leader.
+    /// Returns a handle with stale reads: the node answers them from its own state and does not ask the leader.
     pub fn stale(&self) -> Tasks {
         Tasks { query_kind: TasksKind::StaleQuery, ..self.clone() }
     }
@@ -76,7 +76,8 @@ impl Tasks {
         submitted.tasks.first().copied().ok_or_else(TasksError::unexpected_response)
     }
 
-    /// Submits tasks for `tenant`. The cluster accepts either all of them or none.
+    /// Submits tasks for `tenant`. The cluster accepts all of them or none. An empty `tenant` means the user's own
+    /// tenant.
     pub fn submit_all(&self, tenant: &str, tasks: Vec<NewTask<'_>>) -> Result<Submission, TasksError> {
         match self.command(&TaskCommand::Submit { tenant: tenant.as_bytes(), tasks })? {
             CommandReply::Submitted { tasks, slow_down_ms } => {
@@ -91,7 +92,7 @@ impl Tasks {
         self.get_at(task).map(|(task, _)| task)
     }
 
-    /// Reads a task, and the present time of the cluster's clock in ms. The times in the task come from the same clock.
+    /// Reads a task, and the present time of the cluster's clock in ms. All times in the task are times of this clock.
     pub fn get_at(&self, task: u64) -> Result<(TaskView, u64), TasksError> {
         match self.query(&TaskQuery::Get { task })? {
             TaskQueryResult::Task { task, now_ms } => Ok((task, now_ms)),
@@ -99,8 +100,10 @@ impl Tasks {
         }
     }
 
-    /// Lists tasks that match the filter: at most `limit` tasks (0 for the largest page), beginning at `from` (0 for
-    /// the first page). With `whole`, tasks contain payloads and results.
+    /// Lists the tasks that match the filter.
+    ///
+    /// A page has at most `limit` tasks; 0 means as many as possible. `from` is where the page begins: 0, or
+    /// [`next`](TaskPage::next) of the page before. With `whole`, the tasks contain their payloads and results.
     pub fn list(
         &self,
         filter: &ListFilter<'_>,
@@ -114,7 +117,7 @@ impl Tasks {
         }
     }
 
-    /// Explains in one sentence why a task does not run, or what a running task does.
+    /// Returns a sentence that explains why a task is not running, or what a running task is doing.
     pub fn why(&self, task: u64) -> Result<String, TasksError> {
         match self.query(&TaskQuery::Why { task })? {
             TaskQueryResult::Why { why } => Ok(why),
@@ -122,7 +125,7 @@ impl Tasks {
         }
     }
 
-    /// Counts waiting tasks by tenant, queue and kind. An empty `tenant` means all tenants.
+    /// Counts the waiting tasks of each tenant, queue and kind. An empty `tenant` means all tenants.
     pub fn queues(&self, tenant: &str) -> Result<Vec<QueueView>, TasksError> {
         match self.query(&TaskQuery::Queues { tenant: tenant.as_bytes() })? {
             TaskQueryResult::Queues { queues } => Ok(queues),
@@ -146,7 +149,7 @@ impl Tasks {
         }
     }
 
-    /// Reads the measurements on which the autoscaler bases its decisions.
+    /// Reads the measurements from which the autoscaler decides how many workers run.
     pub fn signals(&self) -> Result<Signals, TasksError> {
         match self.query(&TaskQuery::Signals)? {
             TaskQueryResult::Signals { signals } => Ok(signals),
@@ -154,41 +157,43 @@ impl Tasks {
         }
     }
 
-    /// Creates a tenant, or changes its share, quotas and limits. The new values apply to tasks that start later.
+    /// Creates a tenant, or changes its share, quotas and limits. The new values apply to tasks that start after this.
     pub fn set_tenant(&self, tenant: TenantSettings<'_>) -> Result<(), TasksError> {
         self.command(&TaskCommand::Tenant { tenant }).map(drop)
     }
 
-    /// Cancels a task and the tasks that depend on it. A running task ends when its worker has stopped it. Returns the
-    /// number of changed tasks.
+    /// Cancels a task and the tasks that depend on it. A running task ends only when its worker has stopped it. Returns
+    /// the number of changed tasks.
     pub fn cancel(&self, task: u64) -> Result<u64, TasksError> {
         self.count_changed(&TaskCommand::Cancel { task })
     }
 
-    /// Queues a dead letter again, with all its retries. Returns the number of changed tasks.
+    /// Queues a dead letter again, and allows it all its retries again. Returns the number of changed tasks.
     pub fn retry(&self, task: u64) -> Result<u64, TasksError> {
         self.count_changed(&TaskCommand::Retry { task })
     }
 
-    /// Queues the oldest dead letters of a tenant again: at most `count`, or as many as one step can take if `count` is
-    /// 0. Returns their number, and whether there are more dead letters. Skips poisoned tasks, which are tasks whose
-    /// workers died.
+    /// Queues the oldest dead letters of a tenant again: at most `count`, or with 0 as many as one command can. Returns
+    /// their number, and whether the tenant has more dead letters. Skips poisoned tasks: tasks that crashed their
+    /// workers.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
     }
 
-    /// Like [`redrive`](Self::redrive), but does not skip poisoned tasks.
+    /// Like [`redrive`](Self::redrive), but includes poisoned tasks.
     pub fn redrive_with_poisoned(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::Redrive { tenant: tenant.as_bytes(), count })
     }
 
-    /// Queues the oldest dead letters of a tenant again, at most `count`, in as many steps as the cluster needs.
-    /// Returns their number. Skips poisoned tasks unless `poisoned` is set. A task that fails again during the call
-    /// stays a dead letter, unless another client restarts or removes dead letters at the same time.
+    /// Queues the oldest dead letters of a tenant again, at most `count`, with as many commands as needed. Returns
+    /// their number.
+    ///
+    /// Skips poisoned tasks unless `poisoned` is set. A task that fails again during this call stays a dead letter,
+    /// unless another client restarts or removes dead letters at the same time.
     pub fn redrive_many(&self, tenant: &str, count: u64, poisoned: bool) -> Result<u64, TasksError> {
-        // If one step is not enough, all steps together restart at most as many tasks as are dead letters now. The
-        // cluster restarts dead letters in the order in which they failed, so tasks that fail again come last. Skipped
-        // poisoned tasks do not count: otherwise the last step would restart tasks that have failed again.
+        // If several commands are needed, together they restart at most as many tasks as there are dead letters now.
+        // The cluster restarts dead letters in the order in which they failed, so tasks that fail again come last, and
+        // are not restarted twice. For this reason, poisoned tasks that are skipped do not count.
         let has_one_step = count <= u64::from(SchedulerLimits::default().batch_max);
         let count = match has_one_step {
             true => count,
@@ -209,7 +214,7 @@ impl Tasks {
         Ok(restarted)
     }
 
-    /// Counts the dead letters of a tenant. Poisoned tasks count only if `poisoned` is set.
+    /// Counts the dead letters of a tenant. Poisoned tasks are included only if `poisoned` is set.
     fn count_dead_letters(&self, tenant: &str, poisoned: bool) -> Result<u64, TasksError> {
         let stage = Some(TaskStage::Dead);
         let filter = ListFilter { tenant: tenant.as_bytes(), stage, ..ListFilter::default() };
@@ -225,14 +230,14 @@ impl Tasks {
         Ok(count)
     }
 
-    /// Removes the oldest dead letters of a tenant, and cancels tasks that depend on them. Returns the number of
-    /// removed dead letters, and whether there are more.
+    /// Removes the oldest dead letters of a tenant, at most `count`, and cancels the tasks that depend on them. Returns
+    /// the number of removed dead letters, and whether the tenant has more.
     pub fn discard(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::Discard { tenant: tenant.as_bytes(), count })
     }
 
-    /// Creates or changes a schedule. The schedule submits a task at each time that the cron expression describes, in
-    /// UTC.
+    /// Creates a schedule, or changes it. The schedule submits a task at each time that its cron expression describes,
+    /// in UTC.
     pub fn schedule(
         &self,
         tenant: &str,
@@ -244,13 +249,13 @@ impl Tasks {
         self.command(&TaskCommand::Schedule { tenant, name, cron, task }).map(drop)
     }
 
-    /// Removes a schedule. Tasks that it submitted stay.
+    /// Removes a schedule. Tasks that it has submitted stay.
     pub fn unschedule(&self, tenant: &str, name: &str) -> Result<(), TasksError> {
         let (tenant, name) = (tenant.as_bytes(), name.as_bytes());
         self.command(&TaskCommand::Unschedule { tenant, name }).map(drop)
     }
 
-    /// Drains a worker: it takes no new tasks, and detaches when its tasks are done.
+    /// Drains a worker: it receives no new tasks, and detaches as soon as its tasks are done.
     pub fn drain_worker(&self, worker: u64) -> Result<(), TasksError> {
         self.command(&TaskCommand::Drain { worker }).map(drop)
     }

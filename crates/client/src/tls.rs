@@ -1,7 +1,7 @@
-//! TLS options of a client, and readable TLS errors.
+//! The TLS options of a client, and texts that explain TLS errors.
 //!
-//! TLS 1.2 and 1.3 are implemented by rustls, with the cryptography of ring. The node's certificate must be signed by a
-//! trusted authority and be valid for the host of the URL; this check cannot be disabled.
+//! The library rustls implements TLS 1.2 and 1.3, with the cryptography of the library ring. The node's certificate
+//! must be signed by a trusted authority, and must be valid for the host of the URL. This check cannot be turned off.
 //!
 //! [`TlsCodec`] encrypts and decrypts the bytes of one connection. Clients and the listeners of nodes use it.
 
@@ -20,20 +20,20 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertSt
 
 pub use codec::{TlsCodec, UNSENT_BYTES_MAX};
 
-/// The application protocol (ALPN) of Dunlin's own listener.
+/// The application protocol (ALPN) of a connection that uses Dunlin's own protocol.
 pub const PROTOCOL: &[u8] = b"dunlin";
 
-/// The trusted authorities and the client's certificate for `tls://` addresses, as PEM texts.
+/// The TLS options for `tls://` addresses: the trusted authorities and the client's certificate, as PEM texts.
 #[derive(Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TlsOptions {
-    /// The certificates of the trusted authorities; `None` means the authorities that the operating system trusts.
+    /// The certificates of the trusted authorities; `None` for the authorities that the operating system trusts.
     pub ca: Option<Vec<u8>>,
-    /// The client's certificate, with its chain.
+    /// The client's certificate, followed by the certificates that link it to an authority.
     pub cert: Option<Vec<u8>>,
     /// The private key of the client's certificate.
     pub key: Option<Vec<u8>>,
-    /// The name that the node's certificate must contain; `None` means the host of the address.
+    /// The name for which the node's certificate must be valid; `None` for the host of the address.
     pub name: Option<String>,
 }
 
@@ -51,25 +51,25 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// The reason why the TLS options are invalid.
+/// Why the TLS options are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// An option's text is not valid PEM.
+    /// The text of an option is not valid PEM.
     #[error("{what}: {why}")]
     Pem {
-        /// The name of the option with the invalid text.
+        /// The name of this option.
         what: &'static str,
-        /// The reason why the text is invalid.
+        /// Why its text is invalid.
         why: String,
     },
     /// The options have a certificate without a key, or a key without a certificate.
     #[error("a client certificate and its key belong together: give both or neither")]
     CertWithoutKey,
-    /// The key does not belong to the certificate, or is unusable.
+    /// The key does not belong to the certificate, or it cannot be used.
     #[error("cannot use the client certificate and its key: {0}")]
     CertAndKey(String),
-    /// The system has no trusted authorities, and none were given.
+    /// The options name no trusted authorities, and the operating system has none.
     #[error(
         "the system has no trusted certificate authorities ({0}): give the certificate of the node's authority as the CA file"
     )]
@@ -85,12 +85,12 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())))
 }
 
-/// Returns the clock by which clients and listeners check certificates.
+/// Returns the clock with which clients and listeners check whether certificates have expired.
 pub fn clock() -> Arc<dyn TimeProvider> {
     Arc::new(TlsClock)
 }
 
-/// The system's time. Times before 1970 count as 1970, because rustls's own clock panics at such times.
+/// The system's time. Times before 1970 count as 1970: the clock of rustls itself would panic.
 #[derive(Debug)]
 struct TlsClock;
 
@@ -126,7 +126,7 @@ pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// Returns the certificates of authorities in a PEM text, as a store of trusted authorities.
+/// Returns a store of trusted authorities with the certificates in a PEM text.
 pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
@@ -151,7 +151,7 @@ impl Connector {
         };
         let host = options.name.as_deref().unwrap_or(host).trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Host(host.to_owned()))?;
-        // Always succeeds, because ring supports TLS 1.2 and TLS 1.3.
+        // This call always succeeds, because ring supports TLS 1.2 and TLS 1.3.
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::CertAndKey(error.to_string()))?
@@ -177,7 +177,7 @@ impl Connector {
     }
 }
 
-/// Explains why a certificate and its key cannot be used together.
+/// Returns a text that explains why a certificate and a key cannot be used together.
 pub fn mismatch(error: &Error) -> String {
     match error {
         Error::InconsistentKeys(_) => "the key does not belong to the certificate".to_owned(),
@@ -197,12 +197,13 @@ fn system_roots() -> Result<RootCertStore, TlsError> {
     found.clone().map_err(TlsError::NoRoots)
 }
 
-/// Returns a text that explains a TLS error of a connection to a node, and says what to do.
+/// Returns a text that explains a TLS error of a connection to a node and, where possible, says what to do.
 pub(crate) fn explain(error: &Error) -> String {
     let certificate = "the node's certificate";
     match error {
         Error::InvalidCertificate(wrong) => match wrong {
-            // A trusted authority may have the same name as the one that signed the certificate, but another key.
+            // `BadSignature` means that a trusted authority has the same name as the authority that signed the
+            // certificate, but another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                 "{certificate} is signed by an authority that is not trusted here; to trust it, give its certificate as the CA file"
             ),

@@ -19,17 +19,17 @@ use crate::refusal::RefusedError;
 
 /// The number of topics on one page of a list.
 const PAGE_TOPICS: u32 = 1_000;
-/// The prefix of a query. A request for settings with this prefix before a topic's name returns the topic's groups that
-/// have dead letters which are not stored yet.
+/// The prefix of a query: a request for the settings of a topic, with this prefix before the topic's name. It returns
+/// the topic's groups that have dead letters which were not stored yet.
 const PENDING_DEAD_LETTERS: &str = "$DUNLIN.dead.";
 /// How many requests for settings the client sends before it waits for the first response.
 const SETTINGS_AHEAD: usize = 256;
 
-/// The reason why a request about topics failed.
+/// Why a request about topics failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// A node refused the request, with this error code.
+    /// The node refused the request with this error.
     #[error(transparent)]
     Refused(#[from] RefusedError),
     /// There is no connection, so the request was not sent.
@@ -51,16 +51,17 @@ pub struct TopicSummary {
     pub pattern: String,
     /// The number of partitions; 0 if the topic is on disk and could not be opened.
     pub partitions: u16,
-    /// Whether publishers wait for registered subscribers.
+    /// Whether the topic is reliable: publishers wait for its registered subscribers.
     pub reliable: bool,
-    /// The number of retained records. This field and the following ones are `None` if a node that has some of the data
+    /// The number of retained records. This field and the next three are `None` if the count is unknown, because a node
     /// does not respond.
     pub records: Option<u64>,
     /// The size of the retained records in bytes.
     pub bytes: Option<u64>,
-    /// The number of records appended in the current epochs, including those that are not retained.
+    /// How many records were appended in the present epochs of the topic's logs, including records that are no longer
+    /// retained.
     pub appended: Option<u64>,
-    /// The number of present subscriptions at all nodes.
+    /// The number of present subscriptions, at all nodes together.
     pub subscribers: Option<u32>,
 }
 
@@ -69,78 +70,79 @@ pub struct TopicSummary {
 pub struct TopicDescription {
     /// The topic's name.
     pub name: String,
-    /// The configuration.
+    /// The topic's configuration.
     pub config: TopicConfig,
-    /// The number of publishers at all nodes; `None` if one of the nodes does not respond.
+    /// The number of publishers, at all nodes together; `None` if a node does not respond.
     pub publishers: Option<u32>,
-    /// The number of subscriptions at all nodes; `None` if one of the nodes does not respond. The list `subscribers`
-    /// may contain fewer of them.
+    /// The number of subscriptions, at all nodes together; `None` if a node does not respond. The list `subscribers`
+    /// may contain only some of them.
     pub subscribers_total: Option<u32>,
-    /// A description of each partition; empty if the topic's owner does not respond.
+    /// A description of each partition's log; empty if the topic's owner does not respond.
     pub logs: Vec<LogDescription>,
-    /// The subscriptions with the largest lag, largest first.
+    /// The subscriptions with the largest lag, the largest first.
     pub subscribers: Vec<SubscriptionDescription>,
-    /// The groups.
+    /// The topic's groups.
     pub groups: Vec<GroupDescription>,
-    /// Further settings and status values, such as the state of each partition, each with its name.
+    /// Further settings and status values, as pairs of a name and a value.
     pub settings: Vec<(String, String)>,
 }
 
-/// The retained records and bytes of one partition of a topic.
+/// The log of one partition of a topic: its retained records and their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogDescription {
     /// The partition's number.
     pub partition: u16,
     /// The position of the oldest retained record. If no record is retained, the position of the next record.
     pub first: Position,
-    /// The sequence number of the record that was appended last.
+    /// The sequence number of the last appended record.
     pub last_seq: u64,
     /// The size of the retained records in bytes.
     pub bytes: u64,
-    /// The time of the last append in ns since the Unix epoch; 0 if there was no append.
+    /// The time of the last append in nanoseconds since the Unix epoch; 0 if nothing was appended.
     pub last_append_ns: u64,
 }
 
 /// A subscription to one partition of a topic, with its position and lag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionDescription {
-    /// The subscription's name.
+    /// The name that the subscriber has given to the subscription.
     pub name: String,
     /// The partition's number.
     pub partition: u16,
-    /// The position of the last record that was delivered to the subscription.
+    /// The position of the last record that was delivered to the subscriber.
     pub position: Position,
-    /// The number of records that the subscriber still has to read.
+    /// How many records the subscriber has still to read.
     pub lag: u64,
-    /// The number of records that the subscriber has missed.
+    /// How many records the subscriber has missed.
     pub missed: u64,
-    /// Whether publishers wait for the subscriber.
+    /// Whether the subscriber is registered, so that publishers of a reliable topic wait for it.
     pub registered: bool,
 }
 
-/// A group of a topic, with the numbers of its members, waiting records, claimed records and dead letters.
+/// A group of a topic, with counts of its members and records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
     /// The group's name.
     pub name: String,
-    /// Whether the group is a work group, whose members have to acknowledge records.
+    /// Whether it is a work group, in which members have to acknowledge records.
     pub work: bool,
     /// The number of members.
     pub members: u32,
     /// The number of records that wait for a member.
     pub waiting: u64,
-    /// The number of records that members have claimed and not acknowledged.
+    /// The number of records that members have claimed, but not acknowledged yet.
     pub claimed: u64,
-    /// The number of dead letters that are not stored in the topic for dead letters yet. 0 if the node's version does
-    /// not report this number.
+    /// The number of dead letters that were not stored in the topic for dead letters yet. 0 if the node's version does
+    /// not report it.
     pub pending_dead_letters: u64,
-    /// The reason why the topic for dead letters refused a dead letter, which still waits to be stored: an error code
-    /// and a text. `None` if no dead letter waits because of a refusal.
+    /// Why the topic for dead letters refused a dead letter that still waits to be stored: an error code and a text.
+    /// `None` if there is no such refusal.
     pub dead_letter_error: Option<String>,
 }
 
 impl Client {
-    /// Creates a topic. If `accept_same` is set and a topic with the same name and configuration exists, succeeds too.
+    /// Creates a topic. With `accept_same`, a topic that already exists with the same name and configuration is not an
+    /// error.
     pub fn create_topic(&self, name: &str, config: &TopicConfig, accept_same: bool) -> Result<(), CallError> {
         let created = with_create(name, config, accept_same, |create| self.shared.call(create))?;
         lock(&self.shared.session).topic_created(name, config);
@@ -154,8 +156,7 @@ impl Client {
         self.shared.call(|request| FromClient::DeleteTopic(NamedTopic { request, topic })).map(drop)
     }
 
-    /// Moves a topic with its records to another node. Returns the epoch in which the new owner accepts
-    /// records.
+    /// Moves a topic with its records to another node. Returns the epoch in which the topic continues at its new owner.
     pub fn move_topic(&self, topic: &str, node: u64) -> Result<u32, KvError> {
         let command = ControlCommand::Move { topic: topic.as_bytes(), node, epoch: 0 };
         match self.kv().begin(&command)?.wait()? {
@@ -164,7 +165,7 @@ impl Client {
         }
     }
 
-    /// Lists topics whose names match `pattern`, in order of name. An empty pattern matches all topics.
+    /// Lists the topics whose names match `pattern`, in the order of their names. An empty pattern matches all topics.
     pub fn topics(&self, pattern: &str) -> Result<Vec<TopicSummary>, CallError> {
         let mut found: Vec<TopicSummary> = Vec::new();
         loop {
@@ -204,25 +205,26 @@ impl Client {
         }
     }
 
-    /// Returns a topic's settings (such as `durable` and `reducer`) and its status values, each with its name.
+    /// Returns the settings of a topic (such as `durable` and `reducer`) and its status values, as pairs of a name and
+    /// a value.
     pub fn topic_settings(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         let bytes =
             self.shared.query(|request| FromClient::DescribeSettings(NamedTopic { request, topic }))?;
         self.shared.read_settings(&bytes)
     }
 
-    /// Returns the groups of a topic that have dead letters which are not stored yet. Each entry has the group's name,
-    /// and a text that contains the number of these dead letters and the reason.
+    /// Returns the groups of a topic that have dead letters which were not stored yet. Each entry is the name of a
+    /// group, and a text with the number of these dead letters and the reason.
     fn pending_dead_letters(&self, topic: &str) -> Result<Vec<(String, String)>, CallError> {
         match self.topic_settings(&format!("{PENDING_DEAD_LETTERS}{topic}")) {
-            // A node with an earlier version does not know this query.
+            // A node of an earlier version does not know this query.
             Err(CallError::Refused(_)) => Ok(Vec::new()),
             response => response,
         }
     }
 
-    /// Like [`topic_settings`](Client::topic_settings), but for several topics, in order. Sends further requests while
-    /// earlier ones have no response, so that many topics need few round trips.
+    /// Returns the settings of each topic in `topics`, like [`topic_settings`](Client::topic_settings). Sends many
+    /// requests before it waits for their responses, so that few round trips are needed.
     pub fn settings_of_topics(&self, topics: &[&str]) -> Vec<Result<Vec<(String, String)>, CallError>> {
         let mut settings = Vec::with_capacity(topics.len());
         for topics in topics.chunks(SETTINGS_AHEAD) {
@@ -297,7 +299,7 @@ impl TopicDescription {
     }
 }
 
-/// Returns those settings of a configuration that are sent as pairs of a name and a value.
+/// Returns the settings of a configuration that are sent as pairs of a name and a value.
 fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     let mut settings = Vec::new();
     if let Some(durable) = &config.durable {
@@ -313,7 +315,8 @@ fn settings(config: &TopicConfig) -> Vec<(String, String)> {
     settings
 }
 
-/// Calls `with` with a function that takes the number of a request and encodes the CREATE message.
+/// Calls `with`, and returns its result. The argument is a function that returns the message to create the topic, for a
+/// request with the given number.
 fn with_create<R>(
     name: &str,
     config: &TopicConfig,
@@ -349,8 +352,8 @@ fn unexpected_response() -> CallError {
 }
 
 impl SharedClient {
-    /// Fails if the connected node's protocol version does not have messages of this kind. Succeeds if there is no
-    /// connection.
+    /// Fails if the protocol version of the present connection does not have messages of this kind. Succeeds if there
+    /// is no connection.
     pub(crate) fn check_version(&self, kind: MessageKind) -> Result<(), CallError> {
         let session = lock(&self.session);
         if !session.is_up || session.version >= kind.since() {
@@ -361,8 +364,7 @@ impl SharedClient {
         Err(CallError::Refused(RefusedError { code: ErrorCode::Version, numbers, text }))
     }
 
-    /// Sends a request and waits for its response. Returns the bytes of the response, which are empty if the response
-    /// is DONE.
+    /// Sends a request, and waits for its response. Returns the bytes of the response. The response DONE has no bytes.
     pub(crate) fn call<'a>(
         self: &Arc<SharedClient>,
         request: impl FnOnce(u32) -> FromClient<'a>,
@@ -371,8 +373,8 @@ impl SharedClient {
         self.send_request(request)?.wait(Some(until))
     }
 
-    /// Like [`call`](SharedClient::call), for a request without side effects. If the connection is lost before the
-    /// response, sends the request again.
+    /// Like [`call`](SharedClient::call), for a request that changes nothing. If the connection is lost before the
+    /// response, the request is sent again.
     pub(crate) fn query<'a>(
         self: &Arc<SharedClient>,
         request: impl Fn(u32) -> FromClient<'a>,
@@ -382,7 +384,7 @@ impl SharedClient {
         repeat_while_lost(until, is_lost, || self.send_request_until(until, &request)?.wait(Some(until)))
     }
 
-    /// Decodes the bytes of a response. The client checked these bytes when it received them.
+    /// Decodes the bytes of a response, which the client has already checked when it received them.
     pub(crate) fn decode_response<'b>(&self, bytes: &'b [u8]) -> Option<FromNode<'b>> {
         let limits = dunlin_wire::DecoderLimits {
             run_bytes_max: self.limits.run_bytes_max,

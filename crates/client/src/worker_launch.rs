@@ -1,5 +1,5 @@
-//! The exchange between a worker process and the node that started it (`dunlin dev --workers …`), through environment
-//! variables and standard input.
+//! How a worker process and the node that has started it (`dunlin dev --workers …`) exchange messages: through
+//! environment variables and the worker's standard input.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -9,18 +9,17 @@ use std::time::Duration;
 
 /// The environment variable that contains the name under which the worker attaches.
 pub const NAME_VARIABLE: &str = "DUNLIN_WORKER_NAME";
-/// The environment variable that tells a worker to end when its standard input ends.
+/// The environment variable that tells the worker to end when its standard input ends.
 const END_WITH_STDIN_VARIABLE: &str = "DUNLIN_END_WITH_STDIN";
-/// The environment variable that tells a worker to wait for the node's order before it attaches.
+/// The environment variable that tells the worker to wait for an order of the node before it attaches.
 const WARM_VARIABLE: &str = "DUNLIN_WORKER_WARM";
-/// The message with which a worker reports that it is ready to attach.
+/// The message that tells the node that the worker is ready to attach.
 const PREPARED: &[u8] = b"prepared\n";
 
-/// The interval at which a waiting worker checks for orders.
+/// The interval at which a waiting worker checks whether the order to attach has arrived.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The settings that a node gives to a worker process when it starts the process. The settings are empty if no node
-/// started the process.
+/// What the node that has started this worker process tells it. Empty if no node has started the process.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerLaunch {
     name: Option<String>,
@@ -30,8 +29,8 @@ pub struct WorkerLaunch {
 }
 
 impl WorkerLaunch {
-    /// Reads the environment variables. If they say that standard input is connected to the node, starts a thread that
-    /// reads from standard input.
+    /// Reads the environment variables. If a node has started this process, also starts a thread that reads the node's
+    /// orders from standard input.
     pub fn from_env() -> WorkerLaunch {
         let is_set = |variable| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
         let launch = WorkerLaunch {
@@ -52,7 +51,7 @@ impl WorkerLaunch {
         loop {
             match stdin.read(&mut buffer) {
                 Ok(0) => break,
-                // The node sends a line only to order the worker to attach.
+                // A line from the node is always the order to attach.
                 Ok(count) if buffer[..count].contains(&b'\n') => {
                     self.may_attach.store(true, Ordering::Release)
                 }
@@ -64,22 +63,22 @@ impl WorkerLaunch {
         self.is_orphaned.store(true, Ordering::Release);
     }
 
-    /// The name under which the worker attaches, so that the node recognizes it.
+    /// The name under which the worker has to attach, so that the node recognizes it.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// A flag that is set when the node has ended. The worker then has to end too.
+    /// Returns a flag that is set when the node has ended. The worker must then end too.
     pub fn orphaned(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_orphaned)
     }
 
-    /// Waits until the worker may attach. A worker that the node started in advance waits for the node's order; other
-    /// workers do not wait. Returns `false` if the worker has to end, because `stop` is set or the node is gone.
+    /// Waits until the worker may attach. Only a worker that the node has started in advance waits, for an order of the
+    /// node. Returns `false` if the worker has to end, because `stop` is set or the node has ended.
     pub fn wait_for_work(&self, stop: &AtomicBool) -> io::Result<bool> {
         let is_over = || stop.load(Ordering::Acquire) || self.is_orphaned.load(Ordering::Acquire);
         if self.is_warm {
-            // The message is so short that one call writes it completely.
+            // One call writes the whole message, because it is so short.
             rustix::io::write(io::stdin(), PREPARED)?;
             while !self.may_attach.load(Ordering::Acquire) && !is_over() {
                 thread::sleep(CHECK_INTERVAL);

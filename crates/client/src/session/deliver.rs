@@ -1,4 +1,4 @@
-//! Converts the messages of a channel to items of the subscription's inbox, and reports every missing record.
+//! Converts the messages of a channel to items of the subscription's inbox, and reports all records that are missing.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::inbox::BatchItem;
 use crate::session::snapshots::FollowState;
 use crate::session::{Channel, ClientSession};
 
-/// The number of bytes of a DELIVER message before its first claim.
+/// The number of bytes in the message DELIVER before its first claim.
 const DELIVER_HEAD_BYTES: usize = 24;
 
 impl ClientSession {
@@ -25,7 +25,7 @@ impl ClientSession {
     ) -> Result<(), WireError> {
         CheckedBatch::check(batch.frames, batch.header.count, batch.frames.len())
             .map_err(|error| WireError::Frame { kind: MessageKind::Batch, error })?;
-        // The channel may have ended a moment ago. The node's batches for it may still arrive.
+        // The channel may have just ended, but batches that the node sent before may still arrive.
         let Some(channel) = self.channels.get_mut(&batch.header.topic_id) else { return Ok(()) };
         if channel.state.is_replaced {
             channel.refund((end - start) as u64);
@@ -43,7 +43,7 @@ impl ClientSession {
             cost: (end - start) as u64,
         };
         match channel.classify(&batch.header) {
-            // This batch fills a gap that was reported, so the record delivered last lies before the gap and not
+            // This batch fills a gap that was reported. The last delivered record is then before the gap, and not
             // directly before the batch.
             BatchContinuity::Follows if channel.state.unfilled_since.is_some() => {}
             BatchContinuity::Follows => item.prev_seq = item.prev_seq.min(channel.delivered_seq),
@@ -74,12 +74,11 @@ impl ClientSession {
         end: usize,
     ) {
         let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
-        // Each record of the message has its own position. The position of the last one stands for the whole batch when
-        // the subscriber reports the batch as consumed.
+        // Each record of the message has a position of its own. The position of the last record stands for all of them
+        // when the subscriber reports them as consumed.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
-        // The message may contain older records, which another member returned. They do not move the channel's position
-        // back.
+        // The message may contain older records, which another member has returned. They do not move the position back.
         let last_delivered = Position { epoch: last.epoch, seq: last.seq };
         if last_delivered > channel.at {
             channel.set_position(last_delivered);
@@ -129,7 +128,7 @@ impl ClientSession {
         subscription.channels.insert(Arc::clone(&name), log.channel);
         let mut channel =
             Channel { subscription: log.subscription, inbox, log: name, at, delivered_seq, in_group, state };
-        // If the node continues later than the subscriber's position, the records in between are missing.
+        // If the node continues after a later position than the subscriber's, the records in between are missing.
         if after.epoch > at.epoch {
             channel.report_new_epoch(after.epoch, after.seq + 1);
             channel.set_position(after);
@@ -158,8 +157,8 @@ impl ClientSession {
             if channel.state.on_gap {
                 channel.state.unfilled_since.get_or_insert(channel.at);
             }
-            // The gap that the node reports may begin later than the subscriber's next record. The records before it
-            // are missing too, so one gap is reported for all of them.
+            // The node's gap may begin after the subscriber's next record. The records before it are then missing too,
+            // so they are part of the reported gap.
             channel.report_gap(channel.at.seq + 1, gap.last);
             channel.set_position(Position { seq: gap.last, ..channel.at });
         }
@@ -183,7 +182,8 @@ impl ClientSession {
         if new_first.epoch <= channel.at.epoch {
             return channel.refund(cost);
         }
-        // Reports the last record that this subscriber received. The node may assume another one.
+        // The notice contains the last record that this subscriber has received, which may differ from what the node
+        // assumes.
         let (old, last_seen) = (channel.at.epoch, channel.at.seq);
         let known_through = changed.known_through.filter(|_| changed.old == old);
         let log = Arc::clone(&channel.log);
@@ -199,8 +199,8 @@ impl ClientSession {
             channel.report_new_epoch(through.epoch, 1);
         }
         channel.at = channel.at.max(through);
-        // This message only moves the position: no subscriber receives an event for it, neither here nor inside the
-        // node.
+        // The message only moves the position, so the subscriber receives no event. A subscriber inside the node
+        // receives none either.
         channel.refund(cost);
     }
 
@@ -216,8 +216,8 @@ impl ClientSession {
         }
     }
 
-    /// Handles a heartbeat. Messages arrive in order, so a subscriber that has not reached the position in the
-    /// heartbeat has lost the records up to that position.
+    /// Handles a heartbeat, which contains the node's position in each log. Messages arrive in order, so if the
+    /// subscriber has not reached this position, the records in between are lost.
     pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat<'_>) {
         for sent in heartbeat.channels.iter() {
             let Some(channel) = self.channels.get_mut(&sent.channel) else { continue };
@@ -248,8 +248,8 @@ impl ClientSession {
 }
 
 impl Channel {
-    /// Compares a batch with the subscriber's position. While a reported gap is to be filled, compares the batch with
-    /// the beginning of the gap instead.
+    /// Compares a batch with the subscriber's position. If a reported gap is not filled yet, the batch may also
+    /// continue at the beginning of the gap.
     fn classify(&self, batch: &BatchHeader) -> BatchContinuity {
         match self.state.unfilled_since {
             Some(since)
@@ -263,7 +263,8 @@ impl Channel {
         }
     }
 
-    /// Moves the subscriber's position to `at`. All matching records up to `at` were delivered or reported as missing.
+    /// Moves the subscriber's position to `at`. All records up to `at` that the subscriber wants were delivered or
+    /// reported as missing.
     pub(super) fn set_position(&mut self, at: Position) {
         self.at = at;
         self.delivered_seq = at.seq;
@@ -278,7 +279,7 @@ impl Channel {
         self.push_notice(Notice::Gap(gap), 0);
     }
 
-    /// Reports a new epoch that the node did not announce. The last record of the old epoch is therefore unknown.
+    /// Reports a new epoch that the node has not announced, so that the last record of the old epoch is unknown.
     fn report_new_epoch(&self, epoch: u32, first_seq: u64) {
         let changed = EpochChanged {
             log: Arc::clone(&self.log),
@@ -295,7 +296,7 @@ impl Channel {
     }
 }
 
-/// The size of the first `count` frames in bytes.
+/// Returns the size in bytes of the first `count` frames in `frames`.
 fn frames_bytes(frames: &[u8], count: u32) -> usize {
     let mut bytes = 0;
     for _ in 0..count {

@@ -1,5 +1,5 @@
-//! Continues a session on a new connection: subscriptions continue at their positions, and publishers send again the
-//! batches that have no response.
+//! Continues a session on a new connection. Subscriptions continue at their positions, and publishers send the batches
+//! again that have no response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,33 +16,33 @@ use crate::session::{
     Subscription, SubscriptionRequest,
 };
 
-/// Maximum number of positions in one RESUME message. A position takes at most about 300 bytes, and every node accepts
-/// messages of 64 KiB.
+/// The maximum number of positions in one RESUME message. A position takes about 300 bytes at most, and every node
+/// accepts messages of 64 KiB.
 const RESUME_LOGS_MAX: usize = 200;
 
 impl ClientSession {
-    /// Marks commands and queries without a response as unsent, so that the next node receives them. Call this only if
-    /// the lost node had sent its responses to all requests that it handled.
+    /// Makes the next connection send the commands and queries again that have no response. The node that was lost must
+    /// have responded to all requests that it carried out.
     pub(crate) fn resend_unanswered(&self) {
         self.requests.values().for_each(|slot| slot.mark_unsent());
     }
 
-    /// Handles the loss of the connection: ends the open requests that cannot be sent again, and stores the positions
-    /// of all logs.
+    /// Handles the loss of the connection. Ends the requests that cannot be sent again, and stores the position in each
+    /// log.
     pub(crate) fn handle_disconnect(&mut self, why: &str, since: Instant) {
         self.is_up = false;
         self.disconnection = Some(Disconnection { since, why: why.to_owned() });
         self.subscriptions.values_mut().for_each(|subscription| subscription.channels.clear());
         for (_, channel) in self.channels.drain() {
-            // Stores positions only after SUBSCRIBED. Before it, the node delivers nothing, so the subscription starts
-            // again as its options say.
+            // Positions are stored only after SUBSCRIBED. Before that message, the node has delivered nothing, so the
+            // subscription begins again as its options say.
             if let Some(subscription) = self.subscriptions.get_mut(&channel.subscription)
                 && subscription.is_subscribed
             {
                 let key = (channel.log.topic.clone(), channel.log.partition);
                 let at = channel.resume_position();
-                // After a RESYNC message, `logs` already has a position: the one from which the channel that replaces
-                // this one will read.
+                // After a RESYNC message, `logs` already contains the position from which the log's next channel will
+                // read.
                 subscription.logs.entry(key).or_insert((channel.log, Some(at)));
             }
         }
@@ -53,13 +53,12 @@ impl ClientSession {
             slot.is_unsent()
         });
         self.workers.handle_disconnect();
-        // The inbox for replies exists only as long as the connection.
+        // The prefix of the inbox for replies is valid only for this connection.
         self.inbox_prefix.clear();
     }
 
-    /// Returns an error if the node belongs to another cluster than the one in which this client's handles began;
-    /// otherwise `None`. If the handles began at a node without a cluster, every cluster is accepted, because that node
-    /// may have founded it.
+    /// Returns an error if the node belongs to another cluster than the node to which this client was connected before.
+    /// If that node had no cluster, every cluster is accepted, because that node may have founded the cluster since.
     pub(crate) fn check_cluster(&self, cluster: &str) -> Option<RefusedError> {
         let known = self.cluster.as_deref().filter(|known| *known != NO_CLUSTER)?;
         let named = |cluster: &str| match cluster {
@@ -77,7 +76,7 @@ impl ClientSession {
         })
     }
 
-    /// Begins a new connection. Appends the messages that restore subscriptions, publishers and requests to `out`.
+    /// Begins a new connection. Appends to `out` the messages that restore the subscriptions, publishers and requests.
     pub(crate) fn handle_welcome(&mut self, welcome: &Welcome<'_>, version: u8, out: &mut Vec<u8>) {
         self.is_up = true;
         self.disconnection = None;
@@ -110,8 +109,8 @@ impl ClientSession {
         }
     }
 
-    /// Creates the topics of this client's publishers again before they publish, because a restarted node has lost its
-    /// volatile topics.
+    /// Creates topics again that this client has created and publishes to, because a restarted node has lost its
+    /// volatile topics. The publishers open after that.
     fn create_again(&mut self, out: &mut Vec<u8>) {
         let mut published_topics: Vec<String> =
             self.publishers.values().filter_map(|publishing| publishing.configured_topic()).collect();
@@ -120,13 +119,13 @@ impl ClientSession {
         for name in published_topics {
             let request = self.next_number();
             if let Some(config) = self.created.get(&name).filter(|config| config.durable.is_none()) {
-                // If the node refuses to create the topic, the publisher reports the error as soon as it opens again.
+                // If the node refuses to create the topic, it also refuses the publisher, which reports the error.
                 crate::topics::encode_create(&name, config, true, request, out);
             }
         }
     }
 
-    /// Adds a subscription, and appends its message to `out`.
+    /// Adds a subscription, and appends the message that begins it to `out`. Returns its number.
     pub(crate) fn subscribe(
         &mut self,
         request: SubscriptionRequest,
@@ -145,13 +144,13 @@ impl ClientSession {
             received_before: 0,
             claims: Default::default(),
         };
-        // Without a connection, the outbox drops the message, and the next connection sends the subscription.
+        // Without a connection, the message is dropped, and the next connection begins the subscription.
         subscription.encode_subscribe(number, out);
         self.subscriptions.insert(number, subscription);
         number
     }
 
-    /// Adds a subscription that continues after the given positions.
+    /// Adds a subscription that continues after the positions in `after`.
     pub(crate) fn subscribe_after(
         &mut self,
         request: SubscriptionRequest,
@@ -172,7 +171,7 @@ impl ClientSession {
         number
     }
 
-    /// Returns the position in each log at which a subscription began; `None` until the node has responded.
+    /// Takes the position in each log at which a subscription began; `None` until the node has responded.
     pub(crate) fn take_start_positions(
         &mut self,
         number: u32,
@@ -182,8 +181,8 @@ impl ClientSession {
         is_subscribed.then(|| std::mem::take(&mut subscription.start_positions))
     }
 
-    /// Returns, for each log of a subscription that has a channel on the present connection, the position up to which
-    /// it was received.
+    /// Returns the logs of a subscription that have a channel on the present connection, each with the position up to
+    /// which it was received.
     pub(crate) fn received_positions(
         &self,
         number: u32,
@@ -202,7 +201,7 @@ impl ClientSession {
         }
     }
 
-    /// Requests `records` more records for a group member. Returns the message to send.
+    /// Notes that a group member requests `records` more records. Returns the message to send.
     pub(crate) fn claim(&mut self, number: u32, records: u64) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(subscription) = self.subscriptions.get_mut(&number) {
@@ -212,7 +211,8 @@ impl ClientSession {
         out
     }
 
-    /// Returns the message that reports the total number of consumed bytes, and the consumed position of each log.
+    /// Returns the message that reports how many bytes a subscription has consumed in total, and the consumed position
+    /// of each log in `positions`.
     pub(crate) fn encode_credit(
         &self,
         number: u32,
@@ -275,10 +275,10 @@ impl Subscription {
         FromClient::Subscribe(subscribe).encode(out);
     }
 
-    /// Returns the position at which a group starts if the group no longer exists and this member creates it again, for
-    /// example after a restart of its node. A `share` group with one partition starts after the newest record that the
-    /// member received. A `work` group starts at its original position, because earlier records may not be
-    /// acknowledged.
+    /// Returns the position at which a group starts if it does not exist any more, for example after a restart of its
+    /// node, so that this member creates it again. A `share` group with one partition starts after the newest record
+    /// that the member received. A `work` group starts where it originally started, because not all records since then
+    /// may have been acknowledged.
     fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
         let mut positions = self.logs.values().map(|(_, at)| *at);
         match (positions.next(), positions.next()) {
@@ -289,7 +289,7 @@ impl Subscription {
         }
     }
 
-    /// Requests again those records that were requested and not delivered. A `share` group needs no requests.
+    /// Requests the records again that were requested, but not delivered. Does nothing for a `share` group.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
         let wanted = self.claims.requested.saturating_sub(self.claims.delivered_before);
         if wanted > 0 {

@@ -1,7 +1,7 @@
 //! Assembles snapshots of state topics from their parts, and requests a snapshot again after a gap.
 //!
-//! Limit: [`snapshot_bytes_max`](crate::ClientLimits::snapshot_bytes_max) for each snapshot. Memory is allocated as
-//! bytes arrive, not by the announced size.
+//! A snapshot has at most [`snapshot_bytes_max`](crate::ClientLimits::snapshot_bytes_max) bytes. Memory is allocated
+//! when its bytes arrive, and not for the size that the node announces.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use dunlin_wire::{FromClient, MessageKind, SnapshotPart, WireError};
 
 use crate::session::{Channel, ClientSession};
 
-/// The data of a channel whose subscriber follows the state of a state topic.
+/// What a channel keeps for a subscriber that follows the state of a state topic.
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
-    /// Whether the node fills gaps: after a gap, it sends a state or the missing records.
+    /// Whether the node fills gaps: after a gap, it sends the missing records or a state.
     pub(super) on_gap: bool,
-    /// While a gap is not filled: the position of the subscriber's state, before the gap.
+    /// The position of the subscriber's state before a gap, until the gap is filled; `None` if there is no such gap.
     pub(super) unfilled_since: Option<Position>,
     /// Whether a new channel will replace this one. Messages on this channel are then discarded.
     pub(super) is_replaced: bool,
@@ -55,7 +55,7 @@ impl PartialSnapshot {
 }
 
 impl ClientSession {
-    /// Receives one part of a snapshot, and delivers the snapshot when it is complete.
+    /// Receives one part of a snapshot. When all parts have arrived, delivers the snapshot.
     pub(super) fn receive_snapshot_part(
         &mut self,
         part: &SnapshotPart<'_>,
@@ -115,8 +115,8 @@ impl ClientSession {
         );
     }
 
-    /// Makes a subscriber continue at another position of a log. Returns the message to send to the node; empty if
-    /// there is nothing to send.
+    /// Makes a subscriber continue at another position of a log. Returns the message to send, which is empty if none is
+    /// needed.
     pub(crate) fn resync(&mut self, number: u32, log: &LogName, resync: Resync) -> Vec<u8> {
         let mut out = Vec::new();
         let after = match resync {
@@ -125,7 +125,7 @@ impl ClientSession {
         };
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return out };
         let key = (log.topic.clone(), log.partition);
-        // The log has no channel now. The client sends the position when it subscribes again.
+        // The log has no channel at present. The position is sent when the subscription is continued.
         if let Some((_, at)) = subscription.logs.get_mut(&key) {
             *at = after;
             return out;

@@ -1,4 +1,4 @@
-//! Passes each response and each order of the node to the worker of this client to which it belongs.
+//! Passes the node's responses and orders about tasks to the workers of this client to which they belong.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::tasks::WorkerInbox;
 #[derive(Debug, Default)]
 pub(super) struct WorkerTable {
     requests: HashMap<u32, WorkerRequest>,
-    /// Workers by number.
+    /// The attached workers, by their numbers in the cluster.
     workers: HashMap<u64, AttachedWorker>,
 }
 
@@ -33,7 +33,8 @@ impl WorkerTable {
         self.requests.insert(number, WorkerRequest { inbox: Arc::clone(inbox), attaches });
     }
 
-    /// Whether a request with this number belongs to a worker: it attached the worker, or waits for a response.
+    /// Whether a worker uses this request number: for a request without a response, or for the request that attached
+    /// the worker.
     pub(super) fn has_request(&self, number: u32) -> bool {
         self.requests.contains_key(&number)
             || self.workers.values().any(|attached| attached.request == number)
@@ -44,7 +45,7 @@ impl WorkerTable {
         self.workers.retain(|_, other| !Arc::ptr_eq(&other.inbox, inbox));
     }
 
-    /// Passes a response to its worker. Returns `false` if no worker sent the request.
+    /// Passes a response to the worker that sent the request. Returns `false` if no worker did.
     pub(super) fn handle_result(&mut self, result: &TasksResult<'_>) -> Result<bool, TaskDecodeError> {
         let Some(WorkerRequest { inbox, attaches }) = self.requests.remove(&result.request) else {
             return Ok(false);
@@ -61,8 +62,8 @@ impl WorkerTable {
         Ok(true)
     }
 
-    /// Passes a refusal to its worker. If a worker was attached with this request, the worker is detached. Returns
-    /// `false` if no worker sent the request.
+    /// Passes a refusal to the worker that sent the request. If it refers to the request that attached a worker, the
+    /// worker is detached. Returns `false` if no worker sent the request.
     pub(super) fn handle_refusal(&mut self, refused: &RequestRefused<'_>) -> bool {
         let Some(WorkerRequest { inbox, attaches }) = self.requests.remove(&refused.request) else {
             return self.handle_ended(refused);
@@ -88,7 +89,7 @@ impl WorkerTable {
             let of_worker = std::iter::from_fn(|| orders.next_if(|order| order.worker() == worker));
             match self.workers.get(&worker) {
                 Some(attached) => attached.inbox.push_orders(of_worker),
-                // The worker has ended, so its orders are dropped.
+                // The worker has ended, so the node's orders to it are dropped.
                 None => of_worker.for_each(drop),
             }
         }

@@ -1,6 +1,6 @@
-//! TLS over a socket.
+//! A connected socket that uses TLS.
 //!
-//! A thread that waits for bytes does not lock the TLS state, so that other threads can write during the wait.
+//! A thread that waits for bytes does not lock the TLS state meanwhile, so that other threads can write.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -11,23 +11,23 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use crate::follow::lock;
 use crate::tls::{Connector, TlsCodec, explain};
 
-/// The largest number of bytes that are read from the socket at once.
+/// The largest number of encrypted bytes that are read from the socket at once.
 const READ_BYTES: usize = 64 << 10;
-/// The possible first bytes of a TLS record during the handshake: an alert, or a handshake message.
+/// The two possible first bytes of a node that uses TLS: they begin an alert or a handshake message.
 const FIRST_BYTES: [u8; 2] = [0x15, 0x16];
 
 /// The TLS state of a connected socket.
 #[derive(Debug)]
 pub(super) struct TlsSocket {
     codec: Mutex<TlsCodec>,
-    /// Received bytes that are not decrypted yet. Only the thread that reads from the socket locks them.
+    /// The buffer for received bytes that are not decrypted yet. Only the thread that reads from the socket locks it.
     incoming: Mutex<ReceivedCiphertext>,
 }
 
 #[derive(Debug)]
 struct ReceivedCiphertext {
     buffer: Box<[u8]>,
-    /// Whether the node has sent any bytes yet.
+    /// Whether the node has sent anything on this connection.
     has_received: bool,
 }
 
@@ -37,8 +37,8 @@ impl TlsSocket {
         Ok(TlsSocket { codec: Mutex::new(connector.begin()?), incoming: Mutex::new(incoming) })
     }
 
-    /// Reads until `into` is full or the socket is empty. If `blocking` is set, waits for the first bytes. After a TLS
-    /// record without data, a blocking call continues to wait.
+    /// Reads until `into` is full or no more bytes have arrived. With `blocking`, waits for the first encrypted bytes.
+    /// Fails with `WouldBlock` if these contain no data.
     pub(super) fn recv(&self, fd: &OwnedFd, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
         let before = into.len();
@@ -74,13 +74,14 @@ impl TlsSocket {
         if lock(&self.codec).has_ended() { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
-    /// Decrypts `received` and appends the data to `into`. Returns whether the node has ended its side of the
-    /// connection.
+    /// Decrypts `received`, and appends the decrypted data to `into`. Returns whether the node has ended its sending
+    /// direction.
     fn decrypt(&self, fd: &OwnedFd, received: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let mut codec = lock(&self.codec);
         let room = into.capacity() - into.len();
         let read = codec.read(received, room, |plaintext| into.extend_from_slice(plaintext));
-        // Sends handshake messages or an alert. Bytes for which the socket has no room are sent before the next data.
+        // Send handshake messages or an alert, if there are any. Bytes for which the socket has no room are sent before
+        // the next data.
         let flushed = codec.flush(|slices| send_slices(fd, slices));
         read.map_err(|error| io::Error::other(explain(&error)))?;
         flushed?;
@@ -116,12 +117,12 @@ impl TlsSocket {
 
     pub(super) fn end(&self, fd: &OwnedFd) {
         lock(&self.codec).end();
-        // Ignores the error, which means that the node has closed the connection.
+        // The error is ignored: it means that the node has closed the connection.
         let _ = self.flush(fd);
     }
 }
 
-/// Writes as many bytes of the slices as the socket has room for, without waiting.
+/// Writes those bytes of the slices for which the socket has room, without waiting. Returns their number.
 fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     Ok(sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)?)

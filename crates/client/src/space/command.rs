@@ -1,4 +1,4 @@
-//! Sends commands, spawns and despawns of entities to the process that owns the entity's region.
+//! Sends requests that change, add or remove an entity to the process that owns the entity's region.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,32 +12,31 @@ use crate::space::world_owners::{WorldOwners, WorldOwnersError};
 
 /// The pause before the client searches again for an entity that is being handed over.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// How long the client waits for one process's response. After that time it asks the next process, which may have the
-/// entity.
+/// How long the client waits for the response of one process, before it asks the next one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many times the client asks all processes before it reports that the entity does not exist.
+/// How many times the client asks all processes, before it reports that no region has the entity.
 const ROUNDS: u32 = 5;
 
-/// The result of a command, spawn or despawn that the region's owner has applied. The change may still be lost if the
-/// owner's process dies before the next tick ends.
+/// The result of a request to change, add or remove an entity that the region's owner has carried out. The change can
+/// still be lost if the owner's process dies before the next tick ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandResult {
-    /// The process that has the entity, or had it before a despawn.
+    /// The process that has the entity, or had it until the request removed it.
     pub process: u64,
-    /// The region in which the entity is, or was before a despawn.
+    /// The region in which the entity is, or was until the request removed it.
     pub region: RegionId,
-    /// The last tick that the region had completed before the change.
+    /// The last tick that the region had completed when the change was made.
     pub tick: u64,
 }
 
-/// The reason why a command, spawn or despawn of an entity failed.
+/// Why a request to change, add or remove an entity failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
     /// No region of the world has the entity.
     #[error("no region of the world has entity {0}")]
     Unknown(EntityId),
-    /// The entity was not found. It may be in a region that has no owner at present.
+    /// No process has the entity. It may be in a region that has no owner at present.
     #[error(
         "entity {id} was not found; it may be in {}, which no process owns at present: retry when the region has an owner",
         format_regions(.regions)
@@ -48,7 +47,7 @@ pub enum CommandError {
         /// The regions without an owner.
         regions: Vec<RegionId>,
     },
-    /// The entity was not added: no reachable process owns the region of its position.
+    /// The entity was not added: no process that can be reached owns the region at its position.
     #[error("entity {id} was not spawned: no reachable process owns the region of its position; {}", describe_unowned(.regions))]
     NoPlace {
         /// The entity's id.
@@ -62,25 +61,26 @@ pub enum CommandError {
     /// A process refused the request because the request is invalid.
     #[error("a process of the world refused the request: {0}")]
     Invalid(String),
-    /// The timeout passed while the entity was being handed over, or while its process was overloaded.
+    /// The request was not carried out within the timeout, because the entity was being handed over or its process was
+    /// overloaded.
     #[error("the request was not carried out within {0:?}: {1}")]
     Busy(Duration, String),
-    /// No process can be reached.
+    /// None of the world's processes can be reached.
     #[error("none of the world's processes can be reached: {0}")]
     Disconnected(String),
-    /// The response was lost: the request may have been carried out. Repeating the request is safe: a command sets
-    /// values, and an id is spawned or despawned only once.
+    /// The response was lost, so the request may have been carried out. It is safe to repeat the request: a change sets
+    /// values, and an entity is added or removed only once.
     #[error("the request may have been carried out: {0}; repeating it is safe")]
     Lost(String),
-    /// The regions and owners of the world cannot be read.
+    /// The owners of the world's regions cannot be read.
     #[error(transparent)]
     WorldOwners(#[from] WorldOwnersError),
 }
 
-/// The results of one round, in which the client asks each process once.
+/// What the client learned in one round, in which it asks each process once.
 #[derive(Debug, Default)]
 struct QueryRound {
-    /// The reason to ask all processes once more, such as a handover; `None` if there is none.
+    /// Why the client should ask all processes again, for example because of a handover; `None` if it should not.
     busy: Option<String>,
     unreachable: Option<String>,
     lost: Option<String>,
@@ -88,7 +88,7 @@ struct QueryRound {
 }
 
 impl World {
-    /// Changes an entity, wherever it is. Fails if this takes longer than `timeout`.
+    /// Changes an entity, in whichever region it is. Fails if this takes longer than `timeout`.
     pub fn command<const D: usize>(
         &mut self,
         command: &EntityCommand<'_, D>,
@@ -99,8 +99,10 @@ impl World {
         })
     }
 
-    /// Adds an entity. Fails if this takes longer than `timeout`. The owner of the region at the entity's position
-    /// first checks that no region has an entity with this id. The entity's generation and frozen flag are not sent.
+    /// Adds an entity to the region at its position. Fails if this takes longer than `timeout`.
+    ///
+    /// The owner of this region first checks that no region has an entity with the same id. The entity's generation and
+    /// its frozen flag are not sent.
     pub fn spawn<const D: usize>(
         &mut self,
         entity: &Entity<'_, D>,
@@ -111,12 +113,13 @@ impl World {
         self.send_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, not_spawned)
     }
 
-    /// Removes an entity, wherever it is. Fails if this takes longer than `timeout`.
+    /// Removes an entity, in whichever region it is. Fails if this takes longer than `timeout`.
     pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<CommandResult, CommandError> {
         self.send_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |map| map.entity_error(id))
     }
 
-    /// Asks one process after another, until one of them has the entity or owns the region at its position.
+    /// Sends a request to one process after another, until one has the entity, or owns the region at the entity's
+    /// position.
     fn send_to_owner<const D: usize>(
         &mut self,
         endpoint: &str,
@@ -126,13 +129,13 @@ impl World {
     ) -> Result<CommandResult, CommandError> {
         let mut unanswered = None;
         let sent = self.query_processes(endpoint, request, timeout, error_without_owner, &mut unanswered);
-        // A process that did not respond may have carried out the request. Another process may then have refused it for
-        // just this reason, so its error says nothing about the outcome.
+        // A process that did not respond may have carried out the request, and another process may then have refused it
+        // for exactly this reason. So the error of the other process does not tell the outcome.
         sent.map_err(|error| unanswered.map_or(error, CommandError::Lost))
     }
 
-    /// Like [`send_to_owner`](Self::send_to_owner). If a process may have received the request and did not respond,
-    /// stores the reason in `unanswered`.
+    /// Does the work of [`send_to_owner`](Self::send_to_owner). If a process may have received the request, but has not
+    /// responded, stores the reason in `unanswered`.
     fn query_processes<const D: usize>(
         &mut self,
         endpoint: &str,
@@ -147,7 +150,7 @@ impl World {
         loop {
             round += 1;
             let map = self.world_owners_until(until).map_err(|error| match (error, &busy) {
-                // The timeout has passed, and before that a process was busy. The latter is the error to return.
+                // The timeout has passed while a process was busy, so this is the error to return.
                 (WorldOwnersError::Kv(_), Some(why)) => CommandError::Busy(timeout, why.clone()),
                 (error, _) => error.into(),
             })?;
@@ -180,7 +183,8 @@ impl World {
         }
     }
 
-    /// Asks one process. Returns `None` if the process has neither the entity nor the region at its position.
+    /// Sends the request to one process. Returns `None` if the process neither has the entity nor owns the region at
+    /// its position, or cannot be reached.
     fn request(
         &mut self,
         (process, endpoint): (u64, &str),
@@ -207,8 +211,8 @@ impl World {
             Err(RequestError::Publish(PublishError::Forbidden(why) | PublishError::Refused(why))) => {
                 return Err(CommandError::Refused(why));
             }
-            // The process has ended, and another process may own its regions. If the request was sent, the process may
-            // have applied it before it ended, and a standby may have a copy of the change.
+            // The process has ended, and another one may own its regions now. If the request was sent, the process may
+            // have carried it out before, and a standby may have copied the change.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
                 if requester.sent_requests() != sent_before {
                     *unanswered = Some(why.to_string());

@@ -1,4 +1,4 @@
-//! Shows the entities near an entity or a point. Merges the updates that all processes of the world send.
+//! A viewer, which shows the entities near an entity or a point. It merges the updates of all processes of the world.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,25 +12,25 @@ use super::world_owners::{PendingWorldOwners, WorldOwnersError};
 use super::{World, subject};
 use crate::pending_request::deadline;
 
-/// The interval at which the viewer reads the list of processes.
+/// The interval at which the viewer reads the list of the world's processes again.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the viewer waits for messages of one process before it turns to the next process.
+/// How long the viewer waits for messages of one process, before it waits for those of the next process.
 const PROCESS_WAIT: Duration = Duration::from_millis(2);
 
-/// The reason why a viewer cannot continue.
+/// Why a viewer cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ViewError {
-    /// The user may not watch the world, or a process's node does not accept the client's credentials.
+    /// The user may not watch the world, or the node of a process does not accept the client's credentials.
     #[error("the node refused the viewer: {0}")]
     Refused(String),
-    /// A process refused the viewer because the viewer's request is invalid, for example its radius.
+    /// A process refused the viewer because its request is invalid: its radius, for example.
     #[error("a process of the world refused the viewer: {0}")]
     Invalid(String),
     /// A process sent a malformed message.
     #[error("a process sent a malformed message: {0}")]
     Unreadable(#[from] StateError),
-    /// The regions and owners of the world cannot be read.
+    /// The owners of the world's regions cannot be read.
     #[error(transparent)]
     WorldOwners(#[from] WorldOwnersError),
 }
@@ -42,11 +42,11 @@ impl From<SpaceDecodeError> for ViewError {
 }
 
 /// Receives updates about the entities around one entity of a world, even after that entity has moved to another
-/// region. Every process of the world reports its own entities. The viewer finds new processes by itself, and also the
-/// new owners of a dead process's regions. Until it has found the new owners, the entities of the dead process stay
-/// visible.
+/// region. Every process of the world reports its own entities. The viewer finds new processes by itself, including
+/// those that take over the regions of a dead process. Until then, the entities of the dead process stay visible.
 ///
-/// When an entity is handed over, the viewer may report within one tick that the entity left and entered.
+/// When an entity is handed over, the viewer may report that the entity left, and within the same tick that it entered
+/// again.
 #[derive(Debug)]
 pub struct Viewer<const D: usize> {
     world: World,
@@ -56,13 +56,14 @@ pub struct Viewer<const D: usize> {
     changes: VecDeque<SceneChange>,
     new_changes: Vec<SceneChange>,
     refreshed_at: Instant,
-    /// The read of the list of processes that is under way.
+    /// The read of the list of processes that is in progress, if any.
     pending_owners: Option<PendingWorldOwners>,
     next_process: usize,
 }
 
 impl World {
-    /// Starts to watch the entities that `watch` selects. `schema` describes the components of the entities.
+    /// Starts to watch the entities that `watch` selects. `schema` describes the components that entities of the world
+    /// have.
     pub fn watch<const D: usize>(
         &self,
         watch: SurroundingsWatch,
@@ -94,15 +95,15 @@ impl<const D: usize> Viewer<D> {
         if self.changes.is_empty() {
             self.drain()?;
         } else {
-            // Reads the list of processes here too, which also drives the connection to the node. Without this, a lost
-            // connection would stay unnoticed while changes are queued.
+            // Even if changes are available, `refresh` drives the connection to the node. Otherwise, a lost connection
+            // would stay unnoticed as long as there are changes.
             self.refresh()?;
         }
         Ok(self.changes.pop_front())
     }
 
-    /// Returns the next change; `None` if none arrives within `timeout`. A process or node that does not respond does
-    /// not delay the changes of other processes, and does not extend the wait.
+    /// Returns the next change; `None` if none arrives within `timeout`. If a process or a node does not respond, this
+    /// neither delays the changes of other processes nor extends the wait.
     pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<SceneChange>, ViewError> {
         let until = deadline(timeout);
         loop {
@@ -121,12 +122,13 @@ impl<const D: usize> Viewer<D> {
         }
     }
 
-    /// All visible entities. Changes that have arrived are included, even if `next_timeout` has not returned them yet.
+    /// Returns all visible entities. They include the changes that have arrived, even those that `next_timeout` has not
+    /// returned yet.
     pub fn visible(&self) -> &HashMap<EntityId, VisibleEntity<D>> {
         self.scene.visible()
     }
 
-    /// The number of processes that have accepted the viewer's connection.
+    /// Returns the number of processes that have accepted the viewer.
     pub fn processes(&self) -> usize {
         self.links.values().filter(|(_, link)| link.is_open()).count()
     }
@@ -140,8 +142,8 @@ impl<const D: usize> Viewer<D> {
         Ok(())
     }
 
-    /// Reads the list of processes again at intervals, without waiting. If this fails, or the node does not know the
-    /// world at present, the viewer keeps the processes that it knows.
+    /// Reads the list of processes again from time to time, without waiting. If the read fails, or the node does not
+    /// know the world at present, the viewer keeps the processes that it knows.
     fn refresh(&mut self) -> Result<(), ViewError> {
         if self.pending_owners.is_none() && self.refreshed_at.elapsed() > REFRESH_INTERVAL {
             self.pending_owners = Some(self.world.begin_world_owners());
@@ -154,7 +156,7 @@ impl<const D: usize> Viewer<D> {
         }
         match polled {
             Ok(Some(owners)) => self.update_links(owners.processes),
-            // A node without a data directory loses its keys when it restarts. The world's processes then write them
+            // A node without a data directory loses its keys at a restart, until the world's processes write them
             // again.
             Ok(None) | Err(WorldOwnersError::Kv(_) | WorldOwnersError::NoWorld(_)) => {}
             Err(error) => return Err(error.into()),
@@ -162,15 +164,15 @@ impl<const D: usize> Viewer<D> {
         Ok(())
     }
 
-    /// Updates the links to processes: keeps those to `processes`, drops all others, and adds the missing ones. A new
-    /// link connects only while the viewer reads it, so that a process that does not respond does not delay the others.
+    /// Makes the links match the list `processes`: drops links to other processes, and adds missing ones. A new link
+    /// connects only when the viewer reads it, so that a process that does not respond does not delay the others.
     fn update_links(&mut self, processes: BTreeMap<u64, String>) {
         self.links.retain(|process, (url, _)| processes.get(process) == Some(url));
         for (process, url) in processes {
             if self.links.contains_key(&process) {
                 continue;
             }
-            // If the address is invalid, the viewer tries again when it has read the list again.
+            // If the address is invalid, the viewer tries again after the next read of the list.
             if let Ok(client) = self.world.client.open_node(&url) {
                 let subject = subject(&self.world.name, process, "watch");
                 self.links.insert(process, (url, ViewerLink::new(client, subject, self.watch)));

@@ -17,7 +17,7 @@ use crate::publisher::{Publisher, PublisherOptions};
 use crate::request::requester_prefix;
 use crate::subscriber::Subscriber;
 
-/// A viewer's connection to one process, on which the viewer receives the messages of this process.
+/// A viewer's connection to one process. Over it, the viewer receives the messages of the process.
 #[derive(Debug)]
 pub(super) struct ViewerLink {
     client: Client,
@@ -26,31 +26,31 @@ pub(super) struct ViewerLink {
     open_link: Option<OpenLink>,
 }
 
-/// The subscriber and the publisher of a link, which exist only as long as its connection.
+/// The subscriber and the publisher of a link. They exist only as long as the link's connection.
 #[derive(Debug)]
 struct OpenLink {
     connection: u64,
     inbox: String,
     subscriber: Subscriber,
     publisher: Publisher,
-    /// The time until which the node has to accept the subscriber and the publisher.
+    /// The time until which the node may take to accept the subscriber and the publisher.
     until: Instant,
-    /// Whether the node has accepted the subscriber and the publisher, and the request to watch was sent.
+    /// Whether the node has accepted the subscriber and the publisher, so that the request to watch could be sent.
     is_watching: bool,
 }
 
 impl ViewerLink {
-    /// Prepares a link to the process that receives requests at `subject`, through the node of `client`.
+    /// Prepares a link to a process, through the node of `client`. The process receives requests at `subject`.
     pub(super) fn new(client: Client, subject: String, watch: SurroundingsWatch) -> ViewerLink {
         ViewerLink { client, subject, watch, open_link: None }
     }
 
-    /// Whether the process's node has accepted the connection.
+    /// Whether the link is open, so that the process can send its entities.
     pub(super) fn is_open(&self) -> bool {
         self.open_link.as_ref().is_some_and(|open_link| open_link.is_watching)
     }
 
-    /// Applies all messages that have arrived, without waiting. Returns `false` if there is no connection.
+    /// Applies all messages that have arrived to `scene`, without waiting. Returns `false` if the link is not open.
     pub(super) fn drain<const D: usize>(
         &mut self,
         scene: &mut Scene<D>,
@@ -72,7 +72,7 @@ impl ViewerLink {
             match open_link.subscriber.ready() {
                 Ok(true) => {}
                 Ok(false) => break,
-                // The subscription failed. The next connection makes a new one.
+                // The subscription failed. The next call opens a new one.
                 Err(_) => {
                     self.open_link = None;
                     return Ok(false);
@@ -85,7 +85,7 @@ impl ViewerLink {
                     WorldResponse::Refused { text, .. } => return Err(ViewError::Invalid(text.to_owned())),
                     WorldResponse::Watching | WorldResponse::Done { .. } => {}
                 },
-                // Messages of the process were lost. The viewer begins again with the complete list of entities.
+                // Messages of the process were lost, so the viewer requests the complete list of entities again.
                 Event::Notice(_) => restarts = true,
             }
         }
@@ -96,16 +96,16 @@ impl ViewerLink {
         Ok(true)
     }
 
-    /// Waits until messages may have arrived.
+    /// Waits until messages may have arrived, at most `timeout`.
     pub(super) fn wait(&mut self, timeout: Duration) {
         match &mut self.open_link {
-            // Ignores an error of the wait, because the next call of `drain` returns it.
+            // An error of the wait is ignored, because the next call of `drain` finds it again.
             Some(open_link) => drop(open_link.subscriber.wait(Some(timeout))),
             None => std::thread::sleep(timeout),
         }
     }
 
-    /// Opens the subscriber and the publisher if there is a connection, without waiting for the node's responses. Fails
+    /// Opens the subscriber and the publisher if there is a connection. Does not wait for the node's responses. Fails
     /// if the node does not accept the client's credentials.
     fn begin_open(&mut self) -> Result<(), ViewError> {
         let shared = &self.client.shared;
@@ -128,8 +128,9 @@ impl ViewerLink {
         Ok(())
     }
 
-    /// Sends the request to watch once the node has accepted the subscriber and the publisher. If the node does not
-    /// respond in time, the next call of [`drain`](ViewerLink::drain) opens them again.
+    /// Sends the request to watch as soon as the node has accepted the subscriber and the publisher. If the node does
+    /// not accept them in time, the next call of [`drain`](ViewerLink::drain) opens new ones. Returns whether the
+    /// request was sent.
     fn try_watch(&mut self) -> Result<bool, ViewError> {
         let Some(open_link) = &mut self.open_link else { return Ok(false) };
         drop(self.client.shared.try_pump());
@@ -144,7 +145,7 @@ impl ViewerLink {
                 }
                 return Ok(false);
             }
-            // The next call of `drain` tries again.
+            // The next call of `drain` opens the link again.
             (Err(_), _) | (_, Err(_)) => {
                 self.open_link = None;
                 return Ok(false);
@@ -160,7 +161,7 @@ impl ViewerLink {
         request.encode(&mut bytes);
         let mut draft = Draft::from(&bytes[..]);
         draft.meta.reply = Some(inbox);
-        // Ignores a lost connection, because the next connection sends the request again.
+        // A lost connection is ignored, because the request is sent again on the next connection.
         let _ = publisher.send(draft).and_then(|()| publisher.send_batches());
     }
 }

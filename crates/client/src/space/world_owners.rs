@@ -1,4 +1,4 @@
-//! The processes of a world and the regions that they own, read from the cluster's keys.
+//! Reads from the cluster's keys which processes a world has, and which regions they own.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,30 +13,31 @@ use crate::client::Client;
 use crate::kv::{KvEntry, KvError, KvPage, PendingQuery};
 use crate::pending_request::deadline;
 
-/// One region of a world, with the process that owns it.
+/// One region of a world, and the process that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionOwner {
     /// The region.
     pub region: RegionId,
-    /// The number of the owning process and its epoch; `None` if the region has no owner.
+    /// The number of the process that owns the region, and the epoch in which the process owns it; `None` if the region
+    /// has no owner.
     pub owner: Option<(u64, u64)>,
 }
 
-/// The owners of all regions of a world, and the addresses of the world's processes.
+/// The owners of a world's regions, and the addresses of the world's processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorldOwners {
     /// The world's name.
     pub world: String,
-    /// For each process, the address of its node.
+    /// The address of each process's node, by the number of the process.
     pub processes: BTreeMap<u64, String>,
-    /// All regions that have had an owner.
+    /// All regions that have an owner, or had one before.
     pub regions: Vec<RegionOwner>,
-    /// The number of processes that must take part before the world begins; 0 if the world has no description.
+    /// How many processes must take part before the world begins; 0 if the world has no description.
     pub expected: usize,
 }
 
 impl WorldOwners {
-    /// Fails if the world has not begun, or if no process runs it.
+    /// Fails if no process runs the world, or if the world has not begun.
     pub fn check(&self) -> Result<(), WorldOwnersError> {
         let world = self.world.clone();
         if self.processes.is_empty() {
@@ -50,7 +51,7 @@ impl WorldOwners {
         }
     }
 
-    /// Returns the error for the case that no process has the entity.
+    /// Returns the error that no process has the entity `id`.
     pub fn entity_error(&self, id: EntityId) -> CommandError {
         let regions = self.unowned_regions();
         if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
@@ -62,31 +63,31 @@ impl WorldOwners {
     }
 }
 
-/// A read of a world's owners that is under way, and for which no thread waits.
+/// A read of a world's owners that is in progress. No thread waits for it.
 #[derive(Debug)]
 pub(super) struct PendingWorldOwners {
     client: Client,
     world: String,
-    /// The first key of the next page.
+    /// The key at which the next page begins.
     start: Vec<u8>,
     end: Vec<u8>,
-    /// The keys of the pages that have arrived.
+    /// The keys in the pages that have arrived so far.
     entries: Vec<KvEntry>,
-    /// The query for the next page, and the time until which its response has to arrive.
+    /// The query for the next page, and the time by which its response has to arrive.
     page: Option<(PendingQuery, Instant)>,
 }
 
-/// The reason why a world's regions and owners cannot be determined.
+/// Why the owners of a world's regions cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorldOwnersError {
-    /// The name is not valid for a world.
+    /// The name is not a valid name of a world.
     #[error(transparent)]
     Name(#[from] WorldNameError),
-    /// No process has begun the world.
+    /// The node knows no world with this name.
     #[error("there is no world {0:?} at this node: start one with `dunlin space run`")]
     NoWorld(String),
-    /// The world waits until enough processes take part.
+    /// The world has not begun, because it waits for more processes.
     #[error(
         "world {world:?} has not begun: {processes} of {expected} processes take part; \
          `dunlin space join {world}` starts another"
@@ -94,9 +95,9 @@ pub enum WorldOwnersError {
     NotBegun {
         /// The world's name.
         world: String,
-        /// The number of processes that take part.
+        /// How many processes take part.
         processes: usize,
-        /// The number of processes for which the world waits.
+        /// How many processes have to take part.
         expected: usize,
     },
     /// All processes of the world have ended.
@@ -110,20 +111,20 @@ pub enum WorldOwnersError {
 }
 
 impl World {
-    /// Reads the current owners of the world's regions.
+    /// Reads the present owners of the world's regions.
     pub fn world_owners(&self) -> Result<WorldOwners, WorldOwnersError> {
         check_world_name(&self.name)?;
         WorldOwners::from_entries(&self.name, &self.client.kv().prefix(prefix_of(&self.name))?)
     }
 
-    /// Like [`world_owners`](Self::world_owners), but gives up at `until`.
+    /// Like [`world_owners`](Self::world_owners), but fails if the owners were not read by the time `until`.
     pub(super) fn world_owners_until(&self, until: Instant) -> Result<WorldOwners, WorldOwnersError> {
         check_world_name(&self.name)?;
         let entries = self.client.kv().prefix_until(&prefix_of(&self.name), until)?;
         WorldOwners::from_entries(&self.name, &entries)
     }
 
-    /// Starts to read the current owners without waiting.
+    /// Begins to read the present owners. Does not wait.
     pub(super) fn begin_world_owners(&self) -> PendingWorldOwners {
         let prefix = prefix_of(&self.name).into_bytes();
         PendingWorldOwners {
@@ -138,8 +139,8 @@ impl World {
 }
 
 impl PendingWorldOwners {
-    /// Returns the owners when all pages of their keys have arrived, and `None` before that. Fails if a page does not
-    /// arrive in time. Does not wait; sends the first query as soon as there is a connection.
+    /// Continues the read without waiting. Returns the owners when all pages have arrived, and `None` before that.
+    /// Fails if a page does not arrive in time. The first query is sent as soon as there is a connection.
     pub(super) fn poll(&mut self) -> Result<Option<WorldOwners>, WorldOwnersError> {
         loop {
             if let Some((answered, _)) = self.page.take_if(|(page, _)| page.poll_answered()) {
@@ -205,7 +206,7 @@ impl WorldOwners {
     }
 }
 
-/// The prefix of a world's keys.
+/// Returns the prefix of all keys of a world.
 fn prefix_of(world: &str) -> String {
     format!("space/{world}/")
 }

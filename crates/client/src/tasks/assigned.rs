@@ -1,4 +1,4 @@
-//! A task assigned to a worker, and the time and memory that it used.
+//! A task that the cluster has assigned to a worker, and the resources that an attempt of the task used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use dunlin_tasks::TaskStart;
 
-/// A task that the cluster assigned to this worker, and that the worker must complete or fail.
+/// A task that the cluster has assigned to this worker. The worker must complete or fail it.
 #[derive(Debug, Clone)]
 pub struct AssignedTask {
     pub(super) start: TaskStart,
     pub(super) stopped: Arc<AtomicBool>,
 }
 
-/// The time, processor time and memory that one attempt of a task used.
+/// The resources that one attempt of a task used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskUsage {
     /// The time from the start to the end of the attempt.
     pub run: Duration,
     /// The processor time of the attempt.
     pub cpu: Duration,
-    /// The largest amount of memory that the attempt used, in bytes.
+    /// The largest amount of memory that the attempt used at one time, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -31,7 +31,7 @@ impl AssignedTask {
     }
 
     /// The fencing token, which grows with every start of the task. Send the token with each write to another service.
-    /// The service has to refuse a token that is lower than the highest one that it has seen.
+    /// This service has to refuse each token that is lower than the highest token that it has seen.
     pub fn token(&self) -> u64 {
         self.start.token
     }
@@ -56,7 +56,7 @@ impl AssignedTask {
         self.start.attempt
     }
 
-    /// The time after which an attempt that has not finished counts as failed.
+    /// How long the attempt may take. After this time, it counts as failed.
     pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.start.timeout_ms.into())
     }

@@ -1,15 +1,16 @@
-//! A worker's attachment to the cluster. It has one lease, and continues over any number of connections.
+//! A worker's attachment to the cluster. It has one lease, which lasts over any number of connections.
 //!
-//! Threads take tasks with [`Attachment::next`] and finish them with [`Attachment::complete`] or [`Attachment::fail`],
-//! which do not wait. [`Attachment::load`] counts the results. One of the waiting threads reads the connection for all
-//! of them, so that a task wakes only the thread that runs it. While no thread waits, the worker's own thread reads the
-//! connection and renews the lease.
+//! Threads take tasks with [`Attachment::next`], and finish them with [`Attachment::complete`] or [`Attachment::fail`].
+//! These two do not wait; [`Attachment::load`] counts the results. While threads wait for a task, one of them reads the
+//! connection for all, so that a new task wakes only the thread that runs it. While no thread waits, the worker's own
+//! thread reads the connection and renews the lease.
 //!
 //! Invariants:
 //! - A result without a response is sent again on the next connection, under the same token, and counts once.
-//! - If the cluster refuses a result because of its content, the task fails with that reason, so no task stays
-//!   unfinished.
-//! - [`AssignedTask::is_stopped`] returns `true` as soon as the worker knows that it has lost the task.
+//! - If the cluster refuses a result because of its content, the task fails with the reason for the refusal. Otherwise,
+//!   the task would never end.
+//! - [`AssignedTask::is_stopped`] returns `true` as soon as the worker knows that the task does not belong to it any
+//!   more.
 
 mod driver;
 mod worker_state;
@@ -33,11 +34,11 @@ use crate::worker_launch::NAME_VARIABLE;
 use driver::Driver;
 use worker_state::{QueuedCommand, WorkerState};
 
-/// Options of a worker: the tasks that it runs, its slots, and its resources.
+/// The options of a worker: the tasks that it runs, its slots, and its resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// The worker's name, which operators see. If a node started this process, the name that the node chose is used
-    /// instead.
+    /// The worker's name, as operators see it. In a process that a node has started, the name that this node chose is
+    /// used instead.
     pub name: String,
     /// The kinds of tasks that the worker runs.
     pub kinds: Vec<String>,
@@ -45,13 +46,14 @@ pub struct WorkerOptions {
     pub queues: Vec<String>,
     /// The largest number of tasks that run at the same time.
     pub slots: u32,
-    /// The processors that the worker has, in thousandths of a processor; 0 if unknown.
+    /// The worker's processors, in thousandths of a processor; 0 if unknown.
     pub cpu_milli: u32,
-    /// The memory that the worker has, in bytes; 0 if unknown.
+    /// The worker's memory, in bytes; 0 if unknown.
     pub memory_bytes: u64,
-    /// The time without a renewal after which the worker counts as dead and its tasks go to other workers.
+    /// The time to live of the worker's lease. If the worker does not renew the lease for this time, it counts as dead,
+    /// and its tasks go to other workers.
     pub ttl: Duration,
-    /// Labels of the worker, each with a key and a value. Tasks may require labels.
+    /// The worker's labels, each with a key and a value. A task may require labels.
     pub labels: Vec<(String, String)>,
     /// The tenants whose tasks the worker takes; empty for all.
     pub tenants: Vec<String>,
@@ -73,10 +75,10 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Counters of a worker's tasks, such as the assigned, unfinished and lost ones.
+/// Counts of a worker's present and past tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AttachmentLoad {
-    /// The worker's number in the cluster; 0 if it has none yet.
+    /// The number that the cluster has assigned to the worker; 0 if there is none yet.
     pub worker: u64,
     /// The number of assigned tasks that no thread has taken yet.
     pub ready: u64,
@@ -84,43 +86,43 @@ pub struct AttachmentLoad {
     pub unanswered: u64,
     /// The number of tasks that were assigned since the worker began.
     pub assigned: u64,
-    /// The number of results that the cluster accepted.
+    /// The number of results that the cluster has accepted.
     pub answered: u64,
-    /// The number of results that the cluster refused because they came too late.
+    /// The number of results that the cluster has refused because they came too late.
     pub stale: u64,
     /// The number of tasks that went to other workers before they were finished.
     pub lost: u64,
 }
 
-/// A worker's attachment to a node, from which the worker receives tasks. Dropping the attachment detaches the worker,
-/// and its tasks go to other workers.
+/// A worker's attachment to a node, from which the worker receives tasks. Dropping the value detaches the worker, and
+/// its tasks go to other workers.
 #[derive(Debug)]
 pub struct Attachment {
     core: Arc<AttachmentShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The state that the worker's own thread shares with the program's threads that use the [`Attachment`].
+/// The state of a worker, which its own thread and all threads that use the [`Attachment`] share.
 #[derive(Debug)]
 pub(super) struct AttachmentShared {
     shared: Arc<SharedClient>,
     inbox: Arc<WorkerInbox>,
     options: WorkerOptions,
-    /// How many tasks the worker requests in addition to those that fill its slots.
+    /// How many more tasks than slots the worker may receive.
     ahead: u32,
     phase: Mutex<Phase>,
-    /// The state of the thread that drives the worker. The driving thread holds this lock while it reads the connection
-    /// and renews the lease.
+    /// What the thread that drives the worker needs. It holds this lock while it reads the connection and renews the
+    /// lease.
     driver: Mutex<Driver>,
-    /// Notified when a waiting thread has to run a task or to read the connection.
+    /// Notified when one of the waiting threads has a task to run, or has to read the connection.
     ready: Condvar,
     /// Notified when the worker's own thread has work to do.
     driver_work: Condvar,
     /// Notified after any change except a new task.
     changed: Condvar,
-    /// A lock that the thread holds which sends the queued commands.
+    /// Locked by the thread that sends the queued commands.
     queued: Mutex<()>,
-    /// Whether the worker was dropped.
+    /// Whether the worker has ended, for example because it was dropped.
     ended: AtomicBool,
 }
 
@@ -128,24 +130,24 @@ pub(super) struct AttachmentShared {
 struct Phase {
     worker_state: WorkerState,
     error: Option<TasksError>,
-    /// The number of threads that wait for a task and do not read the connection.
+    /// How many threads wait for a task without reading the connection.
     idle: usize,
-    /// Whether one of the threads that wait for a task reads the connection.
+    /// Whether a thread that waits for a task reads the connection.
     is_driven: bool,
-    /// The time at which a waiting thread last stopped reading the connection, for example because it received a task.
+    /// When a thread last stopped reading the connection, for example because it received a task.
     left_at: Option<Instant>,
-    /// Whether the worker's own thread sleeps until another thread stops reading the connection.
+    /// Whether the worker's own thread sleeps for a long time, because another thread reads the connection.
     own_thread_sleeps: bool,
-    /// The number of threads that wait for `changed`.
+    /// How many threads wait for `changed`.
     watching: usize,
-    /// While the worker is detaching: the time until which it tries to send its last commands. Otherwise `None`.
+    /// The time until which a worker that was dropped tries to send its last commands; `None` for any other worker.
     close_deadline: Option<Instant>,
-    /// The time since which the worker is detached; `None` while it is attached.
+    /// Since when the worker is detached; `None` while it is attached.
     detached_since: Option<Instant>,
 }
 
 impl Phase {
-    /// Queues the result of a task, unless the worker no longer holds the task.
+    /// Queues the result of a task, unless the task does not belong to the worker any more.
     fn report_result<'a>(
         &mut self,
         assigned: &AssignedTask,
@@ -168,14 +170,14 @@ impl Phase {
         }
     }
 
-    /// Whether the worker's own thread has to be woken when another thread stops reading the connection. A waiting
-    /// thread that is notified at the same time may return with a task or at its timeout instead of reading on.
+    /// Whether the worker's own thread must be woken when another thread stops reading the connection. It is not enough
+    /// to notify a waiting thread, which may return with a task, or at its timeout, without reading the connection.
     fn own_thread_must_wake(&self) -> bool {
         self.own_thread_sleeps
     }
 
-    /// Whether a draining worker may end although no node is reachable. All its tasks must have a result. If the
-    /// cluster has not responded to a result, the worker first waits until its lease must have ended.
+    /// Whether a draining worker may end although no node can be reached. All its tasks must have a result. If a result
+    /// has no response, the worker first waits until its lease has certainly ended.
     fn may_end_unconfirmed(&self, ttl: Duration, now: Instant) -> bool {
         let patience = if self.worker_state.holds_tasks() { ttl.max(CLOSE_TIMEOUT) } else { CLOSE_TIMEOUT };
         self.worker_state.is_draining
@@ -183,28 +185,26 @@ impl Phase {
             && self.detached_since.is_some_and(|since| now.saturating_duration_since(since) >= patience)
     }
 
-    /// Whether a worker that is being dropped may stop, because all its commands have responses or `close_deadline` has
-    /// passed.
+    /// Whether a worker that was dropped may stop: all its commands have responses, or `close_deadline` has passed.
     fn can_stop(&self) -> bool {
         self.worker_state.is_flushed() || self.close_deadline.is_none_or(|until| Instant::now() >= until)
     }
 }
 
-/// How long a worker that is detaching waits for a connection, and for the node's response.
+/// How long a worker that was dropped or is drained waits for a connection and for the node's responses.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tasks {
-    /// Makes a worker. Returns at once; the worker attaches itself as soon as a node is reachable. Fails if no thread
+    /// Makes a worker without waiting. The worker attaches itself as soon as a node can be reached. Fails if no thread
     /// can be started.
     pub fn attach(&self, options: WorkerOptions) -> std::io::Result<Attachment> {
         self.attach_ahead(options, 0)
     }
 
-    /// Like [`attach`](Self::attach). If enough tasks wait in the cluster, the worker receives `ahead` more tasks than
-    /// it has slots, so that each slot can begin its next task at once. The timeout of such a task begins when the
-    /// worker receives it.
+    /// Like [`attach`](Self::attach). The worker may receive up to `ahead` more tasks than it has slots, so that a free
+    /// slot can begin its next task at once. The timeout of each task begins when the worker receives the task.
     pub fn attach_ahead(&self, mut options: WorkerOptions, ahead: u32) -> std::io::Result<Attachment> {
-        // If a node started this process, it recognizes its worker by this name.
+        // A node that has started this process recognizes its worker by this name.
         if let Some(name) = std::env::var(NAME_VARIABLE).ok().filter(|name| !name.is_empty()) {
             options.name = name;
         }
@@ -224,7 +224,8 @@ impl Tasks {
         let driven = Arc::clone(&core);
         let run = move || {
             let stop_requested = Arc::clone(&driven);
-            // The thread is interruptible, so that dropping the worker does not wait for an unreachable node.
+            // Dropping the worker interrupts the thread, so that the drop does not wait for a node that cannot be
+            // reached.
             interruptible(move || stop_requested.ended.load(Ordering::Acquire), || driven.drive_when_idle());
         };
         let thread = thread::Builder::new().name("dunlin-worker".to_owned()).spawn(run)?;
@@ -233,13 +234,13 @@ impl Tasks {
 }
 
 impl Attachment {
-    /// Returns the next task; `None` if there is none within `timeout`. Fails if the worker has ended for good.
+    /// Returns the next task; `None` if there is none within `timeout`. Fails if the worker has ended.
     pub fn next(&self, timeout: Duration) -> Result<Option<AssignedTask>, TasksError> {
         Ok(self.next_batch(1, timeout)?.pop())
     }
 
-    /// Returns all available tasks, at most `count_max`. Waits for the first one, and returns nothing if there is none
-    /// within `timeout`.
+    /// Returns all tasks that are available, at most `count_max`. Waits at most `timeout` for the first one; if none
+    /// arrives, the result is empty.
     pub fn next_batch(&self, count_max: usize, timeout: Duration) -> Result<Vec<AssignedTask>, TasksError> {
         let deadline = deadline(timeout);
         let mut phase = lock(&self.core.phase);
@@ -274,12 +275,12 @@ impl Attachment {
         }
     }
 
-    /// Completes a task. If the result is larger than the cluster's `result_bytes_max`, the task fails instead.
+    /// Completes a task with a result. If the cluster refuses the result as too large, the task fails instead.
     pub fn complete(&self, assigned: &AssignedTask, result: &[u8], used: &TaskUsage) {
         self.report_result(assigned, used, |answer| TaskCommand::Complete { report: answer, result });
     }
 
-    /// Completes several tasks with empty results. Reports the usage `used` for each of them.
+    /// Completes several tasks with empty results. Each of them counts as having used `used`.
     pub fn complete_all(&self, assigned: &[AssignedTask], used: &TaskUsage) {
         self.core.with_phase(|phase| {
             assigned.iter().for_each(|assigned| {
@@ -292,14 +293,14 @@ impl Attachment {
         self.core.send_queued();
     }
 
-    /// Reports that a task failed. If `retry` is set, the task may get another attempt. At most 1 MiB of `error` is
-    /// kept.
+    /// Reports that a task has failed. If `retry` is set, the task may receive another attempt. At most 1 MiB of
+    /// `error` is kept.
     pub fn fail(&self, assigned: &AssignedTask, error: &[u8], retry: bool, used: &TaskUsage) {
         let error = cut(error);
         self.report_result(assigned, used, |answer| TaskCommand::Fail { report: answer, error, retry });
     }
 
-    /// Reports a task's progress, in thousandths and in words.
+    /// Reports the progress of a task: a number of thousandths, and a note.
     pub fn progress(&self, assigned: &AssignedTask, permille: u16, note: &str) {
         self.send_for_task(assigned, |worker| TaskCommand::Progress {
             worker,
@@ -310,14 +311,15 @@ impl Attachment {
         });
     }
 
-    /// Restarts a task's timeout, with the length `timeout`, or with the task's own length if `timeout` is `None`.
+    /// Restarts the timeout of a task. Its new length is `timeout`; `None` means the length that the task itself
+    /// states.
     pub fn extend(&self, assigned: &AssignedTask, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         let (task, token) = (assigned.task(), assigned.token());
         self.send_for_task(assigned, |worker| TaskCommand::Extend { worker, task, token, timeout_ms });
     }
 
-    /// Stops taking new tasks. Tasks that the worker holds still have to be finished.
+    /// Stops taking new tasks. The tasks that the worker has must still be finished.
     pub fn drain(&self) {
         self.core.with_phase(|phase| {
             let worker_state = &mut phase.worker_state;
@@ -331,9 +333,10 @@ impl Attachment {
         self.core.wake_driver();
     }
 
-    /// Whether a drained worker has finished all tasks and may end; `false` for a worker that was not drained. Without
-    /// a reachable node, the worker may end once all its tasks have results. If some results have no response, the
-    /// worker first waits until its lease has ended. After that, the cluster would not accept these results any more.
+    /// Whether a draining worker has finished all its tasks and may end; `false` if the worker is not draining.
+    ///
+    /// If no node can be reached, the worker may end once all its tasks have results. If a result has no response, the
+    /// worker first waits until its lease has ended: after that, the cluster would refuse the result anyway.
     pub fn is_drained(&self) -> bool {
         self.core.with_phase(|phase| {
             let worker_state = &phase.worker_state;
@@ -358,7 +361,7 @@ impl Attachment {
         true
     }
 
-    /// Returns counters of the worker's current and past tasks.
+    /// Returns the counts of the worker's present and past tasks.
     pub fn load(&self) -> AttachmentLoad {
         self.core.with_phase(|phase| {
             let WorkerState { worker, ready, counts, .. } = &phase.worker_state;
@@ -374,18 +377,17 @@ impl Attachment {
         })
     }
 
-    /// Whether the worker is attached, according to the last message that it received.
+    /// Whether the worker is attached, as far as it knows from the node's last message.
     pub fn is_attached(&self) -> bool {
         self.core.with_phase(|phase| phase.worker_state.is_attached)
     }
 
-    /// The reason why the worker has ended for good; `None` if it has not ended.
+    /// The reason why the worker has ended; `None` if it has not.
     pub fn error(&self) -> Option<TasksError> {
         self.core.with_phase(|phase| phase.error.clone())
     }
 
-    /// Waits until the cluster has responded to all results, for at most `timeout`. Returns whether it has responded to
-    /// all.
+    /// Waits at most `timeout` until all results have a response of the cluster. Returns whether they have.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = deadline(timeout);
         loop {
@@ -422,7 +424,7 @@ impl Attachment {
 }
 
 impl AttachmentShared {
-    /// Wakes the thread that reads the connection.
+    /// Wakes the thread that drives the worker.
     fn wake_driver(&self) {
         self.inbox.wake();
         drop(lock(&self.phase));
@@ -442,14 +444,14 @@ impl AttachmentShared {
     }
 }
 
-/// The largest size in bytes of a text that the cluster keeps. The worker sends no longer texts.
+/// The maximum size in bytes of an error text or a note. The worker cuts longer texts.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(TEXT_BYTES_MAX)]
 }
 
-/// The interval at which a waiting thread checks for changes even if no other thread has notified it.
+/// The interval at which a waiting thread checks for changes, even if no thread notifies it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Drop for Attachment {
@@ -479,7 +481,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes the phase of a worker that is draining and has been detached since `since`.
+    /// Returns the phase of a worker that is draining, and detached since the time `since`.
     fn detached_phase(since: Instant) -> Phase {
         let mut phase = Phase { detached_since: Some(since), ..Phase::default() };
         (phase.worker_state.worker, phase.worker_state.is_draining) = (1, true);

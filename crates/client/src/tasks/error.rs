@@ -7,11 +7,11 @@ use crate::interrupt::is_interrupted;
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The reason why a request about tasks, or a worker, failed.
+/// Why a request about tasks failed, or why a worker has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TasksError {
-    /// A node refused the request, with this error code.
+    /// The node refused the request with this error.
     #[error(transparent)]
     Refused(#[from] RefusedError),
     /// There is no connection, so the request was not sent.
@@ -29,8 +29,8 @@ pub enum TasksError {
 }
 
 impl TasksError {
-    /// The error code with which a node refused the request. The code is `COMMAND_UNKNOWN` if the response was lost.
-    /// Returns `None` for all other errors.
+    /// The error code, if the node refused the request; `COMMAND_UNKNOWN` if the response was lost. `None` for all
+    /// other errors.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             TasksError::Refused(refused) => Some(refused.code),
@@ -39,12 +39,12 @@ impl TasksError {
         }
     }
 
-    /// Whether the connection was lost, so that the request can be repeated on the next connection.
+    /// Whether the connection was lost, so that the request can be sent again on the next connection.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self, TasksError::Unknown(_) | TasksError::Disconnected(_)) && !is_interrupted()
     }
 
-    /// Adds the tenant's name to a refusal that says that the tenant does not exist.
+    /// Adds the name of the tenant to the refusal that the tenant does not exist.
     pub(super) fn with_tenant(mut self, tenant: Option<&[u8]>) -> TasksError {
         if let (TasksError::Refused(refused), Some(tenant)) = (&mut self, tenant)
             && refused.code == ErrorCode::TenantUnknown

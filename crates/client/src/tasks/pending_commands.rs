@@ -13,11 +13,11 @@ use crate::pending_request::{PendingRequest, repeat_while_lost};
 use crate::refusal::RefusedError;
 use crate::topics::CallError;
 
-/// The largest size, in bytes, of everything besides the content in a message that sends commands or a query.
+/// The largest number of bytes that a message with commands or with a query has besides these.
 const HEAD_BYTES: usize = HEADER_BYTES + 32;
 
-/// Commands about tasks that were sent together and have no response yet. Several groups of commands may be in flight;
-/// if they arrive together, the node handles them in one step.
+/// Commands about tasks that were sent together and have no response yet. Several such groups may be in flight. If they
+/// arrive together, the node handles them in one step.
 #[derive(Debug)]
 #[must_use = "commands that are not waited for may fail unnoticed"]
 pub struct PendingTaskCommands {
@@ -48,7 +48,7 @@ impl PendingTaskCommands {
 }
 
 impl Tasks {
-    /// Sends commands as soon as there is a connection, without waiting for the responses. The cluster executes the
+    /// Sends commands as soon as there is a connection. Does not wait for the responses. The cluster carries out the
     /// commands in order.
     pub fn begin(&self, commands: &[TaskCommand<'_>]) -> Result<PendingTaskCommands, TasksError> {
         let mut bytes = Vec::new();
@@ -57,7 +57,7 @@ impl Tasks {
         Ok(PendingTaskCommands { tasks: self.clone(), request })
     }
 
-    /// Sends a request. Waits for a connection, until `until` at the latest.
+    /// Sends a request. If there is no connection, waits for one until the time `until`.
     fn send(&self, kind: TasksKind, bytes: &[u8], until: Instant) -> Result<PendingRequest, CallError> {
         if let Some(refused) = refuse_too_long(bytes) {
             return Err(CallError::Refused(refused));
@@ -68,7 +68,8 @@ impl Tasks {
         Ok(request)
     }
 
-    /// Repeats a request without side effects until the node responds. Gives up after the response timeout.
+    /// Sends a request until the node responds, for at most the response timeout. The request must be one whose
+    /// repetition has no further effect.
     pub(super) fn retry_until_answered(&self, kind: TasksKind, bytes: &[u8]) -> Result<Vec<u8>, TasksError> {
         let until = Instant::now() + self.response_timeout();
         let answer = repeat_while_lost(until, TasksError::is_lost, || {
@@ -85,8 +86,8 @@ impl Tasks {
     }
 }
 
-/// Returns a refusal if the request does not fit into a message, otherwise `None`. The node would close the connection
-/// when it receives such a request, and all other requests would lose their responses.
+/// Returns a refusal if the request is too large for a message, otherwise `None`. A node that receives a larger message
+/// closes the connection, so that all other requests would lose their responses.
 pub(super) fn refuse_too_long(bytes: &[u8]) -> Option<RefusedError> {
     let (size, size_max) = (bytes.len() + HEAD_BYTES, dunlin_wire::DecoderLimits::default().run_bytes_max);
     let refused = || {

@@ -1,5 +1,5 @@
-//! The worker library. A worker has a function for each kind of task, and runs the functions on one thread for each
-//! slot.
+//! The worker library. A program registers a function for each kind of task, and the worker calls these functions on
+//! one thread for each slot.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,16 +19,16 @@ use super::error::TasksError;
 use crate::client::Client;
 use crate::follow::thread_waker;
 
-/// The interval at which a slot without a task checks whether it has to end.
+/// The interval at which a slot without a task checks whether the worker has to end.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a worker that ends waits for the responses to its results.
+/// How long a worker that ends waits for the cluster's responses to its results.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of slots of one worker.
 const SLOTS_MAX: u32 = 1_024;
 
 type Function = Arc<dyn Fn(&Task, &Runner) -> Result<Vec<u8>, TaskFailure> + Send + Sync>;
 
-/// A worker, which receives tasks and runs for each task the function for the task's kind.
+/// A worker. For each task that it receives, it calls the function for the kind of the task.
 pub struct Worker {
     client: Client,
     options: WorkerOptions,
@@ -37,8 +37,8 @@ pub struct Worker {
     stop: WorkerStopHandle,
 }
 
-/// A handle that stops a running worker. The worker first finishes the tasks that it holds. Clones stop the same
-/// worker.
+/// A handle that stops a running worker. Before the worker ends, it finishes the tasks that it holds. Clones stop the
+/// same worker.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerStopHandle(Arc<AtomicBool>);
 
@@ -48,7 +48,7 @@ impl WorkerStopHandle {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Returns the flag that stops the worker when it is set, for example by a signal handler.
+    /// Returns the flag that stops the worker. A signal handler, for example, can set the flag.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
@@ -58,7 +58,8 @@ impl WorkerStopHandle {
     }
 }
 
-/// The error that a task's function returns. Any other error type converts to a failure that allows another attempt.
+/// The error that the function for a task returns. Other error types are converted to it, as failures that allow
+/// another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
     why: String,
@@ -66,12 +67,12 @@ pub struct TaskFailure {
 }
 
 impl TaskFailure {
-    /// A failure that allows another attempt.
+    /// Creates a failure that allows another attempt.
     pub fn new(why: impl Into<String>) -> TaskFailure {
         TaskFailure { why: why.into(), retry: true }
     }
 
-    /// A failure without another attempt: the task becomes a dead letter.
+    /// Creates a failure that allows no other attempt, so that the task becomes a dead letter.
     pub fn for_good(why: impl Into<String>) -> TaskFailure {
         TaskFailure { why: why.into(), retry: false }
     }
@@ -83,7 +84,7 @@ impl<E: std::error::Error> From<E> for TaskFailure {
     }
 }
 
-/// A task that a worker passes to the function for the task's kind.
+/// A task, as the worker passes it to the function for the task's kind.
 #[derive(Debug, Clone)]
 pub struct Task {
     assigned: AssignedTask,
@@ -101,12 +102,12 @@ impl Task {
         &self.assigned
     }
 
-    /// Reports the progress, in thousandths and in words.
+    /// Reports the progress of the task: a number of thousandths, and a note.
     pub fn progress(&self, permille: u16, note: &str) {
         self.attachment.progress(&self.assigned, permille, note);
     }
 
-    /// Restarts the task's timeout.
+    /// Restarts the timeout of the task.
     pub fn extend(&self) {
         self.attachment.extend(&self.assigned, None);
     }
@@ -117,7 +118,7 @@ impl Task {
     }
 }
 
-/// Runs async functions on a slot's thread until they are complete.
+/// Runs async functions to their end, on the thread of a slot.
 struct Runner {
     /// The program's tokio runtime, if it has one.
     #[cfg(feature = "tokio")]
@@ -150,7 +151,8 @@ impl Runner {
 }
 
 impl Worker {
-    /// Creates a worker that has no function for any kind of task yet.
+    /// Creates a worker without functions. [`handle`](Worker::handle) and [`handle_blocking`](Worker::handle_blocking)
+    /// add them.
     pub fn new(client: &Client) -> Worker {
         Worker {
             client: client.clone(),
@@ -161,8 +163,8 @@ impl Worker {
         }
     }
 
-    /// Sets the async function that runs tasks of a kind. The function runs on the program's tokio runtime if there is
-    /// one, otherwise on the slot's thread.
+    /// Sets the async function that runs the tasks of a kind. If the program has a tokio runtime, the function runs on
+    /// it, otherwise on the thread of the slot.
     pub fn handle<F, T, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(Task) -> T + Send + Sync + 'static,
@@ -172,7 +174,7 @@ impl Worker {
         self.with(kind, Arc::new(move |task, runner| runner.run(function(task.clone())).map(Into::into)))
     }
 
-    /// Sets the function that runs tasks of a kind. The function may block.
+    /// Sets the function that runs the tasks of a kind. The function may block its thread.
     pub fn handle_blocking<F, R>(self, kind: &str, function: F) -> Worker
     where
         F: Fn(&Task) -> Result<R, TaskFailure> + Send + Sync + 'static,
@@ -187,33 +189,34 @@ impl Worker {
         self
     }
 
-    /// Sets the number of tasks that run at the same time; 1 by default.
+    /// Sets how many tasks run at the same time; 1 by default.
     pub fn slots(mut self, slots: u32) -> Worker {
         self.options.slots = slots.clamp(1, SLOTS_MAX);
         self
     }
 
-    /// Sets the number of tasks that the worker holds in addition to those that run, so that a free slot has the next
-    /// task at once; 0 by default. Useful for short tasks only: a task that this worker holds cannot start elsewhere,
-    /// and its timeout already runs.
+    /// Sets how many tasks the worker may hold in addition to those that run, so that a free slot has its next task at
+    /// once; 0 by default. This is useful only for short tasks: a task that waits at this worker cannot start
+    /// elsewhere, and its timeout has already begun.
     pub fn prefetch(mut self, tasks: u32) -> Worker {
         self.prefetch = tasks;
         self
     }
 
-    /// Sets the worker's name, which lists of workers show.
+    /// Sets the name of the worker, as operators see it.
     pub fn name(mut self, name: &str) -> Worker {
         name.clone_into(&mut self.options.name);
         self
     }
 
-    /// Makes the worker serve this queue. A worker for which this is never called serves all queues.
+    /// Makes the worker serve `queue`. Without any call of this method, the worker serves all queues.
     pub fn queue(mut self, queue: &str) -> Worker {
         self.options.queues.push(queue.to_owned());
         self
     }
 
-    /// Sets the time without a renewal after which the worker counts as dead; 10 s by default.
+    /// Sets the time to live of the worker's lease; 10 s by default. If the worker does not renew the lease for this
+    /// time, it counts as dead.
     pub fn ttl(mut self, ttl: Duration) -> Worker {
         self.options.ttl = ttl;
         self
@@ -225,13 +228,13 @@ impl Worker {
         self
     }
 
-    /// Adds a label, which tasks may require.
+    /// Adds a label. A task may require labels.
     pub fn label(mut self, key: &str, value: &str) -> Worker {
         self.options.labels.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Makes the worker take tasks of this tenant. A worker for which this is never called takes tasks of all tenants.
+    /// Makes the worker take tasks of `tenant`. Without any call of this method, the worker takes tasks of all tenants.
     pub fn tenant(mut self, tenant: &str) -> Worker {
         self.options.tenants.push(tenant.to_owned());
         self
@@ -242,13 +245,13 @@ impl Worker {
         self.stop.clone()
     }
 
-    /// Makes the worker stop when `flag` is set, for example by a signal handler.
+    /// Makes the worker stop when `flag` is set. A signal handler, for example, can set the flag.
     pub fn stop_when(mut self, flag: Arc<AtomicBool>) -> Worker {
         self.stop = WorkerStopHandle(flag);
         self
     }
 
-    /// Runs until the worker is stopped and has finished the tasks that it holds. Returns the counts of all its tasks.
+    /// Runs the worker until it is stopped and has finished the tasks that it holds. Returns the counts of its tasks.
     /// Fails if the cluster refuses the worker.
     pub fn run(self) -> Result<AttachmentLoad, TasksError> {
         let Worker { client, options, prefetch, functions, stop } = self;
@@ -287,7 +290,7 @@ fn run_slot(
         if stop.is_set() {
             attachment.drain();
         }
-        // The program or an operator has stopped the worker, and it has finished all its tasks.
+        // The program or an operator has stopped the worker, and all its tasks are finished.
         if attachment.is_drained() {
             return;
         }
@@ -320,9 +323,9 @@ fn run_task(
     }
 }
 
-/// The processor time of the current thread.
+/// The processor time that the calling thread has used.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Taking absolute values changes nothing, because neither value is negative.
+    // `unsigned_abs` only changes the types, because neither value is negative.
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -1,5 +1,5 @@
-//! The worker's inbox: the thread that reads the connection passes the node's messages for a worker to the worker's
-//! thread.
+//! The inbox of a worker. The thread that reads the connection puts the node's messages for the worker there, and the
+//! thread that drives the worker takes them.
 
 use std::sync::Mutex;
 
@@ -8,26 +8,25 @@ use dunlin_tasks::{AttachResponse, WorkerOrder};
 use crate::follow::{HandleWaker, lock};
 use crate::refusal::RefusedError;
 
-/// The messages that the worker has not handled yet, and the waker of its thread.
+/// The messages that the worker has not handled yet, and the waker of the thread that drives the worker.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerInbox {
     pub(super) waker: HandleWaker,
     messages: Mutex<WorkerMessages>,
 }
 
-/// The messages that have arrived since the worker's thread last took them. Each kind of message has its own list, in
-/// order of arrival.
+/// The messages that have arrived since they were last taken. Each kind of message has a list of its own, in order of
+/// arrival.
 #[derive(Debug, Default)]
 pub(super) struct WorkerMessages {
-    /// Whether the connection was lost, and with it the responses to all open requests. The messages in the lists
-    /// arrived before the loss.
+    /// Whether the connection was lost after these messages had arrived. Requests without a response were lost with it.
     pub(super) is_lost: bool,
     pub(super) attached: Option<Result<AttachResponse, RefusedError>>,
     /// Orders of the node, such as to run or to stop a task.
     pub(super) orders: Vec<WorkerOrder>,
-    /// Responses to requests: the number of each request, and the bytes of the response.
+    /// The responses to requests. Each entry is the number of a request, and the bytes of its response or its refusal.
     pub(super) responses: Vec<(u32, Result<Vec<u8>, RefusedError>)>,
-    /// Whether another thread has asked the worker's thread to end its wait.
+    /// Whether another thread has asked the thread that drives the worker to end its wait.
     pub(super) is_woken: bool,
 }
 

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
 
-/// When this many bytes are unsent, [`TlsCodec::write`] accepts no more bytes.
+/// If at least this many bytes are unsent, [`TlsCodec::write`] accepts no more bytes.
 pub const UNSENT_BYTES_MAX: usize = 64 << 10;
 
 /// Encrypts and decrypts the bytes of one TLS connection.
 #[derive(Debug)]
 pub struct TlsCodec {
     connection: Connection,
-    /// Received bytes that are not decrypted yet, because the caller had no room for the decrypted bytes.
+    /// Received bytes that were not decrypted yet, because the caller had no room for the result.
     pending_input: Vec<u8>,
     has_unread: bool,
 }
@@ -50,7 +50,7 @@ impl TlsCodec {
         self.has_unread
     }
 
-    /// Whether some encrypted bytes were not sent yet.
+    /// Whether any encrypted bytes were not sent yet.
     pub fn has_unsent(&self) -> bool {
         self.connection.wants_write()
     }
@@ -65,8 +65,8 @@ impl TlsCodec {
         self.connection.alpn_protocol()
     }
 
-    /// Accepts all of `received`, and passes at most `room` decrypted bytes to `deliver`. Returns the number of bytes
-    /// that were passed. The next call passes the rest; its `received` may be empty.
+    /// Accepts all of `received`, and passes at most `room` decrypted bytes to `deliver`. Returns their number. Further
+    /// decrypted bytes are passed in the next call, whose `received` may be empty.
     pub fn read(
         &mut self,
         received: &[u8],
@@ -80,7 +80,7 @@ impl TlsCodec {
             let input = if older.is_empty() { &mut newer } else { &mut older };
             let taken = self.connection.read_tls(input).unwrap_or(0);
             if taken == 0 {
-                // The other side has ended the connection, so these bytes are ignored.
+                // The other side has ended the connection, so any bytes after that are ignored.
                 (older, newer) = (&[], &[]);
             }
             self.connection.process_new_packets()?;
@@ -94,7 +94,7 @@ impl TlsCodec {
     fn pass_plaintext(&mut self, room: usize, deliver: &mut impl FnMut(&[u8])) -> usize {
         let mut passed = 0;
         let mut reader = self.connection.reader();
-        // At the end of the stream, this loop only ends. The caller's socket reports the end.
+        // At the end of the stream, the loop ends without an error. The caller's socket reports the end.
         while let Ok(plaintext) = reader.fill_buf()
             && !plaintext.is_empty()
         {
@@ -112,13 +112,13 @@ impl TlsCodec {
         passed
     }
 
-    /// Whether the other side has ended the connection, and all its bytes were read.
+    /// Whether the other side has ended the connection, and all bytes before that were read.
     pub fn has_ended(&mut self) -> bool {
         !self.has_unread && self.connection.reader().fill_buf().is_ok_and(<[u8]>::is_empty)
     }
 
-    /// Encrypts bytes of the slices and passes them to `send`, until `send` returns `WouldBlock` because there is no
-    /// room. Returns how many bytes of the slices were accepted.
+    /// Encrypts the bytes of the slices, and passes the result to `send` until `send` has no room and returns
+    /// `WouldBlock`. Returns how many bytes of the slices were encrypted. Fails with `WouldBlock` if there were none.
     pub fn write(
         &mut self,
         slices: &[IoSlice<'_>],
@@ -138,7 +138,7 @@ impl TlsCodec {
         if written == 0 && !slices.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(written) }
     }
 
-    /// Sends encrypted bytes. Returns whether all of them were sent.
+    /// Passes the encrypted bytes that were not sent yet to `send`. Returns whether none are left.
     pub fn flush(&mut self, send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<bool> {
         let mut wire = Wire(send);
         while self.connection.wants_write() {
@@ -152,13 +152,14 @@ impl TlsCodec {
         Ok(true)
     }
 
-    /// Ends the sending direction. [`flush`](TlsCodec::flush) then sends the message that says so.
+    /// Ends the sending direction. The next [`flush`](TlsCodec::flush) sends the message that tells this to the other
+    /// side.
     pub fn end(&mut self) {
         self.connection.send_close_notify();
     }
 }
 
-/// Adapts a function to the writer type that rustls needs.
+/// A writer, as rustls needs it, that calls a function.
 struct Wire<F>(F);
 
 impl<F: FnMut(&[IoSlice<'_>]) -> io::Result<usize>> Write for Wire<F> {

@@ -1,4 +1,4 @@
-//! Tests that a program that publishes and subscribes has the same results in process, over TCP and over a Unix socket.
+//! Tests that a program that publishes and subscribes observes the same in process, over TCP and over a Unix socket.
 
 use dunlin_client::Client;
 use dunlin_client::topic::{
@@ -9,8 +9,8 @@ use dunlin_wait::PATIENCE;
 
 use crate::running_node::{RunningNode, patient};
 
-/// Runs `program` in process, over TCP and over a Unix socket, each time with another topic. All three runs have to
-/// return the same observations.
+/// Runs `program` in process, over TCP and over a Unix socket, each time with another topic. All three runs must
+/// observe the same.
 fn run_over_all_transports(
     config: &TopicConfig,
     subject: &str,
@@ -43,7 +43,7 @@ fn run_over_all_transports(
     }
 }
 
-/// A program that uses only the traits `Publish` and `Subscribe`, and returns a text for each event that it observes.
+/// A program that uses only the traits `Publish` and `Subscribe`. It returns a text for each event that it observes.
 trait Program {
     fn run<S: Subscribe>(
         &self,
@@ -152,7 +152,7 @@ fn remote_and_local_subscribers_start_at_equal_positions() {
     run_over_all_transports(&TopicConfig::default(), "", &SubscribeOptions::default(), StartPositions);
 }
 
-/// A program whose subscriber starts when the topic no longer retains all records.
+/// A program whose subscriber starts only when the topic no longer retains all records.
 struct FallBehind;
 
 impl Program for FallBehind {

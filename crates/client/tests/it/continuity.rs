@@ -7,7 +7,8 @@ use dunlin_wire::*;
 
 use crate::peer::{ScriptedNode, at, event_text};
 
-/// Runs `script` as the node. Subscribes, and returns the received events up to the record `end`, each one as a text.
+/// Subscribes at a node that runs `script`. Returns the events that the subscriber receives before the record `end`,
+/// each as a text.
 fn received_events(script: impl FnOnce(&mut crate::peer::Link) + Send + 'static) -> Vec<String> {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(2, 10));
@@ -259,7 +260,7 @@ fn subscriber_returns_no_credit_before_reading_records() {
         });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     for _ in 0..10 {
-        // The wait may also fail: if the machine pauses, the client may take the connection for lost.
+        // The wait may also fail: after a pause of the machine, the client may consider the connection lost.
         let waited = subscriber.wait(Some(Duration::from_millis(1)));
         assert_ne!(waited, Ok(true), "there is nothing to read");
     }

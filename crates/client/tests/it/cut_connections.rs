@@ -1,4 +1,4 @@
-//! Tests in which connections and nodes end while clients use them.
+//! Tests in which connections are cut and nodes end while clients use them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn killed_connections_lose_and_duplicate_no_record() {
     assert!(cuts > 4, "only {cuts} connections: the proxy cut too little");
 }
 
-/// A proxy that forwards bytes, and cuts each connection after some ten thousand bytes.
+/// A proxy that forwards bytes between clients and a node, and cuts each connection after some ten thousand bytes.
 pub struct Proxy {
     pub address: SocketAddr,
     ended: Arc<AtomicBool>,
@@ -120,7 +120,7 @@ fn forward_until_cut(mut from: std::net::TcpStream, mut to: std::net::TcpStream,
     while forwarded < cut_after {
         match from.read(&mut chunk) {
             Ok(read) if read > 0 => {
-                // Shortens the last chunk, so that the connection ends in the middle of a message.
+                // Forward only a part of the last chunk, so that the connection ends in the middle of a message.
                 let len = read.min(cut_after - forwarded);
                 forwarded += len;
                 if to.write_all(&chunk[..len]).is_err() {

@@ -1,4 +1,4 @@
-//! Tests of group members with a real node over TCP.
+//! Tests of group members, with a real node over TCP.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::running_node::{RunningNode, on_disk};
 
 const JOBS: Group<'static> = Group { topic: "jobs", name: "g" };
 
-/// The parts of a record or notice that a test compares.
+/// The values of a record or notice that the tests compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MemberEvent {
     Record { token: u64, position: Position, attempt: u32, number: u64 },
@@ -35,7 +35,7 @@ fn next(member: &mut Member, timeout: Duration) -> Result<Option<MemberEvent>, S
     }))
 }
 
-/// Waits for the next record. Returns its token, its attempt and its number.
+/// Waits for the next record. Returns the token, the number of the attempt, and the number in the payload.
 fn next_record(member: &mut Member) -> (u64, u32, u64) {
     match next(member, PATIENCE).unwrap() {
         Some(MemberEvent::Record { token, attempt, number, .. }) => (token, attempt, number),
@@ -82,7 +82,7 @@ fn each_record_of_a_share_group_goes_to_one_member() {
             thread::spawn(move || {
                 let mut numbers = Vec::new();
                 let deadline = Deadline::new();
-                // Each member stays until all records are read. If a member left earlier, the records that were
+                // Each member stays until all records are read: if a member left earlier, the records that were
                 // delivered to it would be lost.
                 while read.load(Ordering::SeqCst) < RECORDS && !deadline.is_over() {
                     if let Some(MemberEvent::Record { number, .. }) =
@@ -107,7 +107,7 @@ fn lost_records_of_a_share_group_are_a_gap() {
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };
     let (_running, client) = start(TopicConfig { retention, ..TopicConfig::default() });
     let mut member = client.join(JOBS, GroupOptions { start: Start::Latest, ..share_options() }).unwrap();
-    // Publishes more records than the member requests in advance, and more than the log retains.
+    // Publish more records than the member requests in advance, and more than the log retains.
     publish(&client, 0..50_000);
     let (mut received, mut lost) = (0, 0);
     while received + lost < 50_000 {
@@ -130,8 +130,8 @@ fn leaving_member_loses_only_its_unread_records() {
     let delivered = (0..3).map(|_| next_record(&mut first).2).collect::<Vec<_>>();
     first.leave();
     let mut second = client.join(JOBS, share_options()).unwrap();
-    // Records 4 to 10 were sent to the first member, which left without reading them: the group reports them as lost.
-    // Records 1 to 3 were read, so they are not lost.
+    // Records 4 to 10 were delivered to the first member, which left without reading them, so the group reports a gap.
+    // Records 1 to 3 were read before.
     let Some(MemberEvent::Notice(Notice::Gap(gap))) = next(&mut second, PATIENCE).unwrap() else {
         panic!("no gap")
     };
@@ -143,8 +143,8 @@ fn returned_record_is_delivered_again_after_its_delay() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..3);
     let mut member = client.join(JOBS, work_options()).unwrap();
-    // The member has not requested records yet. The response to the ack shows that the node has handled everything
-    // before it.
+    // The member has not requested records yet. After the response to this ack, the node has handled everything before
+    // it.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
     assert_eq!(next(&mut member, Duration::ZERO).unwrap(), None, "the member has not requested records");
     member.claim(3);
@@ -164,7 +164,7 @@ fn returned_record_is_delivered_again_after_its_delay() {
     assert_eq!(member.ack(&[again.0]).unwrap().settled, 1);
 }
 
-/// Measures how long four deliveries with a delay of 50 ms each take.
+/// Returns how long four deliveries of a record take, with a delay of 50 ms after each.
 fn four_delays(client: &Client, number: u64) -> Duration {
     publish(client, [number]);
     let mut member = client.join(JOBS, work_options()).unwrap();
@@ -185,7 +185,8 @@ fn four_delays(client: &Client, number: u64) -> Duration {
 #[test]
 fn retry_delay_ends_without_waiting_for_housekeeping() {
     let (_running, client) = start(TopicConfig::default());
-    // If the machine pauses, only some rounds are late. A timer of one second would delay every round.
+    // Pauses of the machine make only some rounds slow. A node that checked the delays once a second would make all
+    // rounds slow.
     let (deadline, mut elapsed) = (Deadline::new(), Vec::new());
     while elapsed.last().is_none_or(|elapsed| *elapsed > Duration::from_millis(2_500)) {
         deadline.check(format_args!("four delays of 50 ms took {elapsed:?}"));
@@ -332,7 +333,7 @@ fn member_ends_after_a_restart_if_its_topic_is_lost() {
                         return Ok((number, token, member, received));
                     }
                     Ok(Some(MemberEvent::Notice(notice))) => received.push(notice),
-                    // The next call tries again. No call may wait longer than the deadline.
+                    // The next call tries again. The calls together may not wait longer than the deadline.
                     Err(SubscribeError::Connection(_)) => deadline.check("the node is back"),
                     Err(ended) => return Err(ended),
                     Ok(None) => panic!("neither a record nor an error"),
@@ -405,7 +406,7 @@ fn reconnected_member_receives_its_held_records_again() {
     let deadline = Deadline::new();
     while again.len() < 2 {
         deadline.check(format_args!("{again:?}"));
-        // The node delivers the records again that the member requested on the old connection.
+        // The node delivers the records again that the member had requested on the old connection.
         if let Ok(Some(MemberEvent::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
             assert_eq!(attempt, 2);
             again.push((token, number));

@@ -1,4 +1,4 @@
-//! Tests in which a client's waits are interrupted.
+//! Tests in which a caller interrupts the waits of a client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Tests of keys, values, leases and locks with a real node.
+//! Tests of keys, leases and locks, with a real node.
 
 use std::sync::Arc;
 use std::thread;
@@ -167,8 +167,8 @@ fn commands_and_watches_can_be_awaited() {
 fn renewed_lease_survives_and_unrenewed_lease_is_lost() {
     let node = RunningNode::start();
     let kv = node.client().kv();
-    // If the machine pauses for longer than the time to live, the lease rightly ends. The test then tries a longer
-    // time.
+    // If the machine pauses for longer than the time to live, it is right that the lease ends. The test is then
+    // repeated with a longer time to live.
     let (renewed, unrenewed) = [500, 3_000, 15_000, 60_000]
         .into_iter()
         .find_map(|ttl_ms| {
@@ -236,7 +236,8 @@ fn lock_request_is_repeated_after_a_lost_connection() {
     lock.release().unwrap_or_else(|error| {
         assert!(matches!(error, KvError::Unknown(_) | KvError::Disconnected(_)), "{error}")
     });
-    // If the first release was lost, the lock becomes free through this second one, or when the lease ends.
+    // If the first release was lost, this one releases the lock. If this one is lost too, the lock becomes free when
+    // the lease ends.
     let _ = kv.command(&ControlCommand::Release { name: b"gate", lease: lease.id() });
     waiting.join().unwrap().unwrap();
 }

@@ -10,11 +10,11 @@ use dunlin_wire::*;
 
 use crate::peer::{FAST_HEARTBEAT_MS, Link, ScriptedNode, at, event_text, heartbeats};
 
-/// The shortest silence after which the client may treat the node as dead: two heartbeat intervals, less the time that
-/// may pass before the test starts to measure.
+/// The shortest silence after which the client may consider the node dead: two heartbeat intervals, less the time that
+/// may pass before the test begins to measure.
 const SILENCE_MIN: Duration = Duration::from_millis(2 * FAST_HEARTBEAT_MS as u64 - 50);
 
-/// Reads RESUME and SUBSCRIBE, and accepts the subscription. Returns the positions in RESUME.
+/// Reads RESUME and SUBSCRIBE, and accepts the subscription. Returns the positions that RESUME contains.
 fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, Position)> {
     let positions = link.next(|message| match message {
         FromClient::Resume(resume) => {
@@ -37,7 +37,8 @@ fn accept_resumption(link: &mut Link, after: Option<Position>) -> Vec<(String, P
     positions
 }
 
-/// Subscribes, and checks that exactly these events arrive. Then ends the client and the scripted node.
+/// Subscribes, and checks that the subscriber receives exactly these events. Then ends the client and the scripted
+/// node.
 fn expect_events(client: Client, node: thread::JoinHandle<()>, expected: &[&str]) {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     let events: Vec<String> = expected.iter().map(|_| event_text(&subscriber.next().unwrap())).collect();
@@ -108,7 +109,7 @@ fn node_of_another_cluster_is_reported() {
         link.send_batch(2, 10, 11, &["a", "b"]);
         drop(link);
         for cluster in ["77aa", NO_CLUSTER] {
-            // The client must send nothing to a node of another cluster.
+            // To a node of another cluster, the client must send nothing.
             welcome(cluster).expect_silent_close();
         }
         let mut link = welcome("5f0c");
@@ -241,7 +242,7 @@ fn client_reconnects_after_a_goodbye() {
     node.join().unwrap();
 }
 
-/// Reads a command. Returns the number of the request.
+/// Reads a command. Returns the number of its request.
 fn accept_command(link: &mut Link) -> u32 {
     link.next(|message| match message {
         FromClient::Control(control) => control.request,
@@ -254,8 +255,8 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
     FromNode::Goodbye(Goodbye { reconnect_after_ms: 0, reason })
 }
 
-/// A node that shuts down regularly has responded to all commands that it carried out. The client must therefore send
-/// the other ones again, and not report `COMMAND_UNKNOWN`.
+/// A node that shuts down regularly has responded to all commands that it carried out. The client must send the
+/// commands without a response again, and must not report `COMMAND_UNKNOWN`.
 #[test]
 fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
@@ -273,7 +274,7 @@ fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     node.join().unwrap();
 }
 
-/// Reads a command, and responds to it.
+/// Reads a command, and sends `reply` as its response.
 fn answer_command(link: &mut Link, reply: ControlReply) {
     let request = accept_command(link);
     let mut done = Vec::new();
@@ -305,7 +306,7 @@ fn revocation_of_a_lease_is_repeated_until_it_is_confirmed() {
         answer_command(&mut link, ControlReply::Granted { lease: 7, ttl_ms: 3_600_000 });
         accept_command(&mut link);
         link.send(goodbye([0; 3]));
-        // The node has carried out the first revocation.
+        // The node carried out the first revocation, although its response was lost.
         let mut link = peer.accept();
         let request = accept_command(&mut link);
         let refusal = Refusal { numbers: [7, 0, 0], ..Refusal::new(ErrorCode::NoLease, "") };
@@ -323,7 +324,7 @@ fn unconfirmed_command_has_an_unknown_outcome_after_a_goodbye() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         accept_command(&mut link);
         link.send(goodbye([0; 3]));
-        // The client must not send the command again on this connection.
+        // On this connection, the client must not send the command again.
         let mut link = peer.accept();
         accept_command(&mut link);
         link.send(goodbye([0; 3]));
@@ -368,8 +369,8 @@ fn every_wait_for_a_dead_node_fails_after_two_heartbeats() {
 
 #[test]
 fn heartbeats_keep_a_quiet_connection_alive() {
-    /// Runs the test once. Returns whether the client kept the connection. It may lose the connection without a fault
-    /// of its own, if the machine pauses and heartbeats come late.
+    /// Runs the test once. Returns whether the client kept its connection. If the machine pauses, heartbeats come late,
+    /// and the client may rightly lose the connection.
     fn keeps_alive() -> bool {
         let (in_time_sender, in_time) = std::sync::mpsc::channel();
         let (client, node) =
@@ -407,14 +408,14 @@ fn wait_times_out_while_other_messages_arrive_without_a_pause() {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
-    // Closes the connection first, because the node may still be writing to it.
+    // Close the connection first, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }
 
 #[test]
 fn messages_without_events_do_not_extend_a_timed_read() {
-    // The client has credit to report after each message, and a wait ends whenever there is credit to report.
+    // With this limit, the client has credit to report after each message. This ends a wait each time.
     let limits = ClientLimits { credit_bytes: 1, ..ClientLimits::default() };
     let mut advances = Vec::new();
     for _ in 0..10_000 {
@@ -425,7 +426,7 @@ fn messages_without_events_do_not_extend_a_timed_read() {
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     assert!(subscriber.next_timeout(Duration::from_millis(1)).unwrap().is_none());
     let _ = timed_out.send(());
-    // Closes the connection first, because the node may still be writing to it.
+    // Close the connection first, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }
@@ -442,13 +443,13 @@ fn idle_subscriber_continues_after_a_reconnect() {
             link.wait_until_closed();
         });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
-    // Pauses for longer than a node may be silent.
+    // Pause for longer than a node may be silent.
     std::thread::sleep(Duration::from_millis(u64::from(FAST_HEARTBEAT_MS) * 3));
     let deadline = Deadline::new();
     let received = loop {
         match subscriber.next() {
             Ok(event) => break event_text(&event),
-            // The machine paused for longer than a node may be silent. The next call connects again.
+            // The machine has paused for longer than a node may be silent. The next call connects again.
             Err(SubscribeError::Connection(_)) => deadline.check("the connection comes back"),
             Err(other) => panic!("{other}"),
         }
@@ -479,8 +480,8 @@ fn node_that_exceeds_its_credit_is_disconnected() {
     let deadline = Deadline::new();
     while client.connections() < 2 {
         deadline.check("the connection is left");
-        // Waits for a response that never comes. The client meanwhile receives messages for the subscription, which no
-        // caller reads.
+        // This call waits for a response that never comes. In the meantime, the client receives messages for the
+        // subscription, and no caller reads them.
         let _ = client.publisher("orders.eu");
     }
     assert!(unread.next().is_ok());
@@ -521,7 +522,7 @@ fn client_survives_damaged_messages_from_a_node() {
             Ok(event) => drop(event.map(|event| event_text(&event))),
             Err(SubscribeError::Connection(_)) => {}
             Err(_) => {
-                // The changed bytes may have ended the subscription. A new one takes its place.
+                // If the changed bytes have ended the subscription, a new one replaces it.
                 if let Ok(new_subscriber) = client.subscribe("orders.>", SubscribeOptions::default()) {
                     subscriber = new_subscriber;
                 }
@@ -532,7 +533,7 @@ fn client_survives_damaged_messages_from_a_node() {
     node.join().unwrap();
 }
 
-/// Returns one valid message of every kind that a node sends to a subscriber.
+/// Returns a valid message of each kind that a node sends to a subscriber.
 fn valid_messages() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encode = |message: FromNode<'_>| message.encode(&mut bytes);

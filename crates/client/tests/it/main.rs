@@ -1,5 +1,5 @@
-//! Tests of the client. In most tests, a scripted node checks the client's messages and their order, and sends the
-//! responses that the script states.
+//! Tests of the client. In most of them, the client connects to a scripted node. This node checks the client's messages
+//! and their order, and sends the responses in the script.
 
 mod conformance;
 mod connecting;

@@ -14,7 +14,7 @@ fn join(client: &Client) -> Member {
     client.join(JOBS, GroupOptions { kind: GroupKind::Work, ..GroupOptions::default() }).unwrap()
 }
 
-/// Reads JOIN_GROUP, and opens the group's log on channel 4.
+/// Reads JOIN_GROUP, and opens the log of the group on channel 4.
 fn accept_member(link: &mut Link) {
     let subscription = link.next(|message| match message {
         FromClient::JoinGroup(join) => {

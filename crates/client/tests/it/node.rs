@@ -1,4 +1,4 @@
-//! Tests of the client with a real node, over TCP and over a Unix socket.
+//! Tests of the client over TCP and over a Unix socket, with a real node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -284,7 +284,7 @@ fn threads_publishing_over_one_connection_all_get_responses() {
         })
         .collect();
     publishing.into_iter().for_each(|thread| thread.join().unwrap());
-    // A thread that the client forgets to wake sleeps for 100 ms. If this happens often, the time limit passes.
+    // A thread that the client does not wake sleeps for 100 ms. If this happens often, this deadline passes.
     deadline.check("all are woken");
     assert_eq!(running.node.topic("t").unwrap().logs()[0].last().seq, (THREADS * RECORDS) as u64);
 }

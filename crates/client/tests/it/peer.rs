@@ -1,5 +1,5 @@
-//! A scripted node, to which the client under test connects. It sends the messages of a test, and checks the messages
-//! that the client sends.
+//! A scripted node, to which the client under test connects. The script of a test says which messages the node sends,
+//! and which ones it expects.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use dunlin_topic::{Event, Notice, RecordMeta};
 use dunlin_wait::PATIENCE;
 use dunlin_wire::*;
 
-/// A heartbeat interval so long that the client does not treat the node as dead if the machine pauses.
+/// A heartbeat interval in ms that is so long that the client does not consider the node dead if the machine pauses.
 const SLOW_HEARTBEAT_MS: u32 = 60_000;
 
-/// The heartbeat interval of nodes whose silence is tested, in ms.
+/// The heartbeat interval in ms for tests in which a node becomes silent.
 pub const FAST_HEARTBEAT_MS: u32 = 200;
 
 /// A scripted node, to which the client under test connects.
@@ -23,7 +23,7 @@ pub struct ScriptedNode {
     heartbeat_ms: u32,
 }
 
-/// The node's end of one connection.
+/// The scripted node's end of one connection.
 pub struct Link {
     stream: TcpStream,
     heartbeat_ms: u32,
@@ -40,7 +40,7 @@ impl ScriptedNode {
         format!("dunlin://{}", self.listener.local_addr().unwrap())
     }
 
-    /// Runs the node's script, and returns a client connected to it.
+    /// Starts a node that runs `script` after the client has connected. Returns the client, and the thread of the node.
     pub fn serve(script: impl FnOnce(&ScriptedNode, Link) + Send + 'static) -> (Client, JoinHandle<()>) {
         ScriptedNode::serve_with(ClientOptions::default(), script)
     }
@@ -52,8 +52,8 @@ impl ScriptedNode {
         ScriptedNode::new().serve_options(options, script)
     }
 
-    /// Serves one subscription, and then sends `messages` again and again without a pause. The test ends this with the
-    /// returned sender, after the client's wait has timed out.
+    /// Starts a node that accepts one subscription, and then sends `messages` again and again without a pause. The test
+    /// has to send to the returned sender after the client's wait has timed out, which ends the messages.
     pub fn serve_flood(
         options: ClientOptions,
         messages: Vec<u8>,
@@ -71,7 +71,8 @@ impl ScriptedNode {
         (client, node, timed_out_sender)
     }
 
-    /// Like [`serve_with`](ScriptedNode::serve_with), with a heartbeat every [`FAST_HEARTBEAT_MS`].
+    /// Like [`serve_with`](ScriptedNode::serve_with), but the node announces a heartbeat interval of
+    /// [`FAST_HEARTBEAT_MS`].
     pub fn serve_with_fast_heartbeats(
         options: ClientOptions,
         script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
@@ -85,7 +86,7 @@ impl ScriptedNode {
         script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
-        // The limit is never reached, because the node already accepts connections.
+        // The client connects at once, because the node already accepts connections, so it never reaches this limit.
         let connect_ms_max = PATIENCE.as_millis() as u64;
         let options = ClientOptions { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {
@@ -95,7 +96,7 @@ impl ScriptedNode {
         (Client::connect(&url, options).unwrap(), node)
     }
 
-    /// Accepts a connection and welcomes the client.
+    /// Accepts a connection, reads the client's greeting and welcomes the client.
     pub fn accept(&self) -> Link {
         let mut link = self.accept_silently();
         link.read_hello();
@@ -129,7 +130,7 @@ impl Link {
         self.welcome_in_cluster(version, NO_CLUSTER);
     }
 
-    /// Welcomes the client, as a node of the cluster `cluster` does.
+    /// Welcomes the client as a node of the cluster `cluster`.
     pub fn welcome_in_cluster(&mut self, version: u8, cluster: &str) {
         self.send_bytes(&Preamble::chosen(version).to_bytes());
         self.send(FromNode::Welcome(Welcome {
@@ -153,7 +154,7 @@ impl Link {
         self.send_bytes(&out);
     }
 
-    /// Sends bytes. Ignores the error if the client has closed the connection.
+    /// Sends bytes. An error, which means that the client has closed the connection, is ignored.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -165,12 +166,12 @@ impl Link {
         read > 0
     }
 
-    /// Reads the client's next message.
+    /// Reads the client's next message, passes it to `handle` and returns the result.
     pub fn next<R>(&mut self, handle: impl FnOnce(FromClient<'_>) -> R) -> R {
         self.try_next(handle).expect("the client closed the connection")
     }
 
-    /// Reads the client's next message; `None` once the client has closed the connection.
+    /// Like [`next`](Link::next), but returns `None` if the client has closed the connection.
     pub fn try_next<R>(&mut self, handle: impl FnOnce(FromClient<'_>) -> R) -> Option<R> {
         let decoder = Decoder::new(dunlin_wire::DecoderLimits::default());
         loop {
@@ -191,7 +192,7 @@ impl Link {
         }
     }
 
-    /// Like [`try_next`](Link::try_next), but waits for at most `patience`.
+    /// Like [`try_next`](Link::try_next), but returns `None` if no message arrives within `patience`.
     pub fn next_within<R>(
         &mut self,
         patience: Duration,
@@ -203,7 +204,8 @@ impl Link {
         result
     }
 
-    /// Reads SUBSCRIBE and opens one log on channel 1, at position `after`.
+    /// Reads SUBSCRIBE, and opens one log on channel 1, which continues after the position `after`. Returns the number
+    /// of the subscription.
     pub fn accept_subscription(&mut self, after: Position) -> u32 {
         let subscription = self.next(|message| match message {
             FromClient::Subscribe(subscribe) => subscribe.subscription,
@@ -225,7 +227,7 @@ impl Link {
         self.send(FromNode::Subscribed(Subscribed { subscription, logs: 1 }));
     }
 
-    /// Reads OPEN_PUBLISHER and accepts it.
+    /// Reads OPEN_PUBLISHER, and accepts the publisher. Returns its number, and the number and epoch of its producer.
     pub fn accept_publisher(&mut self) -> (u32, u64, u32) {
         let opened = self.next(|message| match message {
             FromClient::OpenPublisher(open) => (open.publisher, open.producer, open.producer_epoch),
@@ -242,7 +244,7 @@ impl Link {
         opened
     }
 
-    /// Reads PUBLISH.
+    /// Reads PUBLISH, and returns the header of the batch.
     pub fn accept_publish(&mut self) -> PublishHeader {
         self.next(|message| match message {
             FromClient::Publish(publish) => publish.header,
@@ -307,7 +309,7 @@ pub fn at(epoch: u32, seq: u64) -> Position {
     Position { epoch, seq }
 }
 
-/// Describes an event as a text that tests can compare.
+/// Returns a text about an event, which tests can compare.
 pub fn event_text(event: &Event<'_>) -> String {
     match event {
         Event::Record(record) => {
@@ -324,7 +326,7 @@ pub fn event_text(event: &Event<'_>) -> String {
     }
 }
 
-/// Returns many encoded heartbeats.
+/// Returns the bytes of many heartbeats.
 pub fn heartbeats() -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..10_000 {

@@ -128,7 +128,7 @@ fn flush_returns_the_receipt_of_a_record_of_unknown_outcome() {
     let receipt = loop {
         match publisher.flush() {
             Ok(receipt) => break receipt.unwrap(),
-            // The node may have been silent for too long once more, so the test tries again.
+            // The node may have been silent for too long again. The test then tries once more.
             Err(error) => deadline.check(error),
         }
     };
@@ -186,8 +186,9 @@ fn next_record_reuses_the_sequence_of_a_refused_record() {
     node.join().unwrap();
 }
 
-/// The node refuses one batch for its own sake, and all later batches with `PRODUCER_GAP`, only because of the first
-/// refusal. A publisher that waits for room must wait for all these responses, and then report only the first refusal.
+/// The node refuses the first batch because its disk is full, and all later batches with `PRODUCER_GAP`, because they
+/// follow a refused batch. A publisher that waits until its unanswered bytes are below the limit must wait for all
+/// these responses, and report only the first refusal.
 #[test]
 fn refusal_is_reported_after_the_responses_to_all_later_batches() {
     let refuse = |link: &mut Link, header: &PublishHeader, refusal: Refusal<'_>| {
@@ -206,7 +207,7 @@ fn refusal_is_reported_after_the_responses_to_all_later_batches() {
         link.accept_publisher();
         let [first, second, third] = [(); 3].map(|()| link.accept_publish());
         refuse(&mut link, &first, Refusal { code: ErrorCode::DiskFull, numbers: [0; 3], text: "full" });
-        // The client must send nothing before it has the responses to the other batches.
+        // The client must send nothing before all later batches have a response.
         let early = link.next_within(Duration::from_millis(300), |message| format!("{message:?}"));
         assert_eq!(early, None);
         for header in [second, third] {
@@ -229,7 +230,7 @@ fn refusal_is_reported_after_the_responses_to_all_later_batches() {
     node.join().unwrap();
 }
 
-/// Reads one batch, and refuses it with this code.
+/// Reads one batch, and refuses it with the error code `code`.
 fn refuse(link: &mut Link, publisher: u32, code: ErrorCode) -> PublishHeader {
     let header = link.accept_publish();
     assert_eq!(header.publisher, publisher);
@@ -280,7 +281,7 @@ fn record_of_unknown_outcome_keeps_its_sequence_in_retries() {
         let unknown = refuse(&mut link, publisher, ErrorCode::OutcomeUnknown);
         assert_eq!(unknown.producer_seq, 1);
         // The owner may have appended the batch at the first attempt. The second attempt does not reach the owner, so
-        // the outcome stays unknown.
+        // the outcome is still unknown.
         for expected in [1, 2] {
             let header = refuse(&mut link, publisher, ErrorCode::OwnerAway);
             assert_eq!(header.producer_seq, expected);

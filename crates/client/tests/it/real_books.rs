@@ -1,5 +1,6 @@
-//! Imports recordings of exchanges' order books into a node. Every replica of a book has to equal a simple book to
-//! which the test applies the same records. Without the files that `cargo xtask data` downloads, nothing is tested.
+//! Imports exchanges' recordings of order books into a node. The test applies the same records to a simple order book,
+//! and every replica must equal this book. The command `cargo xtask data` downloads the recordings. Without them,
+//! nothing is tested.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,11 +12,11 @@ use dunlin_client::topic::*;
 
 use crate::running_node::RunningNode;
 
-/// The number of bytes of each file that are read, to save time.
+/// How many bytes of each file the test reads, to save time.
 const BYTES_MAX: usize = 4 << 20;
 const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
 
-/// A simple order book, with which replicas are compared. It stores levels by price and orders by number.
+/// A simple order book, to which replicas are compared. It stores price levels by price, and orders by number.
 #[derive(Default)]
 struct SimpleBook {
     levels: BTreeMap<(u8, i64), i64>,
@@ -61,7 +62,7 @@ fn levels_of(state: &dyn PriceLevels) -> BTreeMap<(u8, i64), i64> {
     SIDES.into_iter().flat_map(of).collect()
 }
 
-/// A replica that applies records from time to time, and is compared with the simple book.
+/// A replica to compare with the simple order book. It applies new records when `read` is called.
 trait Reader {
     fn read(&mut self);
     fn last_seq(&self, topic: &str) -> u64;
@@ -89,8 +90,8 @@ impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
     }
 }
 
-/// Returns replicas of several sorts, in process and over TCP: plain ones, conflated ones, and ones from which every
-/// 50th record is withheld.
+/// Returns replicas in process and over TCP. Of each sort, there are plain ones, conflated ones, and ones for which the
+/// node leaves out every 50th record.
 fn readers<F: Reducer + PriceLevels>(
     running: &RunningNode,
     new: fn() -> F,
@@ -110,8 +111,8 @@ fn readers<F: Reducer + PriceLevels>(
     readers
 }
 
-/// Imports a recording. The replicas apply records from time to time, and some of them are compared with the simple
-/// book in between.
+/// Imports a recording. After every `every` records, replicas apply the new records, and some are compared with the
+/// simple order book.
 fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn() -> F, every: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = std::fs::read(&path) else {
@@ -151,7 +152,7 @@ fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn
     assert!(count > 10_000, "{count}");
 }
 
-/// Waits until all replicas have applied all records, and compares all levels.
+/// Waits until all replicas have applied all records, and then compares all their levels.
 fn compare(
     books: &[(String, String, Publisher, SimpleBook)],
     readers: &mut [(&'static str, Box<dyn Reader>)],

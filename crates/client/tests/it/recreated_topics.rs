@@ -1,5 +1,5 @@
-//! Tests of publishers and subscribers of state topics when records are refused, when gaps occur, and when a topic is
-//! created again. No subscriber may show a wrong state without an error.
+//! Tests of publishers and subscribers of state topics, in which records are refused, gaps occur, or a topic is created
+//! again. No subscriber may have a wrong state without an error.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn level(price: i64, size: i64) -> Vec<u8> {
     payload
 }
 
-/// Repeats a call during an outage until the node responds.
+/// Repeats a call until the node responds to it, because the node may be unreachable for a time.
 fn retry_until_answered<T>(mut call: impl FnMut() -> Result<T, PublishError>) -> Result<T, PublishError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -99,7 +99,7 @@ fn lost_state_topic_is_not_recreated_without_its_reducer() {
     let client = running.client();
     assert!(client.topics("").unwrap().is_empty());
     client.create_topic("md.a", &book(), false).unwrap();
-    // The publisher receives one error, because the node has lost the state to which its records refer.
+    // The publisher must receive one error: its records refer to a state that the node has lost.
     let refused = retry_until_answered(|| publisher.publish(&level(3, 5)[..]));
     assert!(matches!(refused, Err(PublishError::StateLost(_))), "{refused:?}");
     retry_until_answered(|| publisher.publish(&level(4, 5)[..])).unwrap();
@@ -194,7 +194,7 @@ fn subscriber_of_a_deleted_topic_ends_despite_recreation() {
         }
     };
     assert!(deleted && matches!(ended, SubscribeError::Closed), "{deleted} {ended:?}");
-    // A new subscriber reads the new topic.
+    // A new subscriber must read the new topic.
     assert_eq!(prices(&client, "md.a", 1), [2]);
 }
 
@@ -232,7 +232,8 @@ fn replica_of_a_durable_topic_reports_no_fault_after_restarts() {
             assert!(faults.is_empty(), "conflate {conflate}, at {seq}: {faults:?}");
         };
         wait_until_whole(10);
-        // Crashes the node three times: once while the subscriber is behind, and twice without new records in between.
+        // The node crashes three times: once while the subscriber is behind, and twice without new records since the
+        // last crash.
         let running = running.crash(&disk, |node| publish(node, 11..=15));
         wait_until_whole(15);
         let running = running.crash(&disk, |_| ());
@@ -290,7 +291,7 @@ fn refusal_of_an_idle_publishers_record_drops_no_other_record() {
     let quiet = dunlin_client::PublisherOptions { quiet: true, identity: None };
     let mut publisher = client.publisher_with("t", quiet).unwrap();
     for number in 0..5 {
-        // Ignores the refusal here, because a later call returns it too.
+        // A refusal is ignored here, because a later call returns it too.
         let _ = publisher.send(&level(number, if number == 2 { -4 } else { 1 })[..]);
     }
     let _ = publisher.flush();
@@ -373,7 +374,7 @@ fn overrun_subscriber_gets_a_snapshot_or_delta_for_its_gap() {
     let mut expected_levels = BTreeMap::from([(1, 1)]);
     let (mut subscriber_levels, mut repaired, mut last) = (BTreeMap::from([(1, 1)]), 0, 0);
     let mut size = 1;
-    // Publishes round after round, until the subscriber has fallen behind the log.
+    // Publish in rounds, until the log no longer contains all records that the subscriber has still to read.
     for round in 1.. {
         assert!(round < 50, "the subscriber never falls behind");
         for _ in 0..20_000 {

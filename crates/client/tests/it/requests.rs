@@ -7,7 +7,8 @@ use dunlin_wire::*;
 
 use crate::peer::{ScriptedNode, at, frame};
 
-/// Reads the client's subscription to its reply inbox, and opens the inbox's log. Returns the subscription's pattern.
+/// Reads the client's subscription to its inbox for replies, and opens the log of the inbox. Returns the pattern of the
+/// subscription.
 fn accept_inbox(link: &mut crate::peer::Link) -> String {
     let (subscription, pattern) = link.next(|message| match message {
         FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.pattern.to_owned()),
@@ -26,7 +27,7 @@ fn accept_inbox(link: &mut crate::peer::Link) -> String {
     pattern
 }
 
-/// Reads the query that asks whether a subject has a subscriber, and responds that it has one.
+/// Reads the query that asks whether a subject has a subscriber. The response says that it has one.
 fn confirm_subscriber(link: &mut crate::peer::Link) {
     let request = link.next(|message| match message {
         FromClient::DescribeSettings(NamedTopic { request, topic: "$DUNLIN.heard.orders.eu" }) => request,
@@ -131,7 +132,7 @@ fn replies_are_sent_without_waiting_for_an_acknowledgement() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         link.accept_subscription(at(1, 0));
         link.send_batch(1, 0, 1, &["ask"]);
-        // The responder opens one publisher without acknowledgements, and sends both replies through it.
+        // The responder must send both replies through one publisher, which requests no acknowledgements.
         link.next(|message| match message {
             FromClient::OpenPublisher(open) => {
                 assert_eq!((open.subject, open.producer), ("_INBOX.9.>", NO_PRODUCER));
@@ -188,7 +189,7 @@ fn refused_reply_does_not_prevent_the_next_reply() {
     let mut responder = client.responder();
     responder.reply("_INBOX.9.3.1", "first").unwrap();
     returned_sender.send(()).unwrap();
-    // The node sends this record after the refusal, so the client has received the refusal.
+    // The node has sent this record after the refusal, so the client has also received the refusal.
     assert!(matches!(subscriber.next().unwrap(), Event::Record(_)));
     let refused = responder.reply("_INBOX.9.4.7", "second");
     assert!(matches!(refused, Err(PublishError::Forbidden(_))), "{refused:?}");

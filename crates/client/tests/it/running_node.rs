@@ -1,4 +1,4 @@
-//! A real node in the test's process, with its listeners.
+//! A real node, which runs in the process of the test, and its listeners.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use dunlin_client::{Client, ClientLimits, ClientOptions};
 use dunlin_server::{Server, ServerConfig};
 use dunlin_wait::PATIENCE;
 
-/// A real node in this process, with a TCP listener and a Unix socket.
+/// A real node in the process of the test, with a TCP listener and a Unix socket.
 pub struct RunningNode {
     pub node: Node,
     server: Option<Server>,
@@ -35,7 +35,7 @@ impl RunningNode {
         RunningNode::with_node_at(node, address)
     }
 
-    /// Starts the listeners of a node.
+    /// Starts listeners for a node.
     pub fn with_node(node: Node) -> RunningNode {
         RunningNode::with_node_at(node, free_address())
     }
@@ -63,7 +63,7 @@ impl RunningNode {
         Client::connect(&self.url(), patient()).unwrap()
     }
 
-    /// Cuts every connection. The node itself continues.
+    /// Cuts all connections, but does not end the node.
     pub fn cut(&mut self) {
         drop(self.server.take());
         let config = || ServerConfig { tcp: vec![self.address], threads: 1, ..ServerConfig::default() };
@@ -82,13 +82,13 @@ impl RunningNode {
         RunningNode::with_node_at(Node::start(Config::default()).unwrap(), address)
     }
 
-    /// Like [`restart`](RunningNode::restart), but calls `prepare` with the new node before it accepts clients.
+    /// Like [`restart`](RunningNode::restart), but calls `prepare` for the new node before the node accepts clients.
     pub fn restart_with(self, prepare: impl FnOnce(&Node)) -> RunningNode {
         let address = self.stop();
         RunningNode::start_prepared(address, prepare)
     }
 
-    /// Cuts every connection and runs `before`. Then ends the node as if its machine had crashed, and starts a new one
+    /// Cuts all connections and calls `before`. Then ends the node like a crash of its machine, and starts a new node
     /// on the same disk.
     pub fn crash(mut self, disk: &FakeDisk, before: impl FnOnce(&Node)) -> RunningNode {
         drop(self.server.take());
@@ -100,7 +100,7 @@ impl RunningNode {
         RunningNode::with_node_at(on_disk(disk), address)
     }
 
-    /// Ends the node without a message to its clients. Returns its address.
+    /// Ends the node without a message to its clients. Returns the address of the node.
     fn stop(mut self) -> SocketAddr {
         drop(self.server.take());
         self.node.stop();
@@ -111,19 +111,19 @@ impl RunningNode {
     }
 }
 
-/// Returns a node that stores its data on this disk.
+/// Starts a node that stores its data on this disk.
 pub fn on_disk(disk: &FakeDisk) -> Node {
     Node::open(Config::default(), Arc::new(disk.clone()), Path::new("/data")).unwrap().0
 }
 
-/// Returns a free port of an IP address that only this process uses, so that no other test takes the port while the
+/// Returns a free port on an IP address that only this process uses. No other test can then take the port while the
 /// node is down.
 fn free_address() -> SocketAddr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low)), 0)
 }
 
-/// Returns options with which a client does not take the node for dead if the machine pauses.
+/// Returns options for a client that does not consider the node dead if the machine pauses.
 pub fn patient() -> ClientOptions {
     let connect_ms_max = PATIENCE.as_millis() as u64;
     let limits = ClientLimits { connect_ms_max, patience_heartbeats: 120, ..ClientLimits::default() };

@@ -8,7 +8,7 @@ use dunlin_wire::*;
 
 use crate::peer::{ScriptedNode, at, event_text};
 
-/// Reads SUBSCRIBE and opens one log on `channel`.
+/// Reads SUBSCRIBE, and opens one log on the channel `channel`.
 fn accept_subscription_on(link: &mut crate::peer::Link, channel: u32) -> u64 {
     let (subscription, credit) = link.next(|message| match message {
         FromClient::Subscribe(subscribe) => (subscribe.subscription, subscribe.credit),
@@ -39,7 +39,7 @@ fn threads_waiting_on_one_connection_get_their_own_records() {
             for channel in 1..=3 {
                 link.send_batch_on(channel, 1, seq - 1, seq, &[&format!("{channel}")]);
             }
-            // Waits until every subscriber has read all records, so that all of them wait for the next one.
+            // Wait until all subscribers have read all records, so that they all wait for the next one.
             if seq % 50 == 0 {
                 for _ in 1..=3 {
                     assert_eq!(read_receiver.recv_timeout(PATIENCE), Ok(seq));
@@ -107,7 +107,7 @@ fn threads_publish_and_subscribe_over_one_connection() {
         accept_subscription_on(&mut link, 1);
         let mut open = 0;
         let mut published = 0;
-        // The scripted node sends the published records back to the client, as records of the subscription.
+        // The scripted node returns each published record to the client, as a record of the subscription.
         while published < 2 * RECORDS {
             enum ClientMessage {
                 Open(u32),

@@ -1,4 +1,5 @@
-//! Tests of subscribers that follow states. A scripted node sends its messages at the worst moments.
+//! Tests of subscribers that follow the states of state topics. A scripted node sends its messages at the most
+//! unfavourable moments.
 
 use std::sync::mpsc;
 use std::thread;
@@ -14,7 +15,7 @@ fn with_snapshots() -> SubscribeOptions {
     SubscribeOptions { start: Start::Snapshot, on_gap: OnGap::Snapshot, ..SubscribeOptions::default() }
 }
 
-/// Returns the next event as a text. For a record, the text also contains the position of the record before it.
+/// Returns the next event as a text. The text about a record also contains the position of the previous record.
 fn next_event(subscriber: &mut Subscriber) -> String {
     let deadline = Deadline::new();
     let event = loop {
@@ -65,7 +66,7 @@ fn client_resumes_before_a_gap_if_no_merged_record_has_arrived() {
         link.send_batch(2, 10, 11, &["a"]);
         link.send(FromNode::Gap(GapMessage { channel: 1, epoch: 2, first: 12, last: 19 }));
         link.send(FromNode::Advance(Advance { channel: 1, through: at(2, 19) }));
-        // The scripted node cuts the connection only after the subscriber has received the gap.
+        // Before the scripted node cuts the connection, the subscriber must have received the gap.
         gap_receiver.recv_timeout(PATIENCE).unwrap();
         drop(link);
         let mut link = peer.accept();
@@ -111,8 +112,8 @@ fn client_renews_credit_used_by_messages_without_events() {
                 sent += bytes.len();
                 link.send_bytes(&bytes);
             }
-            // The node has used up the credit, although the subscriber has received no event. The client has to grant
-            // new credit.
+            // Although the subscriber has received no event, the node has used up the credit. The client must grant new
+            // credit.
             let granted = link.next(|message| match message {
                 FromClient::Credit(credit) => credit.granted,
                 other => panic!("{other:?}"),

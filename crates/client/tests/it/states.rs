@@ -1,5 +1,5 @@
-//! Tests of replicas of state topics over a connection. Every replica has to equal the order book that the publisher
-//! keeps itself.
+//! Tests of replicas of state topics, over a connection. Every replica must equal the order book that the publisher
+//! keeps.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -43,7 +43,7 @@ fn replica(client: &Client, pattern: &str, options: &SubscribeOptions) -> TcpRep
     Replica::new(subscriber, |_| Book::new(Scale::default())).with_retry_ns(500_000_000)
 }
 
-/// A publisher that sets and removes random levels, and applies the same changes to an order book of its own.
+/// A publisher that sets and removes random price levels, and makes the same changes to an order book of its own.
 struct Source {
     publisher: Publisher,
     subject: String,
@@ -97,14 +97,14 @@ impl Source {
         bytes
     }
 
-    /// Reads until the replica has all records, and compares it with the publisher's book.
+    /// Waits until the replica has applied all records, and compares it with the publisher's order book.
     fn assert_equal_to(&mut self, replica: &mut TcpReplica, name: &str) {
         let log = LogName { topic: self.subject.clone(), subject_prefix: self.subject.clone(), partition: 0 };
         let deadline = Deadline::new();
         while replica.state(&log).is_none_or(|(at, _)| at.seq < self.seq) {
             let at = replica.state(&log).map(|(at, _)| at);
             deadline.check(format_args!("{name}: {} after {at:?}, {:?}", self.seq, replica.counts()));
-            // Ignores the error of a cut connection, because the next read connects again.
+            // The error of a cut connection is ignored, because the next read connects again.
             let _ = replica.wait(Some(Duration::from_millis(100)));
             let _ = replica.drain(now_ns(), usize::MAX, |_| ());
         }
@@ -115,11 +115,12 @@ impl Source {
     }
 }
 
-/// Applies records to the replica from time to time: whenever the publisher has sent `every` more records.
+/// Applies records to the replica in steps. Before each step but the first, waits until `every` more records are
+/// published.
 fn read_while(replica: &mut TcpReplica, is_active: &AtomicBool, published: &AtomicU64, every: u64) {
     let mut next = 0;
     while is_active.load(Ordering::Relaxed) {
-        // Ignores the error of a cut connection, because the next read connects again.
+        // The error of a cut connection is ignored, because the next read connects again.
         let _ = replica.wait(Some(Duration::from_millis(10)));
         let _ = replica.drain(now_ns(), 64, |_| ());
         until("more is published", || {
@@ -200,8 +201,7 @@ fn each_loss_is_detected_and_repaired_once() {
             replica.drain(now_ns(), usize::MAX, |_| ()).unwrap();
         }
     }
-    // Record 1,700 is the last one that is lost. No record follows it, so only a heartbeat can reveal that it is
-    // missing.
+    // Record 1,700 is the last record, and it is lost. Only a heartbeat can show that it is missing.
     assert_eq!(source.seq, 1_700);
     for replica in &mut replicas {
         source.assert_equal_to(replica, "a reader that loses");
@@ -233,7 +233,7 @@ fn record_lost_after_a_checksum_is_detected() {
 
 #[test]
 fn slow_conflated_subscriber_reads_the_newest_state() {
-    /// The number of records that are published while the subscriber processes one change.
+    /// How many records are published while the subscriber processes one change.
     const WORK: u64 = 25;
     const READS: usize = 100;
     let running = RunningNode::start();
@@ -243,8 +243,8 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     let client = running.client();
     let mut replica = replica(&client, "md.a", &conflated());
     let (is_active, published) = (AtomicBool::new(true), AtomicU64::new(source.seq));
-    // For each read, the position of the state after the read, and the position of the last record published before the
-    // read.
+    // For each read: the position of the state after the read, and the position of the last record that was published
+    // before the read.
     let (mut positions, mut before) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
         let (is_active, published) = (&is_active, &published);
@@ -273,8 +273,8 @@ fn slow_conflated_subscriber_reads_the_newest_state() {
     });
     source.assert_equal_to(&mut replica, "the slow one");
     assert_eq!(positions.len(), READS);
-    // In most reads, the state must contain all records that were published before the read two places earlier. If
-    // records waited in a queue, the states would be older, by as many records as the credit allows.
+    // In more than half of the reads, the state must contain all records that were published before the read two places
+    // earlier. If records waited in a queue, states would be older, by up to as many records as the credit allows.
     let in_time = positions[2..].iter().zip(&before).filter(|(position, before)| position >= before).count();
     assert!(in_time > READS / 2, "{in_time} of {READS} reads gave what was new: {positions:?}, {before:?}");
     assert_eq!(replica.counts().gaps, 0);
@@ -390,7 +390,7 @@ fn topic_description_shows_the_state() {
     assert!(state.contains(&format!("{:016x}", source.oracle.checksum())), "{state}");
 }
 
-/// This benchmark only prints measurements. Run it with `--ignored --nocapture`.
+/// A benchmark, which only prints measurements. Run it with `--ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: it wants the machine for itself"]
 fn thousand_joining_subscribers_use_bounded_memory() {
@@ -430,7 +430,7 @@ fn thousand_joining_subscribers_use_bounded_memory() {
     assert!(grown < 64 << 20, "{grown} bytes");
 }
 
-/// Publishes 1,000 records a second. Returns the 99th percentile of the times that the single calls took.
+/// Publishes 1,000 records a second for the time `time`. Returns the 99th percentile of the durations of single calls.
 fn measure_publishing(source: &mut Source, time: Duration, is_active: &AtomicBool) -> Duration {
     let (began, mut durations) = (Instant::now(), Vec::new());
     while began.elapsed() < time && (is_active.load(Ordering::Relaxed) || durations.is_empty()) {
@@ -443,7 +443,7 @@ fn measure_publishing(source: &mut Source, time: Duration, is_active: &AtomicBoo
     durations[durations.len() * 99 / 100]
 }
 
-/// Makes `readers` subscribers, and waits until each has received the state and a record after it.
+/// Starts `readers` subscribers, and waits until each has received the state and one record after it.
 fn join(client: &Client, readers: usize) {
     let mut subscribers: Vec<Subscriber> =
         (0..readers).map(|_| client.subscribe("md.a", with_snapshots()).unwrap()).collect();
@@ -459,7 +459,7 @@ fn join(client: &Client, readers: usize) {
     }
 }
 
-/// Starts a scripted node that sends these parts of a state's snapshot, and then a batch of records.
+/// Starts a scripted node that sends the parts `parts` of a snapshot, and then a batch of records.
 fn serve_snapshot_parts(parts: Vec<(u64, u64, Vec<u8>)>) -> (Client, thread::JoinHandle<()>) {
     use dunlin_wire::{FromClient, FromNode, Position, SnapshotPart};
     ScriptedNode::serve(move |_, mut link| {
@@ -504,7 +504,7 @@ fn mismatched_snapshot_parts_end_the_connection() {
     for parts in hostile {
         let (client, node) = serve_snapshot_parts(parts);
         let mut subscriber = client.subscribe("orders.>", with_snapshots()).unwrap();
-        // The node's script ends when the client has closed the connection because of the malformed parts.
+        // The script ends when the client has closed the connection because of the malformed parts.
         while !node.is_finished() {
             let _ = subscriber.next_timeout(Duration::from_millis(10));
         }

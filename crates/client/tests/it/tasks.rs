@@ -16,7 +16,7 @@ fn block_on<R>(task: impl Future<Output = R>) -> R {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, task).await.expect("stuck") })
 }
 
-/// Runs the future. Sends a message each time the future has to wait.
+/// Runs `task`. Each time that it has to wait, sends a message to `waits`.
 async fn notify_waits<R>(waits: Sender<()>, task: impl Future<Output = R>) -> R {
     let mut task = pin!(task);
     let poll = |cx: &mut Context<'_>| {
@@ -66,7 +66,7 @@ fn async_subscriber_continues_in_a_second_runtime() {
     });
     let mut subscriber = client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
     for seq in 1..=2 {
-        // Each call of `block_on` starts a new runtime, which ends with the call.
+        // Each call of `block_on` starts a runtime of its own, which ends with the call.
         let next = notify_waits(waits.clone(), subscriber.next_async());
         assert_eq!(event_text(&block_on(next).unwrap()), format!("1-{seq} x"));
     }
@@ -83,7 +83,7 @@ fn async_wait_times_out_while_other_messages_arrive() {
     });
     assert!(has_timed_out);
     let _ = timed_out.send(());
-    // Closes the connection first, because the node may still be writing to it.
+    // Close the connection first, because the node may still be writing to it.
     drop((subscriber, client));
     node.join().unwrap();
 }
@@ -110,7 +110,7 @@ fn two_async_subscribers_share_a_connection() {
         for seq in 1..=100 {
             for (channel, payload) in [(1, "one"), (2, "two")] {
                 link.send_batch_on(channel, 1, seq - 1, seq, &[payload]);
-                // While one task reads, the other one waits.
+                // One of the two tasks reads the connection, and the other waits.
                 assert_eq!(read_receiver.recv_timeout(PATIENCE), Ok((channel, seq)));
             }
         }
@@ -188,7 +188,7 @@ fn abandoned_async_wait_blocks_no_other_reader() {
             publisher.publish("x").unwrap();
         }
     });
-    // At the same time, a blocking thread reads the connection now and then.
+    // In the meantime, a blocking thread also reads the connection now and then.
     let thread = std::thread::spawn(move || {
         for seq in 1..=50 {
             assert!(event_text(&thread_subscriber.next().unwrap()).ends_with(&format!("-{seq} x")));

@@ -1,4 +1,4 @@
-//! Tests of tasks and workers with a real node.
+//! Tests of tasks and workers, with a real node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::running_node::RunningNode;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Starts a node that creates topics and tenants when they are first used.
+/// Starts a node that creates topics and tenants automatically when they are first used.
 fn start() -> RunningNode {
     RunningNode::with_node(Node::start(Config::default()).unwrap())
 }
@@ -115,7 +115,7 @@ fn submitters_and_workers_reach_the_tasks_of_all_four_shards() {
     assert!(tenants.len() == 8 && tenants.iter().all(|tenant| tenant.account.completed == 25), "{tenants:?}");
     let workers = tasks.workers().unwrap();
     assert_eq!((workers.len(), workers[0].done), (1, 200));
-    // The worker counts as drained only when all shards of tasks have drained it.
+    // The worker counts as drained only when each shard of the tasks has drained it.
     let last = tasks.submit("tenant-3", NewTask::new(b"k", b"last")).unwrap().task;
     let assigned = attachment.next(PATIENCE).unwrap().expect("the last");
     attachment.drain();
@@ -166,7 +166,7 @@ fn redrive_in_steps_restarts_no_task_twice() {
     let tasks = node.client().tasks();
     let dead = || tasks.tenants("t").unwrap()[0].dead;
     tasks.submit_all("t", vec![NewTask::new(b"k", b""); 3]).unwrap();
-    // A task becomes poisoned when three workers have left while they ran it.
+    // A task becomes poisoned when three workers have ended while they ran it.
     for _ in 0..3 {
         let attachment = node.client().tasks().attach(options("k", 3)).unwrap();
         let mut assigned = Vec::new();
@@ -175,7 +175,7 @@ fn redrive_in_steps_restarts_no_task_twice() {
         }
     }
     until("the tasks are poisoned", || dead() == 3);
-    // Makes more dead letters than the 10,000 that the cluster restarts in one step.
+    // The cluster restarts 10,000 dead letters in one step. Make more of them.
     for count in [2_000, 2_000, 2_000, 2_000, 2_000, 10] {
         find("the tasks are submitted before their deadline", || {
             let deadline_ms = dunlin::now_ns() / 1_000_000 + 1_000;
@@ -431,7 +431,7 @@ fn attempt_without_a_result_ends_at_its_timeout() {
         let Some(assigned) = attachment.next(10 * MS).unwrap() else { continue };
         tokens.push(assigned.token());
         until("the task is stopped", || assigned.is_stopped());
-        // The cluster does not accept the late result, but the slot becomes free.
+        // The cluster does not accept the late result, but the worker's slot becomes free.
         attachment.complete(&assigned, b"late", &TaskUsage::default());
     }
     assert_eq!(tokens.len(), 3);
@@ -444,7 +444,7 @@ fn attempt_without_a_result_ends_at_its_timeout() {
     assert_eq!(attachment.next(PATIENCE).unwrap().unwrap().task(), next);
 }
 
-/// The sizes exceed different limits, one after another: of the scheduler, of the cluster's log, and of a request.
+/// Each of the sizes exceeds another limit: of the scheduler, of the cluster's log, and of a request.
 #[test]
 fn oversized_result_ends_its_task_without_a_retry() {
     let node = start();

@@ -1,4 +1,4 @@
-//! Tests of viewers of a world, and of requests to a world, when a node does not respond or has lost its keys.
+//! Tests of viewers of a world, and of requests to a world, while a node does not respond or has lost its keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use dunlin_wire::*;
 
 use crate::peer::{Link, ScriptedNode};
 
-/// Reads the client's messages until its next request for keys. Returns the number of this request; `None` once the
+/// Reads the client's messages up to its next query for keys. Returns the request number of this query; `None` if the
 /// client has closed the connection.
 fn next_query(link: &mut Link) -> Option<u32> {
     loop {
@@ -51,7 +51,7 @@ fn watch(client: &Client) -> Viewer<3> {
     watched.unwrap()
 }
 
-/// Calls the viewer, which has no change to return, until the node has reported two messages.
+/// Calls the viewer until the node has reported two messages. The viewer must return no change.
 fn drive_until_two(what: &str, viewer: &mut Viewer<3>, messages: &mpsc::Receiver<()>) {
     let mut count = 0;
     until(what, || {
@@ -74,7 +74,7 @@ fn viewer_repeats_an_unanswered_query_for_world_processes() {
     let (client, node) = ScriptedNode::serve_with(options, move |_, mut link| {
         while let Some(request) = next_query(&mut link) {
             if node_is_silent.load(Ordering::Acquire) {
-                // Ignores the error, which only means that the test has ended.
+                // An error only means that the test has ended.
                 let _ = sender.send(());
                 continue;
             }
@@ -98,7 +98,7 @@ fn viewer_survives_a_node_that_lost_the_worlds_keys() {
                 send_keys(&mut link, request, &[("space/flock/world", "{}")]);
             } else {
                 send_keys(&mut link, request, &[]);
-                // Ignores the error, which only means that the test has ended.
+                // An error only means that the test has ended.
                 let _ = sender.send(());
             }
         }
@@ -124,7 +124,7 @@ fn viewer_repeats_an_unanswered_subscribe_request() {
         let is_subscribe = |message: FromClient<'_>| matches!(message, FromClient::Subscribe(_));
         while let Some(is_subscribe) = link.try_next(is_subscribe) {
             if is_subscribe {
-                // Ignores the error, which only means that the test has ended.
+                // An error only means that the test has ended.
                 let _ = sender.send(());
             }
         }
@@ -143,8 +143,8 @@ fn viewer_repeats_an_unanswered_subscribe_request() {
     node.join().unwrap();
 }
 
-/// If the request waited for the client's general time limit for responses, the test would fail, because that limit is
-/// much longer.
+/// The request must not wait for the client's general time limit for responses, which is so long that the test would
+/// fail.
 #[test]
 fn request_time_limit_includes_reading_the_process_list() {
     let options = options(10 * PATIENCE.as_millis() as u64);

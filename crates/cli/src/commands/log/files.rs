@@ -104,8 +104,8 @@ fn log_dirs(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(dirs)
 }
 
-/// Parses a log's name `TOPIC/PARTITION`. If `dir` is in a node's data directory, the file that describes the topic states
-/// the prefix of the topic's subjects; otherwise, the prefix is the topic's name.
+/// Parses a log's name `TOPIC/PARTITION`. If `dir` is in a node's data directory, the file that describes the topic
+/// states the prefix of the topic's subjects; otherwise, the prefix is the topic's name.
 fn log_name(name: &str, dir: &Path) -> LogName {
     let (topic, partition) = name.rsplit_once('/').unwrap_or((name, "0"));
     let pattern = read_pattern(dir).unwrap_or_else(|| topic.to_owned());

@@ -1,5 +1,5 @@
-//! Drives a worker: attaches the worker, renews its lease and receives the node's orders. One of the threads that wait
-//! for a task does this work. If no thread waits, the worker's own thread does it.
+//! Drives a worker: attaches it, renews its lease, sends its commands and receives the node's orders. One of the
+//! threads that wait for a task does this; if there is none, the worker's own thread does.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -22,22 +22,22 @@ use crate::follow::lock;
 
 /// How many times a lease is renewed within its time to live.
 const RENEWALS_PER_TTL: u32 = 3;
-/// The pause before a refused request is sent again.
+/// The pause before a request that was refused is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest wait for messages. During the wait, the thread checks at every [`TICK`](crate::limits::TICK) whether the
-/// worker has ended. A wait that is shorter than a tick would cost a second system call.
+/// The longest wait for messages. During the wait, the thread checks at each [`TICK`](crate::limits::TICK) whether the
+/// worker has ended. A socket wait that is shorter than a tick would need a second system call.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// The longest wait while the worker is not attached.
+/// The longest wait for messages while the worker is not attached.
 const DETACHED_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// After a waiting thread has stopped reading the connection, the worker's own thread takes over only after this time,
-/// because that thread may soon wait again.
+/// How long the worker's own thread waits, after another thread has stopped reading the connection, before it reads the
+/// connection itself. The other thread may soon wait again.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Driver {
     next_heartbeat: Instant,
-    /// The time until which the response to the attach request has to arrive; `None` if no attach request is pending.
+    /// The time by which the response to the attach request has to arrive; `None` if there is no such request.
     attaching: Option<Instant>,
 }
 
@@ -48,7 +48,8 @@ impl Driver {
 }
 
 impl AttachmentShared {
-    /// Drives the worker on its own thread, whenever no other thread does, until the worker has ended.
+    /// Drives the worker while no other thread does. The worker's own thread calls this, and returns when the worker
+    /// has ended.
     pub(super) fn drive_when_idle(&self) {
         while !self.is_over() {
             let phase = lock(&self.phase);
@@ -57,7 +58,7 @@ impl AttachmentShared {
             let pause = match (phase.is_driven, phase.idle) {
                 _ if is_ending => Duration::ZERO,
                 (true, _) if idle_for >= WAIT_MAX => WAIT_MAX,
-                // Another thread reads the connection, or was woken to read it. This thread therefore only waits.
+                // Another thread reads the connection, or was woken to do so. This thread only waits.
                 (true, _) | (false, 1..) => TAKEOVER_DELAY,
                 (false, 0) => TAKEOVER_DELAY.saturating_sub(idle_for),
             };
@@ -80,7 +81,8 @@ impl AttachmentShared {
         result.unwrap_or_else(PoisonError::into_inner).0.own_thread_sleeps = false;
     }
 
-    /// Drives the worker until there is a task or `deadline` has passed. Returns `Break` if the thread was interrupted.
+    /// Drives the worker until there is a task, or until `deadline`. Returns `Break` if the calling thread was
+    /// interrupted.
     pub(super) fn drive_until_task(&self, driver: &mut Driver, deadline: Instant) -> ControlFlow<()> {
         let has_task =
             || self.with_phase(|phase| !phase.worker_state.ready.is_empty() || phase.error.is_some());
@@ -90,7 +92,7 @@ impl AttachmentShared {
         ControlFlow::Continue(())
     }
 
-    /// Stops driving. Another waiting thread then continues. If there is none, the worker's own thread continues after
+    /// Stops driving, so that a waiting thread continues. If there is none, the worker's own thread continues after
     /// [`TAKEOVER_DELAY`].
     pub(super) fn stop_driving(&self, phase: &mut Phase) {
         if std::mem::take(&mut phase.is_driven) {
@@ -104,8 +106,8 @@ impl AttachmentShared {
         }
     }
 
-    /// Attaches the worker, renews its lease and sends its commands, if these actions are due. Then waits for messages
-    /// until `until` at the latest.
+    /// Attaches the worker, renews its lease and sends its commands, as far as these are due. Then waits for messages
+    /// until the time `until`, or until `is_done` returns `true`.
     pub(super) fn step(
         &self,
         driver: &mut Driver,
@@ -197,8 +199,7 @@ impl AttachmentShared {
         self.send_request(TasksKind::Attach, &bytes, true);
     }
 
-    /// Sends a request of the worker if there is a connection. Returns the number of the request, whether it was sent
-    /// or not.
+    /// Sends a request of the worker, if there is a connection. Returns the number of the request in any case.
     fn send_request(&self, kind: TasksKind, bytes: &[u8], attaches: bool) -> u32 {
         let mut session = lock(&self.shared.session);
         let request = session.next_number();
@@ -224,7 +225,7 @@ impl AttachmentShared {
         self.with_phase(|phase| phase.worker_state.can_send())
     }
 
-    /// Sends the queued commands, unless another thread is sending them.
+    /// Sends the queued commands, unless another thread does so at this time.
     pub(super) fn send_queued(&self) {
         while self.can_send() {
             let Ok(_sending) = self.queued.try_lock() else { return };
@@ -246,13 +247,12 @@ impl AttachmentShared {
         }
     }
 
-    /// Handles the node's messages. If the node refused to attach the worker, returns the pause before the next
-    /// attempt.
+    /// Handles messages of the node. Returns a pause if the next request must wait because the node refused one.
     fn apply_messages(&self, messages: WorkerMessages, attaching: &mut Option<Instant>) -> Option<Duration> {
         let WorkerMessages { is_lost, attached, orders, responses, .. } = messages;
         let mut pause = None;
         match attached {
-            // Only if the connection was not lost in the meantime: otherwise the worker has to attach again.
+            // If the connection was lost since then, the worker has to attach again.
             Some(Ok(attached)) if !is_lost => {
                 self.with_phase(|phase| phase.worker_state.handle_attached(&attached));
                 *attaching = None;
@@ -304,7 +304,7 @@ impl AttachmentShared {
         if is_lost || !is_known {
             *attaching = None;
         }
-        // Notifies only as many threads as needed, because each notification is a system call even if no thread waits.
+        // Notify only as many threads as have a task: each call is a system call, even if no thread waits.
         (0..woken).for_each(|_| self.ready.notify_one());
         if is_watched {
             self.changed.notify_all();
@@ -334,8 +334,8 @@ impl AttachmentShared {
     }
 }
 
-/// Whether the refused command may have been carried out nevertheless. Sending such a command again has no second
-/// effect.
+/// Whether a command that was refused with this error may have been carried out. Such a command can be sent again
+/// without a second effect.
 fn outcome_is_unknown(refused: &crate::refusal::RefusedError) -> bool {
     refused.code == ErrorCode::CommandUnknown
 }

@@ -1,8 +1,8 @@
-//! A worker's tasks, queued commands and unanswered requests.
+//! The tasks of a worker, its queued commands, and its requests without a response.
 //!
 //! Invariants:
-//! - The worker holds an assigned task until the cluster has responded to its result, or until the task is known to
-//!   belong to another worker.
+//! - A worker holds a task from its assignment until the cluster has responded to the task's result, or until the task
+//!   is known to belong to another worker.
 //! - Results that were lost with a connection are sent again before anything else.
 
 use std::collections::{HashSet, VecDeque};
@@ -17,39 +17,39 @@ use super::super::assigned::AssignedTask;
 use super::super::pending_commands::{LENGTH_BYTES, push_command, refuse_too_long};
 use crate::refusal::RefusedError;
 
-/// Maximum number of requests without a response. Commands that are queued while this many requests are open are later
-/// sent together, so that a busy worker sends fewer and larger requests.
+/// The maximum number of requests without a response. While there are so many, commands are queued and later sent
+/// together, so that a busy worker sends fewer and larger requests.
 const REQUESTS_MAX: usize = 4;
-/// The size, in bytes and rounded up, of a command that reports a result, without the result's content.
+/// A rounded-up size, in bytes, of a command that reports a result, without the result's content.
 const COMMAND_BYTES: usize = 80;
-/// The largest size of a request, in bytes. A request with a single command may be larger.
+/// The maximum size of a request, in bytes. A request with only one command may be larger.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
     /// The worker's number; 0 until the cluster has assigned one.
     pub(super) worker: u64,
-    /// The epoch of the cluster's worker numbers in which `worker` was assigned.
+    /// The epoch of the cluster's worker numbers to which `worker` belongs.
     pub(super) life: u32,
     /// Whether the worker is attached through the present connection.
     pub(super) is_attached: bool,
-    /// Assigned tasks that no thread has taken yet.
+    /// The assigned tasks that no thread has taken yet.
     pub(super) ready: VecDeque<AssignedTask>,
-    /// The assigned tasks to whose results the cluster has not responded yet, found by their numbers.
+    /// The tasks that the worker holds, by number: assigned tasks whose results have no response of the cluster yet.
     held: HashMap<u64, HeldTask>,
-    /// Tasks that now belong to other workers, although a thread here still runs them, each with its token. Each one
-    /// occupies a slot until its function ends.
+    /// The numbers and tokens of tasks that belong to other workers now, while a thread of this worker still runs them.
+    /// Each occupies a slot until its function ends.
     lost_but_running: HashSet<(u64, u64)>,
-    /// Commands that are not sent yet, in order.
+    /// The commands that were not sent yet, in order.
     unsent: VecDeque<QueuedCommand>,
-    /// The requests that were sent and have no response yet: the number of each request, and its commands.
+    /// The requests that were sent and have no response yet. Each entry is the number of a request and its commands.
     unanswered_requests: VecDeque<(u32, Vec<QueuedCommand>)>,
     pub(super) is_draining: bool,
     pub(super) is_drained: bool,
     pub(super) counts: TaskCounters,
 }
 
-/// Counters of a worker's tasks.
+/// Counts of a worker's tasks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TaskCounters {
     pub(super) assigned: u64,
@@ -65,15 +65,15 @@ struct HeldTask {
     is_answered: bool,
 }
 
-/// A command of a worker that is queued, or that was sent and has no response yet.
+/// A command of a worker that waits to be sent, or that was sent and has no response yet.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     bytes: Vec<u8>,
-    /// The number and token of the task whose result the command reports; `None` for other commands.
+    /// If the command reports the result of a task: the number and the token of this task.
     result_of: Option<(u64, u64)>,
     /// Whether to send the command again after a lost connection.
     is_kept: bool,
-    /// Whether the command was sent before, so that the earlier attempt may have carried it out.
+    /// Whether the command was sent before. The cluster may have carried it out then.
     is_repeated: bool,
 }
 
@@ -90,14 +90,15 @@ impl QueuedCommand {
 }
 
 impl QueuedCommand {
-    /// If the command is a result that is too large for a request, replaces it by a failure of the task.
+    /// Returns the command. If the command reports a result that is too large for a request, returns a command that
+    /// reports a failure of the task instead.
     pub(super) fn or_failure(self) -> QueuedCommand {
         refuse_too_long(&self.bytes).and_then(|refused| self.failure_for(&refused)).unwrap_or(self)
     }
 
-    /// If the cluster refused a result because of its content, returns a failure to report instead: the task still
-    /// belongs to this worker, and no other worker can finish it. Returns `None` if the task is lost, or if this
-    /// command is no result.
+    /// Returns the failure to report after the cluster has refused a result because of its content: the task still
+    /// belongs to this worker, so no other worker can finish it. Returns `None` if the task is lost, or if this command
+    /// does not complete a task.
     fn failure_for(&self, refused: &RefusedError) -> Option<QueuedCommand> {
         if is_task_lost(refused.code) {
             return None;
@@ -108,7 +109,8 @@ impl QueuedCommand {
             return None;
         };
         let error = format!("the result was refused: {refused}");
-        // Another attempt would have a result of the same size. `KeyTooLarge` is the refusal of the cluster's log.
+        // The result of another attempt would be too large as well. The code `KeyTooLarge` comes from the cluster's
+        // log.
         let retry = !matches!(refused.code, ErrorCode::TaskTooLarge | ErrorCode::KeyTooLarge);
         Some(QueuedCommand::new(
             &TaskCommand::Fail { report: answer, error: error.as_bytes(), retry },
@@ -128,23 +130,23 @@ impl QueuedCommand {
 }
 
 impl WorkerState {
-    /// The held tasks with their tokens.
+    /// Returns the numbers and tokens of the held tasks.
     pub(super) fn held_tokens(&self) -> Vec<(u64, u64)> {
         self.held.iter().map(|(&task, held)| (task, held.token)).collect()
     }
 
-    /// The number of held tasks that have no result yet.
+    /// The number of held tasks for which the worker has no result yet.
     pub(super) fn unanswered(&self) -> usize {
         self.held.values().filter(|held| !held.is_answered).count()
     }
 
-    /// Whether the worker holds assigned tasks, including tasks to whose results the cluster has not responded yet.
+    /// Whether the worker holds any task, including tasks whose results have no response of the cluster yet.
     pub(super) fn holds_tasks(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether no command is queued or without a response. For a detached worker only results count, because its other
-    /// commands concern the node to which it was attached.
+    /// Whether all commands were sent and have a response. For a detached worker, only results count, because other
+    /// commands are only for the node to which it was attached.
     pub(super) fn is_flushed(&self) -> bool {
         let mut all = self
             .unsent
@@ -157,8 +159,8 @@ impl WorkerState {
         self.unsent.push_back(queued);
     }
 
-    /// Stores that a task has a result. Returns whether the result is still needed, because the worker holds the task
-    /// and the task has no other result. If the task went to another worker, the slot of the task becomes free.
+    /// Notes that a task has a result. Returns whether the result has to be reported: the worker must still hold the
+    /// task, without another result. If the task has gone to another worker, its slot becomes free.
     pub(super) fn record_result(&mut self, task: u64, token: u64) -> bool {
         match self.held.get_mut(&task) {
             Some(held) if held.token == token => !std::mem::replace(&mut held.is_answered, true),
@@ -171,14 +173,14 @@ impl WorkerState {
         }
     }
 
-    /// The number of slots in which the worker can run its tasks: `slots`, less those slots whose threads still run
-    /// tasks that belong to other workers.
+    /// How many of the `slots` slots can run the worker's own tasks. In the others, threads still run tasks that belong
+    /// to other workers now.
     pub(super) fn slots(&self, slots: u32) -> u32 {
         slots.saturating_sub(u32::try_from(self.lost_but_running.len()).unwrap_or(u32::MAX))
     }
 
-    /// Requests one more task, after a thread has finished a task that had gone to another worker. A worker that is not
-    /// attached needs no request, because it states its number of slots when it attaches.
+    /// Requests one more task, because the slot of a task that had gone to another worker is free. A worker that is not
+    /// attached states its free slots when it attaches, so it requests nothing.
     fn request_one_more(&mut self) {
         if self.is_attached && !self.is_draining {
             let pull = TaskCommand::Pull { worker: self.worker, credit: 1 };
@@ -186,12 +188,13 @@ impl WorkerState {
         }
     }
 
-    /// Whether the worker holds the task, according to the messages received so far.
+    /// Whether the worker holds the task with this token, as far as it knows.
     pub(super) fn holds(&self, task: u64, token: u64) -> bool {
         self.held.get(&task).is_some_and(|held| held.token == token)
     }
 
-    /// Returns the bytes of the next request; `None` if no command is queued, or no request may be sent now.
+    /// Returns the bytes of the next request, which will have the number `number`. Returns `None` if no command is
+    /// queued, or if no request may be sent now.
     pub(super) fn next_request(&mut self, number: u32) -> Option<Vec<u8>> {
         if !self.is_attached || self.unsent.is_empty() || self.unanswered_requests.len() >= REQUESTS_MAX {
             return None;
@@ -212,8 +215,8 @@ impl WorkerState {
         self.is_attached && !self.unsent.is_empty() && self.unanswered_requests.len() < REQUESTS_MAX
     }
 
-    /// Handles a lost connection. Commands without a response that have to be kept are sent again first. All other
-    /// commands are dropped.
+    /// Handles a lost connection. Commands to keep that have no response are queued again, before all others. Commands
+    /// that need not be kept are dropped.
     pub(super) fn handle_disconnect(&mut self) {
         self.is_attached = false;
         let kept_commands = |(_, queued_commands): (u32, Vec<QueuedCommand>)| {
@@ -225,8 +228,8 @@ impl WorkerState {
         self.unsent.retain(|queued| queued.is_kept);
     }
 
-    /// Handles the cluster's response to the attach request. Stops tasks that went to other workers, and sends results
-    /// again that have no response.
+    /// Handles the cluster's response to the attach request, after which commands can be sent again. Stops the tasks
+    /// that have gone to other workers.
     pub(super) fn handle_attached(&mut self, attached: &AttachResponse) {
         if self.worker != 0 && (self.worker, self.life) != (attached.worker, attached.epoch) {
             self.handle_lost_lease();
@@ -240,7 +243,7 @@ impl WorkerState {
         }
     }
 
-    /// Handles the end of the lease: all tasks now belong to other workers.
+    /// Handles the end of the lease, after which all tasks belong to other workers.
     pub(super) fn handle_lost_lease(&mut self) {
         (self.worker, self.is_attached) = (0, false);
         let all: Vec<u64> = self.held.keys().copied().collect();
@@ -264,8 +267,8 @@ impl WorkerState {
         Some(held)
     }
 
-    /// Carries out an order of the node. If the node stops a task that no thread has begun, the worker returns the task
-    /// at once.
+    /// Carries out an order of the node. If the order stops a task that no thread has taken yet, the worker returns
+    /// this task at once.
     pub(super) fn handle_order(&mut self, order: WorkerOrder) {
         match order {
             WorkerOrder::Start(start) => self.accept_task(start),
@@ -303,8 +306,8 @@ impl WorkerState {
         if self.holds(start.task, start.token) {
             return;
         }
-        // The cluster assigned the task to this worker once more, with a new token. It would refuse a result with the
-        // old token.
+        // If the cluster assigns a task to this worker a second time, with a new token, it would refuse a result with
+        // the old token.
         self.release_task(start.task);
         let stopped = Arc::new(AtomicBool::new(false));
         let held = HeldTask { token: start.token, stopped: Arc::clone(&stopped), is_answered: false };
@@ -313,8 +316,8 @@ impl WorkerState {
         self.ready.push_back(AssignedTask { start, stopped });
     }
 
-    /// Handles the response to a request, which contains a result for each command. Returns `false` if the cluster does
-    /// not know this worker.
+    /// Handles the response to a request. It contains one response for each command. Returns `false` if the cluster
+    /// does not know this worker.
     pub(super) fn handle_responses(
         &mut self,
         request: u32,
@@ -341,7 +344,7 @@ impl WorkerState {
                 self.held.remove(&task);
                 match response {
                     Ok(_) => self.counts.answered += 1,
-                    // The cluster accepted the result at the first attempt, but the response to that attempt was lost.
+                    // An earlier attempt to send the result has succeeded, but its response was lost.
                     Err(refused) if queued.is_repeated && refused.code == ErrorCode::TaskOver => {
                         self.counts.answered += 1;
                     }
@@ -357,8 +360,8 @@ impl WorkerState {
         is_known
     }
 
-    /// Handles the temporary refusal of a request: queues its commands again. A `Pull` command is queued again only if
-    /// `had_no_effect` is set, because a second `Pull` would request a second task.
+    /// Handles the temporary refusal of a request: queues the commands again that have to be kept. A `Pull` command is
+    /// queued again only if `had_no_effect` is set, because a second `Pull` would request a second task.
     pub(super) fn requeue_request(&mut self, request: u32, had_no_effect: bool) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
@@ -372,8 +375,8 @@ impl WorkerState {
         repeated.into_iter().rev().for_each(|queued| self.unsent.push_front(queued));
     }
 
-    /// Handles the final refusal of a request: discards its commands. If a command reported a task's result, the task
-    /// fails.
+    /// Handles the final refusal of a request, whose commands are not sent again. If one of them reports the result of
+    /// a task, the worker reports a failure of the task instead.
     pub(super) fn discard_request(&mut self, request: u32, refused: &RefusedError) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
@@ -395,7 +398,7 @@ impl WorkerState {
     }
 }
 
-/// Whether the code means that the task belongs to another worker, or has ended.
+/// Whether the code means that the task belongs to another worker now, or has ended.
 fn is_task_lost(code: ErrorCode) -> bool {
     use ErrorCode::{NoTask, NoWorker, StaleToken, TaskOver};
     matches!(code, NoTask | NoWorker | StaleToken | TaskOver)
