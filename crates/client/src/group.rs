@@ -57,7 +57,7 @@ pub struct GroupOptions {
     pub claim: Option<Duration>,
     /// The number of attempts after which a record becomes a dead letter; 0 for no limit.
     pub attempts_max: u32,
-    /// What happens to dead letters. Applies only if this member creates the group.
+    /// Where dead letters go. Applies only if this member creates the group.
     pub dead_letters: DeadLetterTarget,
     /// Only for `share` groups that a node joins on a client's behalf: whether the group ends when its last member has
     /// left.

@@ -1,10 +1,10 @@
 //! Keys and values, leases and locks of the cluster.
 //!
 //! Invariants:
-//! - A command is sent only once. If the response is lost, the result is [`Unknown`](KvError::Unknown), and the node
-//!   may still carry out the command later, even after reads that do not show it. Only a conditional write, such as
-//!   [`Kv::cas`], can be repeated safely. Queries, and the few commands whose repetition has no further effect, are
-//!   sent again on the next connection.
+//! - Most commands are sent only once, even if the connection is lost. If the response is lost, the result is
+//!   [`Unknown`](KvError::Unknown), and the node may still carry out the command later, even after reads that do not
+//!   show it. Only a conditional write, such as [`Kv::cas`], can be repeated safely. Queries, and the few commands
+//!   whose repetition has no further effect, are sent again on the next connection.
 //! - Reads are linearizable, except through [`Kv::stale`].
 
 mod error;

@@ -55,7 +55,7 @@ pub(crate) struct PublishLane {
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// What a refusal says about whether the refused batch was appended.
+/// Whether a refused batch was appended, as far as the refusal tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchOutcome {
     /// The batch may have been appended.

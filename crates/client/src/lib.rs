@@ -21,11 +21,12 @@
 //! ```
 //!
 //! Guarantees:
-//! - The thread that waits drives the connection. The client starts a thread only for [`Lease::start_renewal`], for
-//!   each [`Attachment`], and for publishers that [`send`](dunlin_topic::Publish::send) without waiting.
+//! - A thread that waits for anything reads and writes the connection. The client starts threads of its own only for
+//!   [`Lease::start_renewal`], for each [`Attachment`], and for publishers that [`send`](dunlin_topic::Publish::send)
+//!   without waiting.
 //! - If records are missing, the subscriber receives a gap that covers them, even if the node does not report a gap.
-//! - A subscription holds at most its credit in unread bytes ([`ClientLimits::credit_bytes`]), and does not delay
-//!   other subscriptions.
+//! - A subscription holds at most twice its credit ([`ClientLimits::credit_bytes`]) and one message in unread bytes,
+//!   besides snapshots of states. It does not delay other subscriptions.
 //! - A wait ends with an error at most two heartbeats after the last message from the node. The next call
 //!   tries again.
 //!

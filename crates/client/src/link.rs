@@ -1,8 +1,8 @@
 //! The reading half of the connection. It connects, greets the node, and delivers received messages to the client's
 //! handles.
 //!
-//! This state machine never waits by itself. [`Link::pump`] does all possible work. Its caller waits between
-//! two calls, by blocking or as a task.
+//! [`Link::pump`] does all work that is possible, and waits only as long as its caller allows. An async caller allows
+//! no wait, and lets its task wait between two calls.
 //!
 //! ```text
 //! Disconnected --time--> Connecting --writable--> Greeting --WELCOME--> Up --loss--> Disconnected

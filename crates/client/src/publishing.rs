@@ -109,7 +109,7 @@ impl PublisherShared {
     }
 
     /// Encodes the messages that open the publisher. For a publisher that was open before, they include its last
-    /// acknowledged position in each partition: a node whose topic has lost this record then refuses the publisher.
+    /// acknowledged position in each partition: a state topic that has lost this record then refuses the publisher.
     pub(crate) fn encode_open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(properties) = state.topic_properties
             && version >= MessageKind::ExpectTopic.since()

@@ -21,7 +21,7 @@ use crate::refusal::publish_error;
 /// How many bytes are reserved for the message EXPECT_TOPIC, which may precede a batch.
 const EXPECT_BYTES: usize = 64;
 
-/// What became of a forwarded batch.
+/// The outcome of a forwarded batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RelayOutcome {
     /// The node has responded: with a receipt, or with the reason why it refused the batch.

@@ -144,7 +144,7 @@ fn writer(console: &Console, client: Option<&Client>) -> EventPrinter {
 struct LogEnds(BTreeMap<u16, LogEnd>);
 
 struct LogEnd {
-    /// The position of the last record in the log when the command started.
+    /// The position of the last record that the log contained when the command started.
     last: Position,
     /// The position up to which the log has been read; `None` before the first event.
     read_through: Option<Position>,

@@ -405,7 +405,7 @@ fn leadership_is_not_transferred_to_an_unresponsive_node() {
 fn dump_fails_if_the_owner_of_the_topic_does_not_respond() {
     let cluster = NewCluster::start();
     let [_second, third] = cluster.join_two();
-    // A durable topic stays at the node that created it.
+    // A durable topic stays at the node on which it was created, even if this node is down.
     third.run(&["topics", "create", "orders", "--durable"]).done();
     third.run(&["pub", "orders", "one"]).done();
     dunlin_wait::until("the first node reads the records of the third", || {

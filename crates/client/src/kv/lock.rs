@@ -6,9 +6,9 @@ use dunlin_control::{ControlCommand, ControlReply, LOCKS};
 use super::{Kv, KvEntry, KvError, Lease, LeaseHandle};
 use crate::interrupt::is_interrupted;
 
-/// A lock that this client holds. Dropping it releases the lock. Send the lock's [`token`](HeldLock::token) with every
-/// request to a resource that the lock protects. The resource has to refuse a request whose token is lower than the
-/// highest one that the resource has seen.
+/// A lock that this client holds. Dropping the value releases the lock. Send the lock's [`token`](HeldLock::token) with
+/// every request to a resource that the lock protects. The resource has to refuse a request whose token is lower than
+/// the highest one that the resource has seen.
 #[derive(Debug)]
 pub struct HeldLock {
     kv: Kv,

@@ -11,7 +11,7 @@ use dunlin_wire::{FromClient, MessageKind, SnapshotPart, WireError};
 
 use crate::session::{Channel, ClientSession};
 
-/// What a channel keeps for a subscriber that follows the state of a state topic.
+/// The part of a channel for a subscriber that follows the state of a state topic.
 #[derive(Debug, Default)]
 pub(super) struct FollowState {
     /// Whether the node fills gaps: after a gap, it sends the missing records or a state.

@@ -77,7 +77,7 @@ pub enum CommandError {
     WorldOwners(#[from] WorldOwnersError),
 }
 
-/// What the client learned in one round, in which it asks each process once.
+/// The result of one round, in which the client asks each process once.
 #[derive(Debug, Default)]
 struct QueryRound {
     /// Why the client should ask all processes again, for example because of a handover; `None` if it should not.

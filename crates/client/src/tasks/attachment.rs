@@ -111,8 +111,8 @@ pub(super) struct AttachmentShared {
     /// How many more tasks than slots the worker may receive.
     ahead: u32,
     phase: Mutex<Phase>,
-    /// What the thread that drives the worker needs. It holds this lock while it reads the connection and renews the
-    /// lease.
+    /// The data that the thread which drives the worker needs. This thread holds the lock while it reads the connection
+    /// and renews the lease.
     driver: Mutex<Driver>,
     /// Notified when one of the waiting threads has a task to run, or has to read the connection.
     ready: Condvar,

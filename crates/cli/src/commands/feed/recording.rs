@@ -91,7 +91,8 @@ fn read_pattern(frame: &Frame<'_>) -> Result<Option<Pattern>, CommandRefusal> {
     Pattern::parse(text).map(Some).map_err(|error| invalid(&error))
 }
 
-/// The maximum number of characters of a subject tail that an error message shows.
+/// The maximum number of characters that an error message shows of a subject tail, the part of a subject after the
+/// literal prefix of the pattern.
 const TAIL_CHARS_SHOWN_MAX: usize = 100;
 
 /// Checks that the pattern matches the subject of the record. States and merged records have no subject and are

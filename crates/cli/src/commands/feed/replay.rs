@@ -229,7 +229,7 @@ struct Track {
     /// The subject tail with which states and merged records are published, because the recording contains no subject
     /// for them.
     state_tail: String,
-    /// The identity of the log's first file.
+    /// The number that identifies the log's first file.
     identity: Option<u64>,
     /// The number of records that were read from the log, including those that the recorder added.
     records_read: u64,

@@ -56,7 +56,7 @@ struct VerifyReport {
     end_problems: usize,
     /// Number of logs that were not closed. Records may be missing from them.
     unclosed: usize,
-    /// The identity of the log's first file.
+    /// The number that identifies the log's first file.
     identity: Option<u64>,
     /// Whether the log belongs to a recording, and therefore begins with a complete state. A node's own log does not
     /// begin with a state.

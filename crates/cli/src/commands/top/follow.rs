@@ -35,7 +35,7 @@ enum FollowerMessage {
     Refused(anyhow::Error),
 }
 
-/// What a wait for a node's status found: the report has changed, or the node refused the client.
+/// The result of a wait for a node's status: the report has changed, or the node refused the client.
 pub enum StatusUpdate {
     /// The report has received a new part of the status, or the node became unreachable.
     NodeReport,

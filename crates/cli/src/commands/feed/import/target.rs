@@ -51,7 +51,7 @@ impl ImportTarget for DryRunTarget {
 pub struct RecordingFolder {
     out: PathBuf,
     books: Vec<Book>,
-    /// For each book of the current file, the index of its log.
+    /// For each book of the current file, the index of the book in `books`.
     log_indexes: Vec<usize>,
     /// The number of records written since the last call of `finish`.
     written: u64,

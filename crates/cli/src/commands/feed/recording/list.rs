@@ -21,7 +21,7 @@ const LIST_BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedTopic {
     pub records: u64,
-    /// The identity of the log's first file; `None` in a list of version 1, which contains no identities.
+    /// The number that identifies the log's first file; `None` in a list of version 1, which contains no identities.
     pub identity: Option<u64>,
 }
 

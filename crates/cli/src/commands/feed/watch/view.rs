@@ -30,9 +30,9 @@ pub struct BookScreen {
 }
 
 enum OutputMode {
-    /// In a terminal, lines are redrawn in place. `lines` is the number of lines of the last drawing, `window` the size
-    /// of the terminal at that time, `due` the time of the next drawing, and `is_dirty` whether anything has changed
-    /// since the last one.
+    /// In a terminal, lines are redrawn in place. `lines` is the number of lines of the last drawing, and `window` the
+    /// size of the terminal at that time. `due` is the time of the next drawing, and `is_dirty` says whether anything
+    /// has changed since the last one.
     Terminal {
         lines: usize,
         window: TerminalSize,
