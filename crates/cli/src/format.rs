@@ -78,7 +78,8 @@ impl EventPrinter {
         }
     }
 
-    /// Writes a notice to `out`, or to `notices` if the format allows only payloads and templates on standard output.
+    /// Writes a notice to `out`. In raw and template output, writes it to `notices` instead, so that `out` contains
+    /// only records.
     pub fn notice(&self, notice: &Notice, out: &mut impl Write, notices: &mut impl Write) -> io::Result<()> {
         match &self.format {
             Format::Text => match notice {

@@ -27,7 +27,7 @@ impl std::fmt::Display for CommandRefusal {
 
 impl std::error::Error for CommandRefusal {}
 
-/// A refusal with an advice of its own, which is more specific than the advice in the table of error codes.
+/// A refusal with advice of its own, which is more specific than the advice in the table of error codes.
 #[derive(Debug)]
 pub struct ErrorWithAdvice {
     pub code: ErrorCode,

@@ -270,7 +270,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
             thread::sleep(left.min(Duration::from_millis(50)));
         }
         if let Some(rate_limit) = &mut self.rate_limit {
-            // A sender that is late may catch up with at most 1 s, so that it does not exceed the rate for long.
+            // A sender that is late may catch up by at most 1 s, so that it does not exceed the rate for long.
             rate_limit.due = rate_limit.due.max(now.checked_sub(Duration::from_secs(1)).unwrap_or(now))
                 + rate_limit.interval;
         }

@@ -23,8 +23,8 @@ use crate::signals::StopFlag;
 
 /// If no event arrives for this time, the command checks up to which position the client has received each log.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// If for this time no event arrives and no position increases, the command fails. It is several heartbeat intervals of
-/// a node, because a heartbeat carries the position after records that have expired.
+/// If for this time no event arrives and no position increases, the command fails. This time is several heartbeat
+/// intervals of a node, because a heartbeat carries the position after records that have expired.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Arguments of `dunlin log`, which prints the records of a topic's log.

@@ -221,8 +221,8 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
         }
         Ok(())
     };
-    // `edit` repeats this check while the file is locked. It is also made here, so that it fails before the command
-    // asks for the password.
+    // `edit` repeats this check while the file is locked. The check is also made here, so that a refused command does
+    // not first ask for a password.
     refuse_existing(table(&mut read_or_new(file)?, "users")?)?;
     let mut user = Toml::new();
     if let Some(tenant) = &add.tenant {
@@ -248,8 +248,8 @@ fn add(file: &Path, add: &Add, console: &Console) -> Result<()> {
 }
 
 fn change(file: &Path, change: &Change, console: &Console) -> Result<()> {
-    // `edit` repeats this check while the file is locked. It is also made here, so that it fails before the command
-    // asks for the password.
+    // `edit` repeats this check while the file is locked. The check is also made here, so that a refused command does
+    // not first ask for a password.
     find_user(&mut read(file)?, &change.name)?;
     let mut password = None;
     if let Some(from) = &change.password_from {

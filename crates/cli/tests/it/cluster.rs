@@ -277,8 +277,8 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
     assert_refused("the log in control is that of the nodes 1, 2");
     assert_unready("of the nodes 1, 2");
-    // A log names no members if its node stopped before it received the log's first entry. One of the two logs is
-    // therefore removed at a time: the other one still names the members.
+    // A log names no members if its node stopped before it received the log's first entry. To simulate this, each of
+    // the two logs is removed in turn. The other log still names the members.
     let move_all = |log: &str, from: &str, to: &str| {
         for part in [log.to_owned(), format!("{log}.synced")] {
             std::fs::rename(format!("{from}/{part}"), format!("{to}/{part}")).unwrap();

@@ -36,7 +36,7 @@ fn prepared(mut command: Command, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command with `input` as its standard input, and waits for its end.
+/// Runs a command with `input` as its standard input, and waits until the command ends.
 pub fn run_with(mut command: Command, input: &[u8]) -> Outcome {
     let mut child = command
         .stdin(Stdio::piped())
@@ -73,8 +73,8 @@ pub fn read_stderr_until(child: &mut Child, text: &str) {
     }
 }
 
-/// Runs `dunlin feed record` until the recording satisfies `done`, and returns its outcome. The argument of `done` is
-/// the JSON object that `dunlin feed verify` prints about the first recorded topic.
+/// Runs `dunlin feed record` until the recording satisfies `done`, and returns the outcome of this command. The
+/// argument of `done` is the JSON object that `dunlin feed verify` prints about the first recorded topic.
 #[track_caller]
 pub fn record_until(
     url: &str,

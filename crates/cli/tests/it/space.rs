@@ -465,8 +465,8 @@ fn world_continues_when_its_first_process_restarts() {
     wait_for_ticks(&url, &second_region);
 }
 
-/// Runs two processes like the README. After one process is killed, the other runs all regions until a third process
-/// joins.
+/// Runs two processes, as the README shows. After one process is killed, the other runs all regions until a third
+/// process joins.
 #[test]
 fn world_continues_in_one_process_after_the_other_is_killed() {
     // With a time to live this long, the leases survive a pause of the machine.
@@ -714,7 +714,8 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     assert!(count(&node).iter().all(|(region, _)| *region != moved));
 }
 
-/// A recording of a region's topic must be playable and visible on a node that does not run the world.
+/// On a node that does not run the world, the recording of a region's topic can be replayed, and a map can be drawn
+/// from it.
 #[test]
 fn replayed_recording_of_a_world_can_be_watched() {
     let dir = tempfile::tempdir().expect("a folder");

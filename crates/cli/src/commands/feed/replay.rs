@@ -241,7 +241,7 @@ struct Track {
     frames: Vec<u8>,
     offset: usize,
     /// Whether the topic belongs to a region of a world. The first record of such a topic must be appended alone; for
-    /// simplicity, each of its records is.
+    /// simplicity, each of its records is appended alone.
     is_region: bool,
 }
 

@@ -138,7 +138,7 @@ mod tests {
         FlockAndAircraft { flock, aircraft: Arc::new(Tracks::new(tracks, 1.0)) }
     }
 
-    /// The id, generation and state of each entity.
+    /// The id of each entity, its generation, and a hash of its state.
     type Ledger = Vec<(EntityId, u32, u64)>;
 
     /// Runs a world for several ticks. Returns the entities after each tick, the number of groups whose entities were

@@ -53,8 +53,8 @@ pub struct Arguments {
     once: bool,
 }
 
-/// Two times without a change. After the first, `--once` considers the list of entities complete. After the second, a
-/// command without `--once` prints why it may have shown nothing.
+/// Two durations without a change. After the first one, `--once` considers the list of entities complete. After the
+/// second one, a command without `--once` prints why it may have shown nothing.
 const QUIET: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(3));
 /// How long `--once` waits for the first entity. A busy process responds only after its tick.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -142,7 +142,7 @@ fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> Com
     })
 }
 
-/// Receives changes until none has arrived for the first time in [`QUIET`].
+/// Receives changes until none has arrived for the first duration in [`QUIET`].
 fn gather(viewer: &mut Viewer<3>, stop: &StopFlag) -> Result<()> {
     let (began, mut last) = (Instant::now(), None::<Instant>);
     while !stop.is_set() {

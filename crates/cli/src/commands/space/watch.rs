@@ -66,7 +66,7 @@ const PATIENCE_WITH_PROBLEM: Duration = Duration::from_secs(3);
 /// By how much the next map may be delayed because entities of the previous map are missing. A handover takes less
 /// time.
 const DELAY_MAX: Duration = Duration::from_millis(500);
-/// How often `--once` updates all regions at most, while entities are missing.
+/// How many times at most `--once` updates all regions while entities are missing.
 const UPDATES_MAX: u32 = 5;
 /// The largest number of changes to one region that are applied at a time.
 const DRAIN_MAX: usize = 4_096;

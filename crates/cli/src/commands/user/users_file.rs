@@ -27,7 +27,7 @@ pub fn read_or_new(file: &Path) -> Result<DocumentMut> {
 
 pub fn read(file: &Path) -> Result<DocumentMut> {
     let text = read_text(file).with_context(|| format!("cannot read {}", file.display()))?;
-    // Checks the file like a node, so that errors have the same text as a node's.
+    // Checks the file as a node does, so that errors have the same text as a node's errors.
     UserDirectory::parse(&text, &file.display().to_string())?;
     text.parse().with_context(|| format!("cannot read {}", file.display()))
 }

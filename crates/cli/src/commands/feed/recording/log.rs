@@ -160,7 +160,7 @@ impl RecordedLog {
     pub fn close(mut self) -> Result<u64> {
         let written = self.write();
         let RecordedLog { topic, dir, journal, .. } = self;
-        // The log is closed even if the write failed: even a full disk has room for the end mark.
+        // Close the log even if the write failed. A full disk still has room for the end mark.
         let closed = journal.close();
         written.and(closed).map_err(|error| append_error(&topic, error))?;
         Ok(bytes_in(&dir))
