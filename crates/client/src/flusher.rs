@@ -11,7 +11,7 @@ use crate::client::SharedClient;
 use crate::follow::lock;
 use crate::publishing::PublisherShared;
 
-/// How long a partly filled batch waits for more records at most.
+/// The longest time for which a partly filled batch waits for more records.
 const FLUSH_DELAY: Duration = Duration::from_micros(500);
 /// The interval at which the thread reads responses while batches have no response yet.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -19,7 +19,8 @@ use crate::session::{GroupJoinRequest, SubscriptionRequest};
 use crate::subscriber::{ConsumedPosition, Subscriber};
 use crate::topics::CallError;
 
-/// The size in bytes of the claim that precedes each frame. Its fields are token, seq, epoch, attempt and claim_ms.
+/// The size in bytes of the claim that precedes each frame. The fields of a claim are token, seq, epoch, attempt and
+/// claim_ms.
 const CLAIM_BYTES: usize = 32;
 
 /// The kind of a group, `share` or `work`. It decides how records are distributed to the members.
@@ -62,8 +63,8 @@ pub struct GroupOptions {
     /// Only for `share` groups that a node joins on a client's behalf: whether the group ends when its last member has
     /// left.
     pub ends_with_last: bool,
-    /// Only for `share` groups that a node joins on a client's behalf: what happens to the records that this member has
-    /// not [reported as consumed](Member::consume) when it is dropped. If set, they go to other members.
+    /// Only for `share` groups that a node joins on a client's behalf: if set, records that this member has not
+    /// [reported as consumed](Member::consume) go to other members when this member is dropped.
     pub returns_unconsumed: bool,
     /// Only for `share` groups that a node joins on a client's behalf: the name of the client's user. A new group
     /// counts towards this user's quota. Empty if the node has no users.

@@ -78,7 +78,8 @@ pub(crate) struct InboxState {
     /// How many of the received bytes were consumed. A message that gives the subscriber no event counts as consumed at
     /// once.
     consumed: u64,
-    /// How many bytes messages without an event have had since the client last reported credit to the node.
+    /// The size in bytes of the messages without an event that have arrived since the client last reported credit to
+    /// the node.
     refunded: u64,
     /// The size of the snapshots of states that were not taken yet. It may exceed the credit, because a node sends each
     /// state as a whole.

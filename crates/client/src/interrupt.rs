@@ -22,7 +22,7 @@ struct InterruptCheck {
     has_fired: Cell<bool>,
 }
 
-/// Whether a check has interrupted a wait of this thread. A loop that repeats a request then ends.
+/// Whether a check has interrupted a wait of this thread. If so, loops that repeat a request end.
 pub(crate) fn is_interrupted() -> bool {
     CURRENT.with_borrow(|check| check.as_ref().is_some_and(|check| check.has_fired.get()))
 }

@@ -174,10 +174,11 @@ impl PublishLane {
         self.unanswered.push_back(sent);
     }
 
-    /// Sends the refused batches again that may have been appended. The owner recognizes records that it already has,
-    /// and skips them.
+    /// Resends those refused batches that may have been appended. The owner recognizes records that it already has, and
+    /// skips them.
     pub(crate) fn resend_unknown(&mut self, mut send: impl FnMut(&[u8])) {
-        // The loop stops at a batch that was certainly not appended, or whose number is not the next one.
+        // The loop stops at a batch that was certainly not appended, or whose first record does not have the next
+        // number.
         while let Some(sent) =
             self.refused_batches.pop_front_if(|sent| sent.outcome_unknown && sent.first == self.next_seq)
         {

@@ -27,7 +27,7 @@ pub struct ClientLimits {
     /// The upper limit of the random wait before the first new attempt to connect, in ms. The limit doubles with each
     /// further attempt, up to `backoff_max_ms`.
     pub backoff_base_ms: u64,
-    /// The highest upper limit of a random wait before an attempt to connect, in ms.
+    /// The largest value of the upper limit that begins at `backoff_base_ms` and doubles with each attempt, in ms.
     pub backoff_max_ms: u64,
     /// For how many heartbeat intervals a wait goes on without a connection before it fails. The next call tries again.
     pub patience_heartbeats: u32,
@@ -81,5 +81,5 @@ pub(crate) const PIN_BYTES_MIN: usize = 4 << 10;
 pub(crate) const PINNED_UNREAD_BYTES_MAX: usize = 512 << 10;
 /// The maximum number of chunks that are kept for later reads while subscribers still hold them.
 pub(crate) const SPARE_CHUNKS_MAX: usize = 8;
-/// How long a caller blocks at most before it checks the time again.
+/// The longest time for which a caller blocks before it checks the clock again.
 pub(crate) const TICK: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Requests that were sent and have no response yet, and waits for their responses.
+//! Sends requests to the node, and waits for the responses.
 
 use std::sync::Arc;
 use std::thread::sleep;

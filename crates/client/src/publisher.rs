@@ -109,8 +109,8 @@ impl PublisherShared {
         }
     }
 
-    /// Sends the records of a refused batch again that were not refused themselves. If an error must first be reported
-    /// to the caller, sends nothing. Returns whether the flusher has to wait for further responses.
+    /// Resends those records of a refused batch that were not refused themselves. If an error must first be reported to
+    /// the caller, sends nothing. Returns whether the flusher has to wait for further responses.
     pub(crate) fn resend_if_needed(&self, shared: &SharedClient) -> bool {
         let mut state = self.lock();
         if state.refusal_pending && state.failed.is_none() && !state.refused {
@@ -423,7 +423,7 @@ impl Publish for Publisher {
         self.shared.wait_until_written(&self.publishing.waker);
         loop {
             self.wait(Publisher::is_flushed)?;
-            // `lock_when_ready` sends the records again that were refused only because of an earlier record.
+            // `lock_when_ready` resends the records that were refused only because of an earlier record.
             drop(self.lock_when_ready()?);
             if Publisher::is_flushed(&self.publishing.lock()) {
                 return self.end_flush();

@@ -13,8 +13,8 @@ use crate::follow::{HandleWaker, lock};
 use crate::lane::{BatchOutcome, PublishLane, RefusedPart};
 use crate::refusal::publish_error;
 
-/// The maximum number of single records that may be refused before a call reports it. After more refusals, the client
-/// also discards the other records that it has kept to send them again.
+/// The maximum number of single records that may be refused before a call reports the refusals. After more refusals,
+/// the client also discards the other records that it has kept to send them again.
 const REFUSED_RECORDS_MAX: u64 = 64;
 
 /// The state of a publisher, which its handle and the thread that reads the connection share.
@@ -138,9 +138,8 @@ impl PublisherShared {
         // A publisher with a pattern has no tail of its own: each record states its tail.
         state.tail = if tail.contains(['*', '>']) { String::new() } else { tail };
         state.record_bytes_max = opened.record_bytes_max as usize;
-        // After it was opened again, the publisher continues after the last number that the owner knows. When it is
-        // first opened, its numbers begin with 1, so that the owner recognizes the records of a retry with the same
-        // identity.
+        // A publisher that is opened again continues after the last number that the owner knows. A new publisher begins
+        // with the number 1, so that the owner recognizes a retry under the same identity.
         if state.opened || state.refused {
             state
                 .lanes
@@ -276,8 +275,8 @@ impl PublisherState {
         self.quiet && self.topic_properties.is_some_and(|topic| topic.keeps_state)
     }
 
-    /// As soon as all batches have a response, sends the records again that were refused only because of another
-    /// record. After too many refusals, discards and counts these records instead.
+    /// As soon as all batches have a response, resends the records that were refused only because of another record.
+    /// After too many refusals, discards and counts these records instead.
     pub(crate) fn resend_after_refusal(&mut self, number: u32, shared: &SharedClient) {
         if self.is_settling() {
             return;

@@ -160,7 +160,7 @@ struct Channel {
     state: FollowState,
 }
 
-/// The place for the outcome of a request, on which the caller waits.
+/// The place where the outcome of a request is stored. The caller waits for it there.
 #[derive(Default)]
 pub(crate) struct ResponseSlot {
     pub(crate) waker: HandleWaker,

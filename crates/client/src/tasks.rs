@@ -3,8 +3,8 @@
 //! Invariants:
 //! - A command is sent once. If its response is lost, the result is [`Unknown`](TasksError::Unknown). A task with an
 //!   idempotency key can be submitted again, and still runs only once. Queries are sent again on the next connection.
-//! - After a lost connection, a worker ([`Attachment`], [`Worker`]) attaches again, and sends the results again that
-//!   have no response.
+//! - After a lost connection, a worker ([`Attachment`], [`Worker`]) attaches again, and resends all results that have
+//!   no response.
 
 mod assigned;
 mod attachment;
@@ -168,7 +168,7 @@ impl Tasks {
         self.count_changed(&TaskCommand::Cancel { task })
     }
 
-    /// Queues a dead letter again, and allows it all its retries again. Returns the number of changed tasks.
+    /// Queues a dead letter again, with all its retries. Returns the number of changed tasks.
     pub fn retry(&self, task: u64) -> Result<u64, TasksError> {
         self.count_changed(&TaskCommand::Retry { task })
     }

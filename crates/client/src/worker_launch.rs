@@ -73,8 +73,9 @@ impl WorkerLaunch {
         Arc::clone(&self.is_orphaned)
     }
 
-    /// Waits until the worker may attach. Only a worker that the node has started in advance waits, for an order of the
-    /// node. Returns `false` if the worker has to end, because `stop` is set or the node has ended.
+    /// Waits until the worker may attach. A worker that the node has started in advance waits for an order of the node;
+    /// other workers do not wait. Returns `false` if the worker has to end, because `stop` is set or the node has
+    /// ended.
     pub fn wait_for_work(&self, stop: &AtomicBool) -> io::Result<bool> {
         let is_over = || stop.load(Ordering::Acquire) || self.is_orphaned.load(Ordering::Acquire);
         if self.is_warm {

@@ -1,5 +1,5 @@
-//! Continues a session on a new connection. Subscriptions continue at their positions, and publishers send the batches
-//! again that have no response.
+//! Continues a session on a new connection. Subscriptions continue at their positions, and publishers resend the
+//! batches that have no response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use crate::session::{
 const RESUME_LOGS_MAX: usize = 200;
 
 impl ClientSession {
-    /// Makes the next connection send the commands and queries again that have no response. The node that was lost must
+    /// Makes the next connection resend all commands and queries that have no response. The node that was lost must
     /// have responded to all requests that it carried out.
     pub(crate) fn resend_unanswered(&self) {
         self.requests.values().for_each(|slot| slot.mark_unsent());
@@ -109,8 +109,8 @@ impl ClientSession {
         }
     }
 
-    /// Creates topics again that this client has created and publishes to, because a restarted node has lost its
-    /// volatile topics. The publishers open after that.
+    /// Creates again the topics that this client has created and publishes to, because a restarted node has lost its
+    /// volatile topics. The publishers are opened after that.
     fn create_again(&mut self, out: &mut Vec<u8>) {
         let mut published_topics: Vec<String> =
             self.publishers.values().filter_map(|publishing| publishing.configured_topic()).collect();
@@ -275,10 +275,10 @@ impl Subscription {
         FromClient::Subscribe(subscribe).encode(out);
     }
 
-    /// Returns the position at which a group starts if it does not exist any more, for example after a restart of its
-    /// node, so that this member creates it again. A `share` group with one partition starts after the newest record
-    /// that the member received. A `work` group starts where it originally started, because not all records since then
-    /// may have been acknowledged.
+    /// If the group does not exist any more, for example after a restart of its node, this member creates it again.
+    /// Returns the position at which the new group starts. A `share` group with one partition starts after the newest
+    /// record that the member received. A `work` group starts where it originally started, because not all records
+    /// since then may have been acknowledged.
     fn group_start(&self, group: &GroupJoinRequest) -> StartAt {
         let mut positions = self.logs.values().map(|(_, at)| *at);
         match (positions.next(), positions.next()) {
@@ -289,7 +289,7 @@ impl Subscription {
         }
     }
 
-    /// Requests the records again that were requested, but not delivered. Does nothing for a `share` group.
+    /// Requests again the records that were requested, but not delivered. Does nothing for a `share` group.
     fn claim(&self, number: u32, out: &mut Vec<u8>) {
         let wanted = self.claims.requested.saturating_sub(self.claims.delivered_before);
         if wanted > 0 {

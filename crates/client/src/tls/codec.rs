@@ -118,7 +118,8 @@ impl TlsCodec {
     }
 
     /// Encrypts the bytes of the slices, and passes the result to `send` until `send` has no room and returns
-    /// `WouldBlock`. Returns how many bytes of the slices were encrypted. Fails with `WouldBlock` if there were none.
+    /// `WouldBlock`. Returns how many bytes of the slices were encrypted. Fails with `WouldBlock` if `send` had no room
+    /// for any.
     pub fn write(
         &mut self,
         slices: &[IoSlice<'_>],

@@ -1,4 +1,5 @@
-//! Tests that a program that publishes and subscribes observes the same in process, over TCP and over a Unix socket.
+//! Tests that a program that publishes and subscribes observes the same events in process, over TCP and over a Unix
+//! socket.
 
 use dunlin_client::Client;
 use dunlin_client::topic::{
@@ -10,7 +11,7 @@ use dunlin_wait::PATIENCE;
 use crate::running_node::{RunningNode, patient};
 
 /// Runs `program` in process, over TCP and over a Unix socket, each time with another topic. All three runs must
-/// observe the same.
+/// observe the same events.
 fn run_over_all_transports(
     config: &TopicConfig,
     subject: &str,

@@ -406,7 +406,7 @@ fn reconnected_member_receives_its_held_records_again() {
     let deadline = Deadline::new();
     while again.len() < 2 {
         deadline.check(format_args!("{again:?}"));
-        // The node delivers the records again that the member had requested on the old connection.
+        // The node delivers again the records that the member had requested on the old connection.
         if let Ok(Some(MemberEvent::Record { token, attempt, number, .. })) = next(&mut member, PATIENCE) {
             assert_eq!(attempt, 2);
             again.push((token, number));

@@ -255,8 +255,8 @@ fn goodbye(numbers: [u64; 3]) -> FromNode<'static> {
     FromNode::Goodbye(Goodbye { reconnect_after_ms: 0, reason })
 }
 
-/// A node that shuts down regularly has responded to all commands that it carried out. The client must send the
-/// commands without a response again, and must not report `COMMAND_UNKNOWN`.
+/// A node that shuts down regularly has responded to all commands that it carried out. The client must resend the
+/// commands without a response, and must not report `COMMAND_UNKNOWN`.
 #[test]
 fn command_unanswered_at_shutdown_is_sent_to_the_next_node() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {

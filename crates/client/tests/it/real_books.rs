@@ -12,7 +12,7 @@ use dunlin_client::topic::*;
 
 use crate::running_node::RunningNode;
 
-/// How many bytes of each file the test reads, to save time.
+/// How many bytes of each file the test imports. The limit saves time.
 const BYTES_MAX: usize = 4 << 20;
 const SIDES: [Side; 2] = [Side::Bid, Side::Ask];
 
@@ -90,8 +90,8 @@ impl<F: Reducer + PriceLevels, S: Subscribe> Reader for Replica<F, S> {
     }
 }
 
-/// Returns replicas in process and over TCP. Of each sort, there are plain ones, conflated ones, and ones for which the
-/// node leaves out every 50th record.
+/// Returns three replicas in process and three over TCP: in each case a plain one, a conflated one, and one for which
+/// the node leaves out every 50th record.
 fn readers<F: Reducer + PriceLevels>(
     running: &RunningNode,
     new: fn() -> F,
@@ -111,8 +111,8 @@ fn readers<F: Reducer + PriceLevels>(
     readers
 }
 
-/// Imports a recording. After every `every` records, replicas apply the new records, and some are compared with the
-/// simple order book.
+/// Imports a recording. The replicas apply the new records after every `every` records, and are compared with the
+/// simple order book less often.
 fn import<F: Reducer + PriceLevels>(name: &str, layout: RecordingFormat, new: fn() -> F, every: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     let Ok(bytes) = std::fs::read(&path) else {

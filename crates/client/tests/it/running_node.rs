@@ -88,8 +88,8 @@ impl RunningNode {
         RunningNode::start_prepared(address, prepare)
     }
 
-    /// Cuts all connections and calls `before`. Then ends the node like a crash of its machine, and starts a new node
-    /// on the same disk.
+    /// Cuts all connections and calls `before`. Then ends the node as a crash of its machine would, and starts a new
+    /// node on the same disk.
     pub fn crash(mut self, disk: &FakeDisk, before: impl FnOnce(&Node)) -> RunningNode {
         drop(self.server.take());
         before(&self.node);

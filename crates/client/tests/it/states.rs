@@ -115,8 +115,7 @@ impl Source {
     }
 }
 
-/// Applies records to the replica in steps. Before each step but the first, waits until `every` more records are
-/// published.
+/// Applies records to the replica in steps. Between two steps, waits until `every` more records are published.
 fn read_while(replica: &mut TcpReplica, is_active: &AtomicBool, published: &AtomicU64, every: u64) {
     let mut next = 0;
     while is_active.load(Ordering::Relaxed) {

@@ -63,8 +63,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long `--once` waits if the world's keys show that no entity moves.
 const PATIENCE_WITH_PROBLEM: Duration = Duration::from_secs(3);
-/// By how much the next map may be delayed because entities of the previous map are missing. A handover takes less
-/// time.
+/// The longest delay of the next map while entities of the previous map are missing. A handover takes less time.
 const DELAY_MAX: Duration = Duration::from_millis(500);
 /// How many times at most `--once` updates all regions while entities are missing.
 const UPDATES_MAX: u32 = 5;

@@ -215,8 +215,8 @@ impl WorkerState {
         self.is_attached && !self.unsent.is_empty() && self.unanswered_requests.len() < REQUESTS_MAX
     }
 
-    /// Handles a lost connection. Commands to keep that have no response are queued again, before all others. Commands
-    /// that need not be kept are dropped.
+    /// Handles a lost connection. Commands without a response that must not be lost are queued again, before all
+    /// others. Commands that may be lost are dropped.
     pub(super) fn handle_disconnect(&mut self) {
         self.is_attached = false;
         let kept_commands = |(_, queued_commands): (u32, Vec<QueuedCommand>)| {
@@ -306,8 +306,7 @@ impl WorkerState {
         if self.holds(start.task, start.token) {
             return;
         }
-        // If the cluster assigns a task to this worker a second time, with a new token, it would refuse a result with
-        // the old token.
+        // The cluster may have assigned the task to this worker before, and would refuse a result with the old token.
         self.release_task(start.task);
         let stopped = Arc::new(AtomicBool::new(false));
         let held = HeldTask { token: start.token, stopped: Arc::clone(&stopped), is_answered: false };
@@ -360,8 +359,8 @@ impl WorkerState {
         is_known
     }
 
-    /// Handles the temporary refusal of a request: queues the commands again that have to be kept. A `Pull` command is
-    /// queued again only if `had_no_effect` is set, because a second `Pull` would request a second task.
+    /// Handles the temporary refusal of a request: queues again those of its commands that must not be lost. A `Pull`
+    /// command is queued again only if `had_no_effect` is set, because a second `Pull` would request a second task.
     pub(super) fn requeue_request(&mut self, request: u32, had_no_effect: bool) {
         let Some(at) = self.unanswered_requests.iter().position(|(number, _)| *number == request) else {
             return;
