@@ -16,7 +16,8 @@ const TICKS: usize = 400;
 const FLOCK: u64 = 100_000;
 const FLOCK_TICKS: usize = 100;
 
-/// Movement to and fro within one half of the world.
+/// A behaviour that moves each entity back and forth within its half of the world, so that no entity crosses the
+/// border.
 #[derive(Clone)]
 struct Halves;
 
@@ -65,7 +66,7 @@ fn entity(nth: u64, speed: f32, plane: bool) -> Entity<'static, 3> {
     Entity { velocity, ..Entity::at(nth, position) }
 }
 
-/// Measures the ticks of two regions that each have half of the world, with all changes written to records.
+/// Measures the ticks of two regions that own one half of the world each and write all changes to records.
 fn moving(each: u64) {
     let mut stage = Lockstep::new(&RegionSetup::new(RegionId(0), world(), 0.5), &Halves, 2);
     (0..each * 2)

@@ -1,14 +1,15 @@
-//! Decides from the reported loads when, and at which keys, the space-filling curve is cut into regions again.
+//! Balances the loads of a world's regions: decides from the regions' load reports when the space-filling curve is cut
+//! into regions again, and at which keys.
 //!
 //! Invariants:
-//! - The curve is not cut again before the handovers of the last cut are done, because entities that are being handed
-//!   over would count for the wrong region.
-//! - The curve is not cut again while all regions have about the same load, or their loads differ by only a few
-//!   entities.
+//! - The curve is not cut again until nearly all handovers that the last cut caused are done, because the load of an
+//!   entity that is being handed over does not yet count for its new region.
+//! - The curve is not cut again while all regions have about the same load, or while the loads of all regions differ by
+//!   only a few entities.
 //!
 //! ```text
 //!  load report:  version of the encoding u8, region u32, version of the partition u64,
-//!                load inside the region's stretch f64, load outside of it f64,
+//! load inside the region's stretch f64, load outside this stretch f64,
 //!                quantiles: u32 count, then a key u64 for each
 //!  partition:    version of the encoding u8, version of the partition u64,
 //!                cuts: u32 count, then for each cut: first key u64, region u32
@@ -20,12 +21,12 @@ use crate::handover::RegionId;
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 use crate::partition::{Partition, PartitionError, RegionLoad};
 
-/// The rules for balancing the loads of regions: the allowed difference, and the interval between checks.
+/// Rules that decide when the loads of a world's regions are balanced.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BalancePolicy {
-    /// Load of a region above which the curve is cut again, as a multiple of the mean load.
+    /// The curve is cut again only if the highest load of a region exceeds the mean load times this factor.
     pub tolerance: f64,
-    /// Amount by which a region's load may exceed the mean load without a new cut.
+    /// The curve is cut again only if the highest load of a region exceeds the mean load by more than this amount.
     pub spare: f64,
     /// Ticks between two checks of the loads.
     pub every_ticks: u64,
@@ -39,18 +40,19 @@ impl Default for BalancePolicy {
     }
 }
 
-/// The curve is not cut again while entities outside their region's stretch have more than this fraction of the total
-/// load.
+/// The curve is not cut again while the load of entities outside their region's stretch is more than this fraction of
+/// the total load.
 const STRAYED_MAX: f64 = 0.02;
 
-/// The load of a region, and the version of the partition for which the load was measured.
+/// A region's load, inside and outside of its stretch of the curve, and the version of the partition for which the load
+/// was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadReport {
     /// The load of the entities in the region's own stretch of the curve.
     pub load: RegionLoad,
-    /// Version of the partition that the region uses.
+    /// Version of the partition that the region used when it measured the load.
     pub version: u64,
-    /// The load of the entities outside the region's own stretch, whose handover is pending.
+    /// The load of the region's entities that are outside its stretch and still have to be handed over.
     pub strayed: f64,
 }
 
@@ -90,8 +92,8 @@ impl LoadReports {
         self.0.insert(report.load.region, (now_ns, report));
     }
 
-    /// Returns a new partition with balanced loads; `None` if the loads are even enough, or if a report is missing or
-    /// too old.
+    /// Returns a new partition with balanced loads. Returns `None` if the loads are even enough, if too many entities
+    /// still have to be handed over, or if a region's report is missing or too old.
     pub fn next(&self, partition: &Partition, balance: &BalancePolicy, now_ns: u64) -> Option<Partition> {
         let known = |(_, region): &(u64, RegionId)| {
             let (received_ns, report) = self.0.get(region)?;

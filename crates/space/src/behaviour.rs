@@ -4,8 +4,8 @@
 //! The result does not depend on the order or the region in which entities are moved. Random numbers come
 //! from [`TickContext::random`], which depends on the seed, the tick and the id only.
 //!
-//! The results must be the same bytes on any number of regions. A behaviour therefore uses only operations that give
-//! equal results on every machine: sums, products, quotients and square roots, but not sines.
+//! A world must compute the same bytes whatever the number of its regions. A behaviour therefore uses only operations
+//! that give equal results on every machine: sums, products, quotients and square roots, but not sines.
 
 mod flock;
 mod lanes;
@@ -26,14 +26,14 @@ pub use walk::RandomWalk;
 
 /// Code that decides how entities move.
 pub trait Behaviour<const D: usize> {
-    /// How far an entity sees others; 0 if the behaviour does not use other entities. The value must always be the
-    /// same.
+    /// Distance up to which an entity sees other entities; 0 if the behaviour does not use other entities. All calls
+    /// must return the same value.
     fn sight(&self) -> f32 {
         0.0
     }
 
     /// Returns the entity's position and velocity after this tick. If this method panics or returns a number that is
-    /// not finite, the region freezes the entity and reports this.
+    /// not finite, the region freezes the entity and reports the fault.
     fn step(
         &self,
         own: &OwnEntity<D>,
@@ -54,14 +54,14 @@ pub trait Behaviour<const D: usize> {
     }
 }
 
-/// The state of the entity that a behaviour moves, with its position and velocity.
+/// The entity that a behaviour moves, in its state after the last tick.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntity<const D: usize> {
     /// Id of the entity.
     pub id: EntityId,
     /// The entity's kind.
     pub kind: u32,
-    /// Position after the last tick.
+    /// Position after the last tick, in units of the world.
     pub position: Point<D>,
     /// Velocity, units a second.
     pub velocity: Point<D>,
@@ -91,8 +91,8 @@ pub struct OtherEntity<const D: usize> {
 
 /// Iterates over the entities within sight of the entity that a behaviour moves.
 pub trait NearbyEntities<const D: usize> {
-    /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone:
-    /// by row of cells, then by cell, then by id.
+    /// Calls `visit` once for each entity except the moved one. The order depends on the world's state alone: the
+    /// entities come by row of grid cells, within a row by cell, and within a cell by id.
     fn for_each(&self, visit: impl FnMut(&OtherEntity<D>));
 }
 
@@ -110,7 +110,8 @@ pub struct TickContext<const D: usize> {
 }
 
 impl<const D: usize> TickContext<D> {
-    /// Returns a pseudorandom number, the same for the same id, tick, seed and `which`.
+    /// Returns a pseudorandom number that depends only on the id, the tick, the seed and `which`. With several values
+    /// of `which`, an entity gets several numbers in one tick.
     pub fn random(&self, id: EntityId, which: u64) -> u64 {
         let mut mixed =
             self.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.tick.rotate_left(32) ^ which << 56;
@@ -119,18 +120,19 @@ impl<const D: usize> TickContext<D> {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a pseudorandom number from -1 up to 1.
+    /// Returns a pseudorandom number from -1 up to 1 that depends on the same values as [`TickContext::random`].
     pub fn random_signed(&self, id: EntityId, which: u64) -> f32 {
         (self.random(id, which) >> 39) as f32 / (1 << 24) as f32 - 1.0
     }
 
-    /// Moves straight on, and reflects at the world's walls.
+    /// Returns the motion in this tick of an entity that moves straight on and is reflected at the world's walls.
     #[inline(always)]
     pub fn move_straight(&self, position: &Point<D>, velocity: &Point<D>) -> Motion<D> {
         self.move_straight_between(position, velocity, &self.world.min(), &self.world.max())
     }
 
-    /// Moves straight on, and reflects at the given walls.
+    /// Returns the motion in this tick of an entity that moves straight on and is reflected at the walls `low` and
+    /// `high`.
     #[inline(always)]
     pub fn move_straight_between(
         &self,
@@ -154,7 +156,7 @@ impl<const D: usize> TickContext<D> {
     }
 }
 
-/// Shortens a vector to at most this length.
+/// Shortens a vector to the length `max` if it is longer.
 #[inline(always)]
 pub(crate) fn shorten<const D: usize>(vector: Point<D>, max: f32) -> Point<D> {
     let length_sq: f32 = (0..D).fold(0.0, |sum, axis| sum + vector[axis] * vector[axis]);

@@ -1,6 +1,6 @@
 //! Counts the entities in the states of a world's regions, each entity once.
 //!
-//! The states of different regions belong to different ticks. An entity that is being handed over may therefore
+//! The states of different regions may belong to different ticks. An entity that is being handed over may therefore
 //! appear in two states. An entity may also appear in none, if its source has removed it and its target has not
 //! inserted it yet.
 
@@ -76,13 +76,13 @@ impl Census {
         self.entities.get(&id).map(|found| (found.region, found.in_handover))
     }
 
-    /// How many entities of a region move, and how many are in a handover.
+    /// How many entities of a region move, and how many are being handed over.
     pub fn headcount(&self, region: RegionId) -> RegionEntityCounts {
         self.regions.get(&region).copied().unwrap_or_default()
     }
 
-    /// The number of entities of an earlier census that are missing in this one. They were despawned, or this census
-    /// was read over a longer time than a handover takes.
+    /// The number of entities that an earlier census has and this census does not have. These entities were despawned,
+    /// or reading the states for this census took longer than a handover.
     pub fn missing_count(&self, earlier: &Census) -> usize {
         earlier.entities.keys().filter(|id| !self.entities.contains_key(*id)).count()
     }

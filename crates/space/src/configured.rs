@@ -16,7 +16,7 @@ use crate::region::RegionSetup;
 use crate::store::{Component, ComponentKind, Schema};
 use crate::world::WorldBox;
 
-/// Name of this kind of reducer.
+/// The reducer kind in the configuration of a region's topic.
 pub const REGION: &str = "region";
 
 /// Longest name of a world, characters.
@@ -94,7 +94,8 @@ impl AnyRegion {
         }
     }
 
-    /// The topic options from which this reducer can be built, in a uniform notation.
+    /// The topic options from which this reducer can be built. Equal reducers have equal options: numbers and lists are
+    /// always written in the same way.
     pub fn options(&self) -> BTreeMap<String, String> {
         fn of<const D: usize>(reducer: &RegionReducer<D>) -> BTreeMap<String, String> {
             let state = reducer.state();
@@ -130,7 +131,8 @@ impl AnyRegion {
         }
     }
 
-    /// Payload of a record that replaces any state of this region by the present state.
+    /// Payload of a record that contains the whole present state of this region. A subscriber that applies the record
+    /// replaces its copy of the state.
     pub fn whole(&self) -> Vec<u8> {
         match self {
             AnyRegion::Plane(reducer) => reducer.state().whole(),

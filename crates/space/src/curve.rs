@@ -31,6 +31,6 @@ pub trait Curve<const D: usize>: Copy + Default + Debug + Send + Sync + 'static 
     /// Digit `index` of a key, a number below 8. Index 0 is the digit of the coarsest level.
     fn digit(key: Self::Key, index: u32) -> usize;
 
-    /// Sorts pairs by key; the sort is stable. `scratch` is memory that may be reused.
+    /// Sorts pairs by key; the sort is stable. `scratch` is memory that the sort may use.
     fn sort(pairs: &mut Vec<(Self::Key, u32)>, scratch: &mut Vec<(Self::Key, u32)>);
 }

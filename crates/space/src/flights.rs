@@ -20,7 +20,7 @@ use crate::world::{Point, WorldBox, WorldError};
 const DEGREE_KM: f64 = 111.195;
 /// Length of a foot, km.
 const FOOT_KM: f64 = 0.000_304_8;
-/// Distance between the world's border and the recorded positions, km.
+/// Smallest distance between the world's border and a recorded position, km.
 const MARGIN_KM: f32 = 1.0;
 
 /// A recording of aircraft positions over time: one track for each aircraft. Entities of a world can follow the tracks.
@@ -28,7 +28,7 @@ const MARGIN_KM: f32 = 1.0;
 pub struct Flights {
     /// Tracks by entity id.
     pub tracks: BTreeMap<EntityId, Track<3>>,
-    /// Transponder addresses, in the order of ids.
+    /// Transponder addresses of the aircraft, in the order of their entity ids.
     pub names: Vec<String>,
     /// World that holds all tracks, km.
     pub world: WorldBox<3>,
@@ -50,7 +50,7 @@ pub enum FlightsError {
     /// The recording has no track.
     #[error("the recording contains no aircraft with a position")]
     Empty,
-    /// All positions are the same.
+    /// No world can contain the recorded positions.
     #[error("cannot make a world from the recorded positions: {0}")]
     World(#[from] WorldError),
 }
@@ -65,7 +65,7 @@ struct Fix {
 }
 
 impl Flights {
-    /// Reads a recording. Ids start at `first`, in the order of addresses.
+    /// Reads a recording. Entity ids start at `first`, in the order of the aircraft's transponder addresses.
     pub fn read(json: &[u8], first: u64) -> Result<Flights, FlightsError> {
         let all: Vec<Fix> = serde_json::from_slice(json)?;
         let (start, ended) = all

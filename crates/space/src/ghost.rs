@@ -3,12 +3,12 @@
 //! At every n-th tick, a region sends each neighbour all its entities within the strip along their common border. An
 //! entity that is missing from a batch has left the strip. Between batches, and after the loss of a batch, ghosts move
 //! straight on. If an entity's velocity changes by at most `a` a second, the error of its ghost's position is at most
-//! `a · t² / 2` after `t` seconds, plus rounding. After [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks,
-//! a ghost is invisible.
+//! `a · t² / 2` after `t` seconds, plus rounding. If no batch has arrived from a neighbour for more than
+//! [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, its ghosts are invisible.
 //!
-//! Invariants: for each neighbour, the batch with the highest epoch and number is used. Batches are ignored if their
-//! epoch is lower than the latest known epoch of the neighbour. If the region itself has an entity with a ghost's id,
-//! the ghost is ignored.
+//! Invariants: of each neighbour's batches, the one with the highest epoch and number is used. Batches are ignored if
+//! their epoch is lower than the latest known epoch of the neighbour. If the region itself has an entity with a ghost's
+//! id, the ghost is ignored.
 
 mod batch;
 mod strip;
@@ -32,12 +32,12 @@ pub struct Ghost<const D: usize> {
     pub kind: u32,
     /// Extrapolated position.
     pub position: Point<D>,
-    /// Velocity at the time of the batch.
+    /// Velocity at the tick in which the neighbour made the batch.
     pub velocity: Point<D>,
 }
 
-/// The newest batch of a neighbour, and the tick of this region after which the batch arrived. The neighbour may count
-/// ticks differently.
+/// The newest batch of a neighbour, and this region's own tick after which the batch arrived. The neighbour's tick may
+/// have another number.
 #[derive(Debug, Clone)]
 struct NeighbourBatch<const D: usize> {
     batch: GhostBatch<D>,
@@ -69,8 +69,9 @@ impl<const D: usize> Ghosts<D> {
         Ok(batch)
     }
 
-    /// Stores a batch that arrived after `tick`, the region's own tick. Returns whether the batch is from the present
-    /// owner and newer than the stored batch.
+    /// Stores a batch that arrived after `tick`, the region's own tick. Ignores the batch and returns `false` if it is
+    /// not newer than the stored batch, or if its epoch is lower than `epoch_known`, the latest known epoch of the
+    /// neighbour.
     pub(crate) fn store(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
         let newer = self.neighbours.get(&batch.from).is_none_or(|known| batch.stamp() > known.batch.stamp());
         if !newer || batch.epoch < epoch_known {
@@ -86,7 +87,7 @@ impl<const D: usize> Ghosts<D> {
         true
     }
 
-    /// The tick of the newest batch from a neighbour; `None` if the neighbour has sent no batch.
+    /// The neighbour's own tick after which it made its newest batch; `None` if the neighbour has sent no batch.
     pub fn last_known_tick(&self, region: RegionId) -> Option<u64> {
         self.neighbours.get(&region).map(|stored| stored.batch.tick)
     }
@@ -101,8 +102,9 @@ impl<const D: usize> Ghosts<D> {
         self.dropped
     }
 
-    /// Visits all ghosts, extrapolated to a tick of this region. Skips neighbours that have sent no batch for more than
-    /// `ticks_max` ticks. If an entity is in the batches of two neighbours, the newer batch counts.
+    /// Visits all ghosts, extrapolated to tick `tick` of this region; a tick lasts `seconds`. Skips neighbours that
+    /// have sent no batch for more than `ticks_max` ticks. If an entity is in the batches of two neighbours, the newer
+    /// batch counts.
     pub fn for_each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |stored: &&NeighbourBatch<D>| stored.tick + ticks_max >= tick;
         let mut batches: Vec<&NeighbourBatch<D>> = self.neighbours.values().filter(fresh).collect();
@@ -112,7 +114,7 @@ impl<const D: usize> Ghosts<D> {
         for stored in batches {
             let ticks = tick.saturating_sub(stored.tick);
             for ghost in stored.batch.ghosts(ticks as f32 * seconds) {
-                // If all batches are of the same tick, no entity is in two of them.
+                // If all batches arrived after the same tick, no entity is in two of them.
                 if !mixed || seen.insert(ghost.id) {
                     visit(&ghost);
                 }

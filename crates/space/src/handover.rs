@@ -13,7 +13,7 @@
 //!            CLOSED     until own standby knows; then `settled` in any message lets the target forget the transfer
 //!
 //!   PREPARING ── deadline, or the target's epoch changed ─► aborted: the entities stay here, Abort ─► DROPPED
-//!   took over from a standby that knew of an offer ─► QUERYING ── QueryTarget ─► Taken: gone  |  NotTaken: they stay here
+//!   a standby that knew of an offer took over ─► QUERYING ── QueryTarget ─► Taken: gone  |  NotTaken: they stay here
 //!   STAGED for long, or the source's epoch changed ── QuerySource ─► Commit | Abort | no response before the decision
 //! ```
 //! Invariants:
@@ -24,15 +24,15 @@
 //! - A target sends `Taken` once its standby knows that the transfer was taken. A source settles a transfer once its
 //!   own standby knows that it has ended. A standby can therefore take over one side at any moment, because the other
 //!   side still has everything that the standby lacks.
-//! - A repeated message is recognised by its [`TransferId`]; messages of older epochs are dropped.
-//! - Without a response within [`HandoverTiming::prepare_ns`] the source resumes its entities immediately.
+//! - A repeated message is recognised by its [`TransferId`]. Messages of older epochs are dropped.
+//! - If the target does not respond within [`HandoverTiming::prepare_ns`], the source moves the entities again at once.
 //!
 //! Between the sending and the receiving of `Commit`, no region moves the entities. If the network is cut, this pause
 //! lasts until the network is repaired. Only a third party could end the pause earlier, but asking a third party about
 //! every entity would cost more than the pause.
 //!
-//! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. The source learns this
-//! from `Unknown`, and [`HandoverEffect::Lost`] names the entities.
+//! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. The source learns of the loss
+//! from the message `Unknown`, and [`HandoverEffect::Lost`] names the entities.
 
 mod entry;
 mod inbound;
@@ -55,8 +55,8 @@ use outbound::OutboundTransfer;
 /// The timeouts of handovers, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverTiming {
-    /// Longest time from `Prepare` to the decision. Afterwards, the source aborts the transfer and resumes its
-    /// entities.
+    /// Longest time from the message `Prepare` to the source's decision. Afterwards, the source aborts the transfer and
+    /// moves the entities again.
     pub prepare_ns: u64,
     /// Time without a response after which a message is sent again.
     pub resend_ns: u64,
@@ -75,14 +75,14 @@ impl Default for HandoverTiming {
 pub enum StandbyMode {
     /// No standby: the entities of a killed owner are lost.
     None,
-    /// The standby is a subscriber of the region's topic that acknowledges records.
+    /// The region has a standby: a process that subscribes to the region's topic and acknowledges the records.
     Required,
 }
 
-/// Limits of handovers: the number of handovers, and the number of entities in each.
+/// Limits for the handovers of one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandoverLimits {
-    /// Maximum number of transfers in progress with one region, in each direction.
+    /// Maximum number of transfers in progress with one other region, in each direction.
     pub transfers_max: usize,
     /// Maximum number of entities in a transfer.
     pub batch_max: usize,
@@ -96,11 +96,11 @@ impl Default for HandoverLimits {
     }
 }
 
-/// An action that a handover requests from its caller, such as sending a message. The caller must carry out actions in
-/// order.
+/// An action that a [`Handover`] requests from its caller, such as sending a message. The caller must carry out the
+/// actions in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverEffect {
-    /// Send a message; it may get lost.
+    /// Send a message. It does no harm if the message gets lost.
     Send {
         /// The receiver.
         to: RegionId,
@@ -113,7 +113,7 @@ pub enum HandoverEffect {
     Suspend(Vec<EntityId>),
     /// Resume moving these entities.
     Release(Vec<EntityId>),
-    /// The target refused these entities, so this region moves them again.
+    /// The other region refused these entities, so this region moves them again.
     Refused(Vec<(EntityId, EntityRefusal)>),
     /// Remove these entities.
     Depart(Vec<EntityId>),
@@ -121,7 +121,7 @@ pub enum HandoverEffect {
     Admit(Vec<TransferredEntity>),
     /// Another region lost its state, including entities that it had taken from this region.
     Lost {
-        /// The region.
+        /// The region that lost its state.
         to: RegionId,
         /// The lost entities.
         ids: Vec<EntityId>,
@@ -169,7 +169,7 @@ pub struct Handover {
     peers: BTreeMap<RegionId, Peer>,
     /// Entities that are staged at this region, each with its source and transfer.
     staged: HashMap<EntityId, (RegionId, TransferId)>,
-    /// Number of entries written, and how many of them the standby knows.
+    /// How many entries were written to the region's topic, and how many of these entries the standby knows.
     written: u64,
     known: u64,
     /// Steps that wait until the standby knows an entry, in the order of the entries: number of the entry, peer,
@@ -177,7 +177,8 @@ pub struct Handover {
     waiting: VecDeque<(u64, RegionId, TransferId, Direction)>,
     /// Latest time seen; it never goes back, even if the caller's clock does.
     now: u64,
-    /// The first epoch after the region's earlier state was lost; without a loss, the first epoch.
+    /// The epoch in which the region began after the last loss of its state; without a loss, the epoch in which it
+    /// first began.
     state_lost_epoch: u64,
     counts: HandoverCounts,
 }
@@ -199,7 +200,8 @@ pub struct HandoverCounts {
     pub repeated: u64,
 }
 
-/// The ids of entities whose handover to this region has begun and is not finished.
+/// The ids of the entities that are staged at a region: the region has accepted them, and the source has not decided
+/// yet.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, TransferId)>);
 
@@ -232,7 +234,7 @@ struct Peer {
     next: u64,
     outbound: BTreeMap<TransferId, OutboundTransfer>,
     inbound: BTreeMap<TransferId, InboundTransfer>,
-    /// All transfers from the peer with a lower id than this have ended.
+    /// The peer has ended all its transfers to this region that have a lower id than this.
     peer_settled: TransferId,
     /// Value of `settled` that was last sent to the peer.
     settled_sent: TransferId,
@@ -287,17 +289,17 @@ impl Handover {
         self.timing
     }
 
-    /// Number of entries that were written so far.
+    /// Number of handover entries that were written to the region's topic so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Number of entries that the standby knows.
+    /// Number of handover entries that the standby knows.
     pub fn known(&self) -> u64 {
         self.known
     }
 
-    /// Counters so far.
+    /// Counters of this region's handovers so far.
     pub fn counts(&self) -> HandoverCounts {
         self.counts
     }
@@ -327,21 +329,21 @@ impl Handover {
         self.peers.values().map(of_peer).sum::<usize>() + staged
     }
 
-    /// Ids that are being handed to this region, and for which this region has reserved room.
+    /// Ids of the entities that are being handed to this region, and for which this region has reserved room.
     pub fn staged(&self) -> StagedIds<'_> {
         StagedIds(&self.staged)
     }
 
-    /// Entities for which this region does not know whether they belong to it or to another region. They are committed
-    /// to another region without confirmation, or staged here.
+    /// Entities of which this region does not know whether they belong to it or to another region: either it has
+    /// committed them and the target has not confirmed, or they are staged here.
     pub fn in_doubt(&self) -> Vec<EntityId> {
         let committed =
             self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(OutboundTransfer::committed));
         committed.chain(self.staged.keys().copied()).collect()
     }
 
-    /// Records the epoch of another region's owner. The caller read the epoch from the cluster's record of owners, or
-    /// from a message.
+    /// Records the epoch of another region's owner. The caller has read the epoch from the cluster's record of owners,
+    /// or from a message.
     pub fn record_peer_epoch(
         &mut self,
         peer: RegionId,
@@ -361,7 +363,8 @@ impl Handover {
         self.resume_waiting(effects);
     }
 
-    /// Handles a message from another region. A message contains at most one batch of entities.
+    /// Handles a message from another region. If the message offers entities, `admission` decides which of them are
+    /// accepted.
     pub fn receive(
         &mut self,
         message: HandoverMessage,
@@ -408,7 +411,8 @@ impl Handover {
         }
     }
 
-    /// Sets the time. Aborts transfers whose deadline has passed, and sends messages without a response again.
+    /// Sets the time. Aborts transfers whose deadline has passed. If a message has had no response for too long, it is
+    /// sent again.
     pub fn advance_time(&mut self, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.set_now(now);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
@@ -418,8 +422,8 @@ impl Handover {
         self.resume_waiting(effects);
     }
 
-    /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does. This
-    /// call sends nothing.
+    /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does. This call
+    /// sends no message.
     pub fn follow(&mut self, entry: HandoverEntry, effects: &mut Vec<HandoverEffect>) {
         self.written += 1;
         self.known = self.written;
@@ -434,8 +438,8 @@ impl Handover {
         }
     }
 
-    /// Takes the region over in a higher epoch. The caller passes the epochs of other regions' owners. `is_state_lost`
-    /// means that the earlier state is lost.
+    /// Takes the region over in a higher epoch. `peers` has the epochs of the other regions' owners. `is_state_lost`
+    /// means that the region's earlier state is lost.
     pub fn take_over(
         &mut self,
         epoch: u64,
@@ -525,7 +529,7 @@ impl Handover {
         }
     }
 
-    /// Carries out the steps that waited for the standby.
+    /// Carries out the steps that waited for an entry which the standby now knows.
     fn resume_waiting(&mut self, effects: &mut Vec<HandoverEffect>) {
         while self.waiting.front().is_some_and(|(entry, ..)| *entry <= self.known) {
             let Some((_, peer, transfer, direction)) = self.waiting.pop_front() else { return };
@@ -551,8 +555,8 @@ impl Handover {
         effects.push(HandoverEffect::Send { to, message });
     }
 
-    /// Returns the id of the oldest transfer to a peer that has not ended, or else the id of the next transfer. All
-    /// transfers with lower ids have ended.
+    /// Of the transfers to region `to` that have not ended, returns the lowest id; if all have ended, returns the id of
+    /// the next transfer. All transfers with lower ids have therefore ended.
     fn settled(&self, to: RegionId) -> TransferId {
         let Some(peer) = self.peers.get(&to) else { return TransferId::default() };
         let next = TransferId { epoch: self.epoch, number: peer.next };

@@ -24,8 +24,8 @@ pub type PointColumns<'a, const D: usize> = [&'a [f32]; D];
 
 /// An index that finds items by their position.
 pub trait SpatialIndex<const D: usize> {
-    /// Replaces all items. Points should be finite and inside the world. Other points make queries slower, but results
-    /// stay exact. No query returns a point with a NaN coordinate.
+    /// Replaces all items. Points should be finite and inside the world. Other points make queries slower, but the
+    /// results stay exact. No query returns a point with a NaN coordinate.
     fn rebuild(&mut self, points: PointColumns<'_, D>);
 
     /// Number of items.
@@ -43,7 +43,8 @@ pub trait SpatialIndex<const D: usize> {
     /// the lower number comes first.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>);
 
-    /// Fills `found` with the `count` nearest other items of every item, or with all other items if there are fewer.
+    /// Fills `found`, for one item after another, with the `count` other items nearest to this item, the nearest first.
+    /// If there are fewer other items, `found` has all of them for each item.
     fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>);
 
     /// Fills `found` with the items that a beam hits, ordered by distance along the beam, then by number.

@@ -1,12 +1,12 @@
-//! Interest management: sends each viewer the entities within a radius of its center, subject to rules and a
-//! byte budget for each tick.
+//! Interest management: sends each viewer the entities within a radius of the entity at the viewer's center. Rules and
+//! a byte budget for each tick limit what a viewer receives.
 //!
 //! Invariants:
-//! - Rules apply at the source: a viewer receives no data of an entity that it may not see.
+//! - Rules apply at the source: a viewer receives no data about an entity that the viewer may not see.
 //! - `Enter` and `Leave` are sent immediately, whatever their size. Only updates wait. The urgency of an entity's
 //!   update grows with the time since its last update, and falls with the distance from the center.
-//! - A viewer that applies its events knows exactly the entities within its sight, each at the position that was sent
-//!   last.
+//! - A viewer that applies all events which it receives knows exactly the entities within its sight, each at the
+//!   position that was sent last.
 //!
 //! Every viewer first receives [`ViewerEvent::Begin`], even if no entity is in sight. The viewer then
 //! discards all entities of this region.
@@ -48,7 +48,7 @@ pub struct Interests<const D: usize> {
     /// Whether some viewers have not received their first update.
     has_new_viewers: bool,
     grid: Grid<D>,
-    /// The radius of the viewers for which the cells of the grid have the best size.
+    /// The radius of sight for which the grid's cells have the best size.
     grid_radius: f32,
     found: Vec<u32>,
     waiting: Vec<(f32, u32)>,
@@ -96,8 +96,8 @@ impl<const D: usize> Interests<D> {
         }
     }
 
-    /// Adds a viewer, or replaces its watch. If the new watch differs, the viewer receives `Begin` and all visible
-    /// entities again. An equal watch changes nothing.
+    /// Adds a viewer, or replaces the watch of a viewer that exists. If the new watch differs, the viewer receives
+    /// [`ViewerEvent::Begin`] and all visible entities again. An equal watch changes nothing.
     pub fn watch(&mut self, viewer: ViewerId, watch: SurroundingsWatch) -> Result<(), InterestError> {
         let radius = watch.radius;
         if !(radius.is_finite() && radius > 0.0) {
@@ -107,7 +107,7 @@ impl<const D: usize> Interests<D> {
             return Err(InterestError::TooMany { max: self.viewers_max });
         }
         if radius < self.grid_radius / 2.0 {
-            // The smaller cells spare viewers with a small radius from checking too many entities in each cell.
+            // With smaller cells, the search for a viewer with a small radius checks fewer entities.
             (self.grid, self.grid_radius) = (Grid::with_cells_max(self.world, radius, CELLS_MAX), radius);
         }
         let same = self.viewers.get(&viewer).is_some_and(|known| known.watch.equals(&watch));
@@ -144,12 +144,13 @@ impl<const D: usize> Interests<D> {
     }
 
     /// Calls `send` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without changes.
-    /// `number` grows with each update, normally by 1 for each tick.
+    /// `number` must grow with each call, normally by 1 for each tick.
     pub fn send_updates(&mut self, store: &EntityStore<D>, number: u64, send: impl FnMut(ViewerId, &[u8])) {
         self.send_updates_with_neighbours(store, &HashMap::new(), number, send);
     }
 
-    /// Like [`Interests::send_updates`], but a viewer's center may be an entity of a neighbouring region.
+    /// Like [`Interests::send_updates`], but a viewer's center may be an entity of a neighbouring region whose position
+    /// is in `beside`.
     pub(crate) fn send_updates_with_neighbours(
         &mut self,
         store: &EntityStore<D>,

@@ -1,11 +1,11 @@
 //! Encoding of messages, journal entries and states.
 //!
 //! Integers and floats are little-endian and unaligned. A byte string is encoded as a `u32` length and the bytes, a
-//! list as a `u32` count and the items. Every encoding begins with [`VERSION`].
+//! list as a `u32` count and the items. Messages, reports, snapshots and the states of entities begin with [`VERSION`].
 
 use crate::world::Point;
 
-/// Version of every encoding in this crate.
+/// The version with which the encodings of this crate begin.
 pub const VERSION: u8 = 1;
 
 /// The reason why bytes of a world's message or state cannot be decoded.

@@ -2,7 +2,7 @@
 
 use crate::handover::HandoverLimits;
 
-/// Limits of one region: entities, ghosts and viewers. A region that has reached a limit takes no more of them.
+/// Limits of one region. A region that has reached a limit accepts no more of the limited items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Maximum number of entities.

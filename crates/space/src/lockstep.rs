@@ -1,8 +1,8 @@
 //! Runs all regions of a world in one process, in lock-step: a tick begins when all messages of the previous tick are
 //! handled.
 //!
-//! Messages are encoded as between processes. To use several cores, call [`Region::tick`] of each region on
-//! its own thread, and then [`Lockstep::exchange`].
+//! Messages between these regions are encoded, as they are between processes. To use several cores, call
+//! [`Region::tick`] of each region on its own thread, and then [`Lockstep::exchange`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -58,7 +58,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         }
     }
 
-    /// Inserts an entity into the region that contains the entity's position.
+    /// Inserts an entity into the region that owns the entity's position.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         use crate::curve::{Curve, MortonCurve};
         let owner = self.partition.owner(MortonCurve::key(self.world.grid_point(&entity.position)));

@@ -14,7 +14,7 @@ use crate::layout::SpaceDecodeError;
 pub struct Partition {
     version: u64,
     end: u64,
-    /// First key and region of each stretch; the first key of all is 0.
+    /// First key and region of each stretch, in the order of the curve. The first stretch begins at key 0.
     cuts: Vec<(u64, RegionId)>,
 }
 
@@ -23,7 +23,7 @@ pub struct Partition {
 pub struct RegionLoad {
     /// The region.
     pub region: RegionId,
-    /// The load in any unit that all regions share: nanoseconds a tick, or entities.
+    /// The load, in any unit that all regions use, such as nanoseconds a tick or entities.
     pub amount: f64,
     /// Keys in ascending order that divide the region's stretch into parts of equal load.
     pub quantiles: Vec<u64>,
@@ -48,13 +48,13 @@ pub enum PartitionError {
     /// The encoded partition is malformed.
     #[error(transparent)]
     Decode(#[from] SpaceDecodeError),
-    /// The regions are not adjacent.
+    /// The two regions are not adjacent on the curve.
     #[error("regions {} and {} are not neighbours on the space-filling curve", .0.0, .1.0)]
     Apart(RegionId, RegionId),
 }
 
 impl Partition {
-    /// Divides a world with `dimensions` dimensions into even stretches, one for each region.
+    /// Divides a world with `dimensions` dimensions into equally long stretches of the curve, one for each region.
     pub fn even(dimensions: usize, regions: &[RegionId]) -> Partition {
         let (end, count) = (MortonCurve::end(dimensions), regions.len() as u128);
         let cut = |at: usize| (u128::from(end) * at as u128 / count) as u64;
@@ -110,13 +110,13 @@ impl Partition {
         Some((self.cuts[at].0, self.end_of(at)))
     }
 
-    /// The regions that own some of these keys.
+    /// The regions that own at least one of the `count` keys from `first` on.
     pub fn owners(&self, first: u64, count: u64) -> impl Iterator<Item = RegionId> + '_ {
         let from = self.cuts.partition_point(|(cut, _)| *cut <= first).max(1) - 1;
         self.cuts[from..].iter().take_while(move |(cut, _)| *cut < first + count).map(|(_, region)| *region)
     }
 
-    /// Splits a region: keys from `at` on belong to `new`.
+    /// Splits a region: the region's keys from `at` on belong to the region `new`.
     pub fn split(&self, region: RegionId, at: u64, new: RegionId) -> Result<Partition, PartitionError> {
         let position = self.position(region)?;
         if self.position(new).is_ok() {
@@ -130,7 +130,7 @@ impl Partition {
         Ok(self.next(cuts))
     }
 
-    /// Merges a region's stretch into an adjacent region's.
+    /// Gives the stretch of region `from` to the adjacent region `into`, and removes region `from`.
     pub fn merge(&self, into: RegionId, from: RegionId) -> Result<Partition, PartitionError> {
         let (into_at, from_at) = (self.position(into)?, self.position(from)?);
         if into_at.abs_diff(from_at) != 1 {
@@ -144,7 +144,7 @@ impl Partition {
     }
 
     /// Cuts the curve again for equal loads, if the highest load exceeds `tolerance` times the mean. Returns `None` if
-    /// the loads are balanced, or if one cell has so much load that no cut helps. With the same loads, the new
+    /// the loads are balanced, or if one cell has so much load that no cut helps. If the loads do not change, the new
     /// partition is balanced.
     pub fn rebalance(&self, loads: &[RegionLoad], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();

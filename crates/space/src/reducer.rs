@@ -15,8 +15,8 @@ use crate::region::{RecordError, RegionState};
 use crate::store::{EntityStore, Schema};
 use crate::world::WorldBox;
 
-/// The reducer of a region's topic, which keeps the region's state. Freezing the state copies nothing. The next record
-/// then copies the state once, before it changes the copy.
+/// The reducer of a region's topic, which keeps the region's state. `freeze` copies nothing. If a frozen state is in
+/// use, the next record copies the state and changes the copy.
 #[derive(Debug)]
 pub struct RegionReducer<const D: usize> {
     schema: Schema,
@@ -24,11 +24,11 @@ pub struct RegionReducer<const D: usize> {
     standby: StandbyMode,
     timing: HandoverTiming,
     state: Arc<RegionState<D>>,
-    /// The checksum of the state, if a caller requested it since the last record. It is not updated with each record,
-    /// because every record changes most of the state.
+    /// The checksum of the state, if a caller has requested the checksum since the last record. Records do not update
+    /// the checksum, because every record changes most of the state.
     checksum: Cell<Option<u64>>,
-    /// Memory of the handovers, bytes, if a caller requested it since the last record. It is not computed with each
-    /// record, because computing it takes time for each transfer.
+    /// Memory of the handovers, bytes, if a caller has requested this number since the last record. Records do not
+    /// update the number, because computing it takes time for each transfer.
     handover_bytes: Cell<Option<usize>>,
 }
 
@@ -53,7 +53,8 @@ impl<const D: usize> RegionReducer<D> {
         &self.state
     }
 
-    /// Shares the state without a copy; the next record then changes a copy.
+    /// Shares the state without copying it. If the shared state is still in use at the next record, the record changes
+    /// a copy.
     pub fn share(&self) -> Arc<RegionState<D>> {
         Arc::clone(&self.state)
     }

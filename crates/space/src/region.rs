@@ -2,7 +2,7 @@
 //! [`RegionOutputs`].
 //!
 //! Invariants:
-//! - Every behaviour reads the world as it was after the last tick, both in this region and in its neighbours. If
+//! - Every behaviour reads the world as it was after the last tick, both in this region and in neighbouring regions. If
 //!   ghosts are sent at every tick, the same inputs give the same bytes on any number of regions.
 //! - Messages are handled between ticks. An entity in handover stands still.
 //! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
@@ -43,7 +43,7 @@ use mover::TickChanges;
 use view::VisibleEntities;
 use viewers::RegionViewers;
 
-/// The right of a process to run a region until a given time. The cluster grants it with a lease.
+/// The right of a process to run a region until a given time. The cluster grants this right with a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionAuthority {
     /// The fencing epoch.
@@ -70,12 +70,12 @@ pub enum StepError {
     /// The region's lease ended, or there was none.
     #[error("region {} has no lease at {now_ns} ns: its entities do not move until the lease is renewed", .region.0)]
     NoAuthority {
-        /// The region.
+        /// The region that has no valid lease.
         region: RegionId,
         /// Time of the attempt, ns.
         now_ns: u64,
     },
-    /// The standby does not know the tick before the last one, so the next tick has to wait.
+    /// The standby does not know the last tick yet, so the next tick has to wait.
     #[error(
         "the standby has received tick {known}: tick {next} waits until the standby is at most one tick behind"
     )]
@@ -169,8 +169,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Continues from a state that was built from the former owner's records. If a standby is required, the first tick
-    /// waits until a standby has started.
+    /// Creates a region that continues from a state which was built from the former owner's records. If a standby is
+    /// required, the first tick waits until a standby has started.
     pub fn take_over(
         setup: RegionSetup<D>,
         behaviour: B,
@@ -203,7 +203,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.state.handover()
     }
 
-    /// The state that a standby follows.
+    /// The region's state. A standby follows the records to keep a copy of this state.
     pub fn state(&self) -> &RegionState<D> {
         &self.state
     }
@@ -230,13 +230,14 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets the lease after it was granted, renewed or lost.
     pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
-        // Ignores a lease of another epoch, which belongs to another owner. The other owner runs the region from a copy
-        // of the state.
+        // Ignores a lease of another epoch, which belongs to another owner. That owner runs the region from a copy of
+        // the state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|lease| lease.epoch == own);
     }
 
-    /// Replaces the partition. Entities in another region's stretch are handed over from the next tick on.
+    /// Replaces the partition if the given one has a higher version. Entities in another region's stretch are handed
+    /// over from the next tick on.
     pub fn set_partition(&mut self, partition: Partition) {
         if partition.version() > self.partition.version() {
             let stretch = stretch(&partition, self.setup.region);
@@ -337,8 +338,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.apply_effects(out);
     }
 
-    /// Sets the current time between ticks. Aborts transfers whose deadline has passed, and sends messages without a
-    /// response again.
+    /// Sets the current time between ticks. Aborts transfers whose deadline has passed. If a message has had no
+    /// response for too long, it is sent again.
     pub fn advance_time(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         self.state.handover_mut().advance_time(now_ns, &mut self.effects);
@@ -404,7 +405,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 }
 
-/// First key of a region's stretch, and the first key after the stretch. A region outside the partition has no keys.
+/// First key of a region's stretch, and the first key after the stretch. A region that is not in the partition has no
+/// keys.
 fn stretch(partition: &Partition, region: RegionId) -> (u64, u64) {
     partition.stretch(region).unwrap_or((0, 0))
 }

@@ -1,8 +1,8 @@
 //! Shapes that select points in queries of an index: boxes, balls, beams and frusta.
 //!
-//! Invariant for every index: if a shape [contains](Shape::contains) a point, the shape
-//! [intersects](Shape::intersects) every box around that point. Both use the same operations in the same order, and
-//! rounding never reverses an order. Beams, for which this fails, use enlarged boxes.
+//! Invariant for every index: if a shape [contains](Shape::contains) a point, the shape [intersects](Shape::intersects)
+//! every box around that point. Both use the same operations in the same order, and rounding never reverses an order.
+//! For beams, these comparisons are not exact; beams therefore enlarge the boxes.
 
 use crate::world::Point;
 
@@ -14,7 +14,7 @@ pub trait Shape<const D: usize> {
     /// Whether the shape may contain a point of a box.
     fn intersects(&self, bounds: &Aabb<D>) -> bool;
 
-    /// A box around the shape; `None` if such a box is not easy to compute.
+    /// A box around the shape; `None` if the shape has no such box or computing it would take too long.
     fn bounds(&self) -> Option<Aabb<D>> {
         None
     }
@@ -42,7 +42,7 @@ impl<const D: usize> Aabb<D> {
         }
     }
 
-    /// Squared distance to a point; 0 inside. Even with rounding, no point of the box has a smaller distance.
+    /// Squared distance to a point; 0 inside. Even with rounding, no point of the box is nearer than this.
     #[inline(always)]
     pub fn distance_sq(&self, at: &Point<D>) -> f32 {
         (0..D).fold(0.0, |sum, axis| {
@@ -108,7 +108,7 @@ impl<const D: usize> Shape<D> for Ball<D> {
     }
 }
 
-/// A shape: all points within a radius of a line segment, such as the targets of a ray.
+/// A shape: all points within a radius of a line segment, such as the points that a thick ray hits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beam<const D: usize> {
     /// Start of the segment.
@@ -134,7 +134,8 @@ impl<const D: usize> Beam<D> {
         })
     }
 
-    /// Distance of a point's projection along the beam, clamped to the beam's ends.
+    /// Distance from the beam's origin to the projection of a point on the beam's segment, clamped to the segment's
+    /// ends.
     #[inline(always)]
     pub fn along(&self, at: &Point<D>) -> f32 {
         let far = (0..D).fold(0.0, |sum, axis| sum + (at[axis] - self.origin[axis]) * self.direction[axis]);
@@ -205,7 +206,7 @@ impl<const D: usize> Shape<D> for Frustum<'_, D> {
         self.planes.iter().all(|plane| plane.height(|axis| at[axis]) >= 0.0)
     }
 
-    /// Tests each plane with the corner of the box that is furthest on the plane's inner side.
+    /// Tests, for each plane, the corner of the box that is furthest on the plane's inner side.
     #[inline]
     fn intersects(&self, bounds: &Aabb<D>) -> bool {
         self.planes.iter().all(|plane| {

@@ -5,8 +5,8 @@
 //! - The same operations in the same order give the same rows everywhere, so that records may refer to rows.
 //! - Positions and velocities are finite. The store refuses other values; a refused change leaves the store unchanged.
 //!
-//! Rows are sorted into the Morton order in parts (see `order`). In between, new rows are appended, and the
-//! last row replaces a removed one. At most [`RegionLimits::entities_max`](crate::RegionLimits) entities exist.
+//! Rows are sorted into the Morton order in parts (see `order`). A new row is appended, and the last row takes the
+//! place of a removed row. At most [`RegionLimits::entities_max`](crate::RegionLimits) entities exist.
 
 mod component;
 mod order;
@@ -31,7 +31,7 @@ use component::ComponentColumn;
 
 /// Flag: the entity is being handed over and does not move.
 const SUSPENDED: u8 = 1;
-/// Flag: the behaviour failed, and the entity does not move until it is thawed.
+/// Flag: the behaviour failed for the entity, which does not move until it is thawed.
 const FROZEN: u8 = 2;
 
 /// The entities of a region, stored in columns: one array for each field.
@@ -201,7 +201,8 @@ impl<const D: usize> EntityStore<D> {
         self.components.get(component)?.f32s()
     }
 
-    /// Bytes of a component in a row.
+    /// Bytes of a component in a row; `None` if the component or the row does not exist, or if the component's type is
+    /// `f32`.
     pub fn bytes_of(&self, component: usize, row: usize) -> Option<&[u8]> {
         let column = self.components.get(component)?;
         (row < self.len()).then(|| column.bytes_of(row)).flatten()
@@ -214,13 +215,13 @@ impl<const D: usize> EntityStore<D> {
         self.rows.find(hash(id), |row| ids[*row as usize] == id).map(|row| *row as usize)
     }
 
-    /// Position of a row.
+    /// Position of a row's entity.
     #[inline(always)]
     pub fn position(&self, row: usize) -> Point<D> {
         row_of(&self.position, row)
     }
 
-    /// Velocity of a row.
+    /// Velocity of a row's entity.
     #[inline(always)]
     pub fn velocity(&self, row: usize) -> Point<D> {
         row_of(&self.velocity, row)

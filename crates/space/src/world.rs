@@ -18,7 +18,7 @@ pub type GridPoint<const D: usize> = [u32; D];
 /// Number of bits of a grid coordinate.
 pub const GRID_BITS: u32 = 24;
 
-/// Levels of refinement of the curves: the number of upper bits of a grid coordinate that select the smallest cell.
+/// Number of levels of refinement of the curves. As many upper bits of a grid coordinate select the smallest cell.
 pub const CELL_BITS: u32 = 21;
 
 /// The box of space in which a world's entities move.
@@ -37,7 +37,7 @@ pub enum WorldError {
     /// The number of dimensions is not 2 or 3.
     #[error("a world has 2 or 3 dimensions, not {dimensions}")]
     Dimensions {
-        /// The requested number.
+        /// The requested number of dimensions.
         dimensions: usize,
     },
     /// An axis has no extent, or is too small for distinct coordinates.
@@ -115,8 +115,8 @@ impl<const D: usize> WorldBox<D> {
         }
     }
 
-    /// Largest difference along an axis between a point and its grid point. This is a few grid steps, or a few steps of
-    /// `f32`, which are longer in a small world far from the origin.
+    /// Largest difference along an axis between a point and its grid point, in units of the world. In a small world far
+    /// from the origin, the steps of `f32` are longer than grid steps and increase this difference.
     pub(crate) fn rounding(&self, axis: usize) -> f32 {
         let far = self.min[axis].abs().max(self.max[axis].abs());
         (self.max[axis] - self.min[axis]) * 1e-6 + far * 2.0 * f32::EPSILON

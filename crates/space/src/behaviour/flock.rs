@@ -1,4 +1,5 @@
-//! Flocks of entities: separation, alignment and cohesion (boids, Reynolds 1987).
+//! A behaviour that moves entities in flocks, by the three rules of Reynolds' boids (1987): separation, alignment and
+//! cohesion.
 
 use super::{
     Behaviour, LANES, Motion, NearbyEntities, NearbyEntityLanes, OtherEntity, OwnEntity, OwnEntityLanes,
@@ -6,7 +7,7 @@ use super::{
 };
 use crate::world::Point;
 
-/// A behaviour for flocks of birds, with its settings in units of the world and seconds.
+/// A behaviour that moves entities like a flock of birds. Lengths are in units of the world, times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flock {
     /// How far a member of the flock sees.

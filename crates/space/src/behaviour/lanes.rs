@@ -14,13 +14,13 @@ pub type SimdLanes = [f32; LANES];
 /// If there are fewer than [`LANES`] entities, the last one fills the remaining lanes, whose results are ignored.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntityLanes<const D: usize> {
-    /// Ids by lane.
+    /// Id of each lane's entity.
     pub ids: [EntityId; LANES],
-    /// Kinds by lane.
+    /// Kind of each lane's entity.
     pub kinds: [u32; LANES],
-    /// Positions by axis and lane.
+    /// Position of each lane's entity, by axis and lane.
     pub position: [SimdLanes; D],
-    /// Velocities by axis and lane.
+    /// Velocity of each lane's entity, by axis and lane.
     pub velocity: [SimdLanes; D],
 }
 
@@ -34,7 +34,7 @@ pub struct OtherEntityLanes<const D: usize> {
     pub velocity: Point<D>,
     /// Vectors from each lane's entity to the other entity, by axis and lane.
     pub offset: [SimdLanes; D],
-    /// Squares of the distances, by lane.
+    /// Square of the distance between each lane's entity and the other entity.
     pub distance_sq: SimdLanes,
     /// 1 for each lane whose entity has the other entity in sight; 0 for the remaining lanes, and for a lane that holds
     /// the other entity itself.
@@ -43,9 +43,10 @@ pub struct OtherEntityLanes<const D: usize> {
 
 /// The entities near those that a behaviour moves together by vector instructions.
 ///
-/// Some of them may be out of sight; [`OtherEntityLanes::seen`] is then 0.
+/// Some of the nearby entities may be out of sight of a lane's entity; [`OtherEntityLanes::seen`] is then 0 for this
+/// lane.
 pub trait NearbyEntityLanes<const D: usize> {
-    /// Yields each entity once. The entities within sight of a lane come in the order of
+    /// Yields each entity once. The entities that a lane's entity has in sight come in the order of
     /// [`NearbyEntities::for_each`](super::NearbyEntities::for_each).
     ///
     /// Use a loop over the iterator: the compiler uses the processor's vector instructions for a loop, but perhaps not

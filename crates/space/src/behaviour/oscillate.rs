@@ -1,4 +1,4 @@
-//! Movement to and fro between two walls.
+//! A behaviour that moves entities back and forth between two walls.
 
 use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext};
 

@@ -1,11 +1,12 @@
-//! Predators chase the nearest prey; prey flees, or flocks while no predator is in sight.
+//! A behaviour in which predators chase the nearest prey. Prey flees from predators, and flies in flocks while no
+//! predator is in sight.
 
 use super::{Behaviour, Flock, Motion, NearbyEntities, OtherEntity, OwnEntity, TickContext, shorten};
 use crate::world::Point;
 
-/// The kind of prey.
+/// The entity kind of prey.
 pub const PREY: u32 = 1;
-/// The kind of predators.
+/// The entity kind of predators.
 pub const PREDATOR: u32 = 2;
 
 /// A behaviour that moves predators and prey. Entities of other kinds fly straight on.
@@ -29,7 +30,7 @@ impl Default for PredatorPrey {
 }
 
 impl PredatorPrey {
-    /// Returns a velocity of this speed in a direction.
+    /// Returns the motion of `own` in this tick at `speed` in `direction`.
     fn towards<const D: usize>(
         direction: Point<D>,
         speed: f32,

@@ -1,4 +1,4 @@
-//! Playback of recorded tracks of entities.
+//! A behaviour that plays recorded tracks: entities follow positions that were recorded at given times.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub enum TrackError {
     /// The list is empty.
     #[error("a track needs at least one position")]
     Empty,
-    /// A time or position is not finite, or a time is not later than the one before.
+    /// A time or position is not finite, or a time is not later than the time before it.
     #[error(
         "position {at} of the track is not finite, or its time is not finite or not later than the previous time"
     )]
@@ -44,8 +44,8 @@ impl<const D: usize> Track<D> {
         }
     }
 
-    /// Position and velocity at a time. Before the first recorded time and after the last, the entity stands
-    /// still.
+    /// Returns the position and velocity at a time. Before the first recorded time and after the last, the entity
+    /// stands still.
     pub fn at(&self, seconds: f64) -> Motion<D> {
         let after = self.fixes.partition_point(|(time, _)| *time <= seconds);
         let standing = |at: usize| Motion { position: self.fixes[at].1, velocity: [0.0; D] };
@@ -66,7 +66,7 @@ impl<const D: usize> Track<D> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tracks<const D: usize> {
     tracks: BTreeMap<EntityId, Track<D>>,
-    /// Playback speed: seconds of the recording per second.
+    /// Playback speed: how many seconds of the recording are played in one second.
     pub speed: f64,
 }
 

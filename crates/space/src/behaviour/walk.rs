@@ -1,4 +1,4 @@
-//! Random walks of entities.
+//! A behaviour that moves entities along random paths.
 
 use super::{Behaviour, Motion, NearbyEntities, OwnEntity, TickContext, shorten};
 

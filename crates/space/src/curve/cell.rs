@@ -13,7 +13,7 @@ pub struct Cell<const D: usize> {
 }
 
 impl<const D: usize> Cell<D> {
-    /// The cell of a level that holds a grid point.
+    /// Returns the cell of the given level that contains `point`.
     pub fn of(point: GridPoint<D>, level: u32) -> Cell<D> {
         let within = (1_u32 << (GRID_BITS - level)) - 1;
         Cell { anchor: point.map(|along| along & !within), level }
@@ -24,7 +24,7 @@ impl<const D: usize> Cell<D> {
         1 << (GRID_BITS - self.level)
     }
 
-    /// First key of the cell, and how many keys it has.
+    /// The first key in this cell, and the number of keys in the cell.
     pub fn keys(&self) -> (u64, u64) {
         let count = 1 << ((CELL_BITS - self.level) as usize * D);
         (<MortonCurve as Curve<D>>::key(self.anchor), count)

@@ -1,4 +1,5 @@
-//! Morton order: the interleaved bits of the coordinates, the highest first.
+//! The Morton order of cells: a cell's key consists of the interleaved bits of the cell's coordinates, the highest bits
+//! first.
 
 use super::Curve;
 use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
@@ -9,12 +10,12 @@ use crate::world::{CELL_BITS, GRID_BITS, GridPoint};
 pub struct MortonCurve;
 
 impl MortonCurve {
-    /// Number of keys. All keys are lower than this.
+    /// Number of keys in a world with this many dimensions. All keys are lower than this number.
     pub const fn end(dimensions: usize) -> u64 {
         1 << (CELL_BITS as usize * dimensions)
     }
 
-    /// Grid point at the lower corner of a key's cell.
+    /// Grid point at the lower corner of the smallest cell that has this key.
     pub fn grid_point<const D: usize>(key: u64) -> GridPoint<D> {
         std::array::from_fn(|axis| gather::<D>(key >> axis) << (GRID_BITS - CELL_BITS))
     }

@@ -1,18 +1,19 @@
-//! The triangles and tetrahedra into which squares and cubes are cut, with Bey's refinement.
+//! Simplices: the triangles and tetrahedra into which squares and cubes are cut. They are refined by Bey's method.
 //!
 //! A cube is cut into one simplex for each order of its axes. The simplex contains the points `p`, measured from the
 //! cube's lower corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices lie on a path that starts at the corner and
 //! takes one step along each axis in that order. Bey's red refinement of such a simplex gives 2^D simplices of the same
 //! shape in cubes of half the length. Refining the simplices therefore gives the same simplices as cutting the refined
 //! cubes. Types are numbered as in Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive
-//! meshes", SIAM J. Sci. Comput. 38(5), 2016); the tests repeat their tables.
+//! meshes", SIAM J. Sci. Comput. 38(5), 2016); the tests compare with the tables of that paper.
 //!
-//! A point on a face that simplices share belongs to only one of them: if two of its coordinates are equal, that of the
-//! lower axis counts as larger.
+//! A point on a face that simplices share belongs to only one of them: if two coordinates of the point are equal, the
+//! coordinate of the lower axis counts as larger.
 
 use crate::world::{GRID_BITS, GridPoint};
 
-/// Order of axes for each type of tetrahedron, where x is 0. `FLAT_ORDERS` has those of triangles.
+/// The order of axes for each type of tetrahedron; axis x is 0. `FLAT_ORDERS` has the orders for the types of
+/// triangles.
 const ORDERS: [[usize; 3]; 6] = [[0, 2, 1], [0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0], [2, 0, 1]];
 const FLAT_ORDERS: [[usize; 2]; 2] = [[0, 1], [1, 0]];
 
@@ -28,7 +29,7 @@ pub struct Simplex<const D: usize> {
 }
 
 impl<const D: usize> Simplex<D> {
-    /// The simplex of a level that holds a grid point.
+    /// Returns the simplex of the given level that contains `point`.
     pub fn of(point: GridPoint<D>, level: u32) -> Simplex<D> {
         let within = (1_u32 << (GRID_BITS - level)) - 1;
         let anchor = point.map(|along| along & !within);
@@ -40,7 +41,8 @@ impl<const D: usize> Simplex<D> {
         1 << (GRID_BITS - self.level)
     }
 
-    /// Axes in the order of the path along the edges from the lower corner to the upper.
+    /// The axes in the order in which a path along the simplex's edges follows them from the lower corner of the cube
+    /// to the upper corner.
     pub fn order(&self) -> [usize; D] {
         std::array::from_fn(|step| {
             if D == 2 { FLAT_ORDERS[self.kind as usize][step] } else { ORDERS[self.kind as usize][step] }
@@ -62,8 +64,8 @@ impl<const D: usize> Simplex<D> {
     /// The parent; `None` for a root.
     pub fn parent(&self) -> Option<Simplex<D>> {
         let level = self.level.checked_sub(1)?;
-        // Every inner point of this simplex is also in its parent. The middle of the path along the edges is an inner
-        // point, and is on no face of a coarser simplex.
+        // Every inner point of this simplex is also inside its parent. The middle of the path along the edges is an
+        // inner point, and is on no face of a coarser simplex.
         let order = self.order();
         let mut inside = self.anchor;
         for (step, axis) in order.into_iter().enumerate() {
@@ -97,7 +99,7 @@ pub(super) fn kind<const D: usize>(within: GridPoint<D>) -> u8 {
         return u8::from(within[0] < within[1]);
     }
     let (x, y, z) = (within[0], within[1], within[2]);
-    // Indexed by x ≥ y, y ≥ z, x ≥ z; two of the eight combinations cannot occur.
+    // The bits of the index are the results of x ≥ y, y ≥ z and x ≥ z. Two of the eight combinations cannot occur.
     const KINDS: [u8; 8] = [4, 5, 3, 0, 0, 0, 2, 1];
     KINDS[usize::from(x >= y) | usize::from(y >= z) << 1 | usize::from(x >= z) << 2]
 }
@@ -132,7 +134,8 @@ const fn order_of(dimensions: usize, kind: usize, step: usize) -> usize {
     if dimensions == 2 { FLAT_ORDERS[kind][step] } else { ORDERS[kind][step] }
 }
 
-/// Whether the child lies in the parent, decided by one inner point.
+/// Whether a simplex of type `kind` in sub-cube `cube` lies in a simplex of type `parent`. Tests one inner point of the
+/// smaller simplex.
 const fn is_child(dimensions: usize, parent: usize, cube: usize, kind: usize) -> bool {
     let mut inside = [0; 3];
     let mut step = 0;
@@ -157,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Types of the parents, by cube and type of the child, as in the paper's table.
+    /// The type of a child's parent, by the child's cube and type, as in the table of Burstedde and Holke.
     const PARENTS: [[u8; 6]; 8] = [
         [0, 1, 2, 3, 4, 5],
         [0, 1, 1, 1, 0, 0],
@@ -192,7 +195,8 @@ mod tests {
         }
     }
 
-    /// Twice the area, or six times the volume, in grid units: the determinant of the edges.
+    /// Twice the area of a triangle, or six times the volume of a tetrahedron, in grid units: the determinant of its
+    /// edges.
     fn volume<const D: usize>(vertices: &[GridPoint<D>]) -> i128 {
         let edge = |at: usize, axis: usize| i128::from(vertices[at][axis]) - i128::from(vertices[0][axis]);
         if D == 2 {

@@ -1,4 +1,4 @@
-//! Batches of ghosts, which a region sends to a neighbour, and their encoding.
+//! Batches of ghosts and their encoding. A region sends the batches to its neighbours.
 //!
 //! ```text
 //!  version u8, dimensions u8, region of the sender u32, epoch u64, tick u64, number of the batch u64,
@@ -19,7 +19,7 @@ pub struct GhostBatch<const D: usize> {
     pub from: RegionId,
     /// Epoch of the owner of the region `from`.
     pub epoch: u64,
-    /// Tick after which the batch was taken.
+    /// Tick of the region `from` after which the batch was made.
     pub tick: u64,
     /// Number of the batch. The owner of the region `from` counts the batches.
     pub number: u64,
@@ -64,7 +64,7 @@ impl<const D: usize> GhostBatch<D> {
         self.position.iter_mut().chain(&mut self.velocity).for_each(|column| column.truncate(max));
     }
 
-    /// All ghosts, extrapolated by `seconds` seconds.
+    /// All ghosts of the batch, extrapolated by `seconds`.
     pub(super) fn ghosts(&self, seconds: f32) -> impl Iterator<Item = Ghost<D>> + '_ {
         (0..self.len()).map(move |at| {
             let velocity = std::array::from_fn(|axis| self.velocity[axis][at]);
@@ -78,7 +78,7 @@ impl<const D: usize> GhostBatch<D> {
         34 + count * (12 + 8 * D)
     }
 
-    /// Appends the encoded batch: this batch's header fields, and the entities of these rows.
+    /// Appends an encoded batch with this batch's header fields and the entities in the given rows of `store`.
     pub(crate) fn encode_rows(&self, store: &EntityStore<D>, rows: &[u32], out: &mut Vec<u8>) {
         out.extend_from_slice(&[VERSION, D as u8]);
         put_u32(out, self.from.0);
@@ -129,7 +129,7 @@ impl<const D: usize> GhostBatch<D> {
     }
 }
 
-/// Appends some rows of a column.
+/// Appends the values of `column` at the given rows, each encoded by `bytes`.
 fn put_rows<T, const N: usize>(out: &mut Vec<u8>, column: &[T], rows: &[u32], bytes: impl Fn(&T) -> [u8; N]) {
     let start = out.len();
     out.resize(start + rows.len() * N, 0);

@@ -1,8 +1,10 @@
-//! Decides which neighbours may see an entity. The decision depends only on the entity's cell.
+//! Decides which neighbours may see an entity, and therefore receive it as a ghost. The decision depends only on the
+//! entity's cell.
 //!
-//! Cells are at least as wide as the strip. A region that sees an entity therefore owns some of the cells around the
-//! entity's cell. Cells are also so large that the cells along a border fit into the processor's cache. Near the two
-//! ends of a region's stretch of the curve, a neighbour also receives some entities that it does not need.
+//! Cells are at least as wide as the strip along a border whose entities become ghosts. A region that sees an entity
+//! therefore owns some of the cells around the entity's cell. Cells are also so large that the cells along a border fit
+//! into the processor's cache. Near the two ends of a region's stretch of the curve, a neighbour also receives some
+//! entities that it does not need.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +25,7 @@ pub(crate) struct BorderStrip<const D: usize> {
     found: Vec<Box<[NeighbourBoxes<D>]>>,
 }
 
-/// A region that owns some of the cells around a cell, and boxes around these cells.
+/// A region that owns some of the cells around a cell, and boxes that cover these owned cells.
 #[derive(Debug)]
 pub(crate) struct NeighbourBoxes<const D: usize> {
     pub(crate) region: RegionId,
@@ -54,7 +56,7 @@ impl<const D: usize> BorderStrip<D> {
         BorderStrip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
-    /// Discards the results for all cells. Call this after the curve was cut again.
+    /// Discards the stored results of all cells. Must be called after the curve was cut again.
     pub(crate) fn clear(&mut self) {
         self.cells.clear();
         self.found.clear();
@@ -101,7 +103,7 @@ impl<const D: usize> BorderStrip<D> {
     }
 }
 
-/// Merges boxes that are adjacent and equal along all other axes.
+/// Merges boxes that are adjacent along one axis and equal along all other axes.
 fn merge_adjacent<const D: usize>(mut boxes: Vec<Aabb<D>>) -> Vec<Aabb<D>> {
     for axis in 0..D {
         let alike = |a: &Aabb<D>, b: &Aabb<D>| {

@@ -11,9 +11,9 @@ use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 /// A record of one step of a handover, which a region's owner sends to its standby.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoverEntry {
-    /// The region on the other side.
+    /// The other region of the transfer.
     pub peer: RegionId,
-    /// The transfer.
+    /// The transfer to which the step belongs.
     pub transfer: TransferId,
     /// The step.
     pub step: HandoverStep,
@@ -29,29 +29,29 @@ pub enum HandoverStep {
         /// The entities.
         ids: Vec<EntityId>,
     },
-    /// At the source: all except the refused entities belong to the peer.
+    /// At the source: the transfer is committed. Its entities, except these refused ones, belong to the peer.
     Committed(Vec<RefusedEntity>),
-    /// At the source: the transfer is aborted, and the region moves the entities again.
+    /// At the source: the transfer is aborted, and the source moves the entities again.
     Aborted,
     /// At the source: the transfer has ended, and the peer may forget it.
     Settled,
-    /// At the target: the entities can be taken, except the refused ones.
+    /// At the target: the target has accepted some entities of the transfer and refused the others.
     Staged {
         /// Accepted entities.
         entities: Vec<TransferredEntity>,
         /// Refused entities.
         refused: Vec<RefusedEntity>,
     },
-    /// At the target: the entities belong to this region.
+    /// At the target: the accepted entities belong to the target.
     Taken,
-    /// At the target: the entities will not be taken.
+    /// At the target: the target will never take the entities.
     Dropped,
-    /// At the target: the peer's transfers before the given one have ended.
+    /// At the target: the peer has ended all its transfers with a lower id than [`HandoverEntry::transfer`].
     PeerSettled,
 }
 
 impl HandoverEntry {
-    /// Appends the encoded entry, which includes its length.
+    /// Appends the encoded entry. A reader finds the end of the entry from the entry's own bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let kind = match &self.step {
             HandoverStep::Leaving { .. } => 1,

@@ -29,7 +29,7 @@ enum InboundState {
 }
 
 impl InboundTransfer {
-    /// Accepted entities, for which the source has not decided yet.
+    /// Accepted entities, if the source has not decided yet; otherwise none.
     pub(super) fn staged(&self) -> &[TransferredEntity] {
         match &self.state {
             InboundState::Staged(entities) => entities,

@@ -20,9 +20,9 @@ pub struct HandoverMessage {
     pub from: RegionId,
     /// Epoch of the sender. Receivers drop messages whose epoch is older than the one that they know.
     pub epoch: u64,
-    /// All transfers from the sender to the receiver with a lower id than this have ended.
+    /// The sender has ended all its transfers to the receiver that have a lower id than this.
     pub settled: TransferId,
-    /// The transfer.
+    /// The transfer that the message is about.
     pub transfer: TransferId,
     /// The content.
     pub body: MessageBody,
@@ -33,11 +33,12 @@ pub struct HandoverMessage {
 pub enum MessageBody {
     /// From the source: take these entities.
     Prepare(Vec<TransferredEntity>),
-    /// From the target: the target and its standby can take all except the refused entities.
+    /// From the target: the target can take the offered entities except these refused ones, and its standby knows this.
     Prepared(Vec<RefusedEntity>),
     /// From the source: the entities belong to the target.
     Commit,
-    /// From the target: the target has all except the refused entities, and its standby knows this.
+    /// From the target: the target has taken the offered entities except these refused ones, and its standby knows
+    /// this.
     Taken(Vec<RefusedEntity>),
     /// From the source: the entities stay with the source.
     Abort,
@@ -48,7 +49,7 @@ pub enum MessageBody {
     },
     /// From the target, in response to `QueryTarget`: the transfer was not taken and never will be.
     NotTaken,
-    /// From the target: asks for the source's decision.
+    /// From the target: asks whether the source has committed or aborted the transfer.
     QuerySource,
     /// From a target that lost its state: the target does not know the transfer.
     Unknown,
@@ -56,7 +57,7 @@ pub enum MessageBody {
     Settled,
 }
 
-/// The kind and the main numbers of a message between regions, read without decoding the rest of the message.
+/// The kind of a message between regions, and a few of its fields, which are read without decoding the whole message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageSummary {
     /// The source region offers entities.
@@ -86,7 +87,7 @@ pub enum MessageSummary {
     Other,
 }
 
-/// Offset of the transfer in a message about a handover. A message begins with one byte for the channel.
+/// Offset of the transfer's id in a message about a handover. The first byte of a message names the channel.
 const TRANSFER_AT: usize = 1 + 30;
 /// Offset of the tick in a message with a batch of ghosts.
 const GHOST_TICK_AT: usize = 1 + 2 + 4 + 8;

@@ -12,7 +12,7 @@ use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 #[derive(Debug, Clone)]
 pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,
-    /// Encoded entities, kept to send the offer again. Only the owner that made the offer has them.
+    /// Encoded entities, kept to send the offer again. Only the owner that made the offer has this copy.
     entities: Vec<TransferredEntity>,
     addressed: u64,
     state: OutboundState,
@@ -44,7 +44,8 @@ impl OutboundTransfer {
         size_of::<OutboundTransfer>() + self.ids.len() * size_of::<EntityId>() + bytes_of(&self.entities)
     }
 
-    /// Entities of the transfer, if it was committed and is not confirmed yet.
+    /// The entities that the target accepted, if the transfer is committed and the target has not confirmed it yet;
+    /// otherwise none.
     pub(super) fn committed(&self) -> Vec<EntityId> {
         match &self.state {
             OutboundState::Committing { refused } => split_refused(&self.ids, refused).0,
@@ -75,7 +76,7 @@ impl OutboundTransfer {
         Ok(OutboundTransfer { ids, entities: Vec::new(), addressed, state, known: true, resend_at: 0 })
     }
 
-    /// Removes from the transfer everything that a standby does not know from the entries.
+    /// Removes from the transfer everything that a standby cannot know from the entries.
     pub(super) fn reset_to_standby(&mut self) {
         self.entities = Vec::new();
         if let OutboundState::Preparing { .. } = self.state {
@@ -223,8 +224,8 @@ impl Handover {
         }
     }
 
-    /// Handles the message that the target has lost its state. The entities that the target had taken from this region
-    /// are then lost.
+    /// Handles the message `Unknown`: the target has lost its state, and with it the entities that it had taken from
+    /// this region.
     pub(super) fn on_unknown(
         &mut self,
         from: RegionId,
@@ -323,8 +324,8 @@ impl Handover {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.outbound.remove(&transfer);
-        // Messages of other transfers to the peer also carry `settled`. Without such a transfer, `settled` needs a
-        // message of its own.
+        // Messages about other transfers to the peer also carry `settled`. If there is no such transfer, `settled`
+        // needs a message of its own.
         let (idle, settled_sent) = (peer.outbound.is_empty(), peer.settled_sent);
         if idle && settled_sent < self.settled(to) {
             self.send(to, transfer, MessageBody::Settled, effects);

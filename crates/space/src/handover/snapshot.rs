@@ -34,7 +34,8 @@ impl Handover {
         }
     }
 
-    /// Decodes the handovers of a snapshot, as a standby has them.
+    /// Decodes the handovers in a region's snapshot. The result has what a standby has, without deadlines and messages
+    /// to resend.
     pub(crate) fn read_snapshot(
         fields: &mut Fields<'_>,
         standby: StandbyMode,

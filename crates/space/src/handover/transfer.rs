@@ -35,13 +35,13 @@ pub struct TransferredEntity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityRefusal {
-    /// The target already has an entity of this id, or another region is handing one over.
+    /// The target already has an entity with this id, or another region is handing such an entity to the target.
     #[error("the target already has an entity with this id")]
     Held,
     /// The target is at its limit of entities.
     #[error("the target has reached its limit of entities")]
     Full,
-    /// The state is malformed, or has other components than the target's entities.
+    /// The entity's state is malformed, or has other components than the target's entities.
     #[error("the target cannot decode the entity's state")]
     Unreadable,
     /// The target is at its limit of transfers.
@@ -68,9 +68,9 @@ impl EntityRefusal {
 /// An entity that a region refused to take, as an index in the handover's batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefusedEntity {
-    /// Index in the batch.
+    /// Index of the entity in the batch.
     pub index: u32,
-    /// The reason.
+    /// The reason for the refusal.
     pub why: EntityRefusal,
 }
 

@@ -1,13 +1,13 @@
 //! A uniform grid: all cells have one size, and the points of a cell are stored next to each other.
 //!
-//! Invariants: the cells depend only on the world, so two grids of one cell size agree on the cell of every point.
-//! Within a cell, points keep the order in which they were given. Points outside the world are in the cells at the
-//! world's border.
+//! Invariants: the cells depend only on the world and the cell size, so two grids with the same cell size agree on the
+//! cell of every point. Within a cell, points keep the order in which they were given. Points outside the world are in
+//! the cells at the world's border.
 //!
 //! At most [`CELLS_MAX`] cells exist, which take 16 MiB; a grid that would have more uses larger cells.
 //!
-//! The grid is the fastest index for neighbours within a fixed radius. If points crowd together, a search in the grid
-//! checks too many of them; a search in a tree does not.
+//! The grid is the fastest index for neighbours within a fixed radius. If many points lie close together, a search in
+//! the grid checks too many of them; a search in a tree does not.
 
 use super::{NearItem, NearestItems, PointColumns, SpatialIndex, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
@@ -16,8 +16,8 @@ use crate::world::{Point, WorldBox};
 /// Maximum number of cells in a grid.
 pub const CELLS_MAX: usize = 1 << 22;
 
-/// Maximum number of cells in a grid of [`Grid::for_sight`]. If more would be necessary, cells are longer along the
-/// first axis: with more cells than points, a search would spend most of its time on walking through cells.
+/// Maximum number of cells in a grid that [`Grid::for_sight`] creates. If more cells would be necessary, cells are
+/// longer along the first axis. With more cells than points, a search would spend most of its time on empty cells.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
 /// The first radius that is tried for an item is the radius that the previous item needed, multiplied by this factor.
@@ -34,7 +34,7 @@ pub struct Grid<const D: usize> {
     per_unit: Point<D>,
     /// Length of a cell along each axis.
     lengths: Point<D>,
-    /// First slot of each cell, and the number of slots as the last value.
+    /// First slot of each cell, and the number of slots as the last value. A slot is the place of a point in `at`.
     starts: Vec<u32>,
     /// Coordinates of the points, by slot.
     at: [Vec<f32>; D],
@@ -49,19 +49,19 @@ impl<const D: usize> Grid<D> {
         Grid::with_cells_max(world, length, CELLS_MAX)
     }
 
-    /// Like [`Grid::new`], but with at most this number of cells.
+    /// Like [`Grid::new`], but with at most `cells_max` cells.
     pub(crate) fn with_cells_max(world: WorldBox<D>, length: f32, cells_max: usize) -> Grid<D> {
         Grid::with_parts(world, length, 1, cells_max)
     }
 
-    /// Creates an empty grid for searches within the distance `sight`. Cells have the length `sight`, and a quarter of
-    /// it along the first axis; they are longer if there would be too many.
+    /// Creates an empty grid for searches within the distance `sight`. Cells are a quarter of `sight` long along the
+    /// first axis, and `sight` long along the other axes. Cells are longer if there would be too many of them.
     pub(crate) fn for_sight(world: WorldBox<D>, sight: f32) -> Grid<D> {
         Grid::with_parts(world, sight, 4, CELLS_MAX)
     }
 
-    /// Creates an empty grid. Cells have this length, divided by `parts` along the first axis; they are longer if there
-    /// would be more than `cells_max`.
+    /// Creates an empty grid. Cells are `length / parts` long along the first axis, and `length` long along the other
+    /// axes. Cells are longer if there would be more than `cells_max` of them.
     fn with_parts(world: WorldBox<D>, length: f32, parts: usize, cells_max: usize) -> Grid<D> {
         let extent: Point<D> = std::array::from_fn(|axis| world.max()[axis] - world.min()[axis]);
         let mut length = if length.is_normal() { length.abs() } else { extent[0] };
@@ -135,7 +135,7 @@ impl<const D: usize> Grid<D> {
     }
 
     /// Smallest distance of a box from a row or layer of cells. Cells at the world's border also hold the points
-    /// outside.
+    /// outside the world, so they have no outer edge.
     #[inline(always)]
     fn distance_to(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
         let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
@@ -174,7 +174,8 @@ impl<const D: usize> Grid<D> {
         &self.items
     }
 
-    /// Sorts the points of each cell by the given keys of items. `scratch` is memory for reuse.
+    /// Sorts the points of each cell by the keys that `by` returns for their items. `scratch` is memory that the sort
+    /// may use.
     pub(crate) fn sort_cells<K: Copy + Ord>(
         &mut self,
         by: impl Fn(usize) -> K,
@@ -199,7 +200,7 @@ impl<const D: usize> Grid<D> {
         }
     }
 
-    /// Replaces all points by `count` points from a function.
+    /// Replaces all points by `count` points, which the function `point` returns.
     pub(crate) fn rebuild_with(&mut self, count: usize, point: impl Fn(usize) -> Point<D>) {
         self.starts.fill(0);
         // Until an item has a slot, `slots` holds the item's cell.
@@ -214,8 +215,8 @@ impl<const D: usize> Grid<D> {
         }
         self.items.resize(count, 0);
         self.at.iter_mut().for_each(|column| column.resize(count, 0.0));
-        // While items are placed, each start advances until it equals the start of the next cell; afterwards it is
-        // restored.
+        // While items are placed, each start advances until it equals the start of the next cell. Afterwards, all
+        // starts are restored.
         for (item, cell_or_slot) in slots.iter_mut().enumerate() {
             let start = &mut self.starts[*cell_or_slot as usize];
             let slot = *start as usize;
@@ -270,8 +271,8 @@ impl<const D: usize> Grid<D> {
         true
     }
 
-    /// Searches balls of growing radius around an item until one holds enough items. Stops when the ball is larger than
-    /// the world.
+    /// Searches balls of growing radius around an item until a ball holds enough items. Returns `false` if the ball
+    /// becomes larger than the world before that.
     #[inline(always)]
     fn search_ball(&self, at: &Point<D>, item: u32, reach: &mut f32, nearest: &mut NearestItems) -> bool {
         let (low, high) = (self.world.min(), self.world.max());
@@ -299,7 +300,7 @@ impl<const D: usize> Grid<D> {
         false
     }
 
-    /// Searches a growing box around the point until nothing outside can be nearer.
+    /// Searches a growing box around the point until no item outside the box can be nearer than the items found.
     fn search(&self, at: &Point<D>, excluded: Option<u32>, nearest: &mut NearestItems) {
         let mut reach = self.lengths.iter().fold(0.0_f32, |cell, length| cell.max(*length));
         loop {
@@ -391,7 +392,7 @@ impl<const D: usize> SpatialIndex<D> for Grid<D> {
         if self.nearest_by_slot(&mut nearest, found) {
             return;
         }
-        // Some item has fewer neighbours than requested, so the results of later items would be at wrong indices.
+        // Some item has fewer other items than requested, so `nearest_by_slot` cannot know the indices of the results.
         found.clear();
         for item in 0..self.len() as u32 {
             self.search(&self.point(item), Some(item), &mut nearest);

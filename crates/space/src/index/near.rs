@@ -9,8 +9,8 @@ pub struct NearItem {
     pub distance_sq: f32,
 }
 
-/// The nearest items found so far, each as one 64-bit word: the bits of the squared distance, then the number. The bits
-/// of non-negative floats sort like the floats, so comparing words orders by distance, then by number.
+/// The nearest items found so far, each as one 64-bit word: the bits of the squared distance, then the item's number.
+/// The bits of non-negative floats sort like the floats, so the words sort by distance, then by number.
 #[derive(Debug, Clone)]
 pub(crate) struct NearestItems {
     words: Vec<u64>,
@@ -32,7 +32,7 @@ impl NearestItems {
         self.count
     }
 
-    /// Whether the capacity is reached.
+    /// Whether as many items were found as the search returns.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.words.len() == self.count

@@ -1,10 +1,11 @@
-//! An index without a structure: each query compares every item. Tests compare the other indexes with it.
+//! An index without a structure: each query checks every item. Tests compare the results of other indexes with the
+//! results of this one.
 
 use super::{NearItem, NearestItems, PointColumns, SpatialIndex};
 use crate::shape::{Shape, distance_sq};
 use crate::world::Point;
 
-/// A spatial index that compares every item. Tests compare the other indexes with it.
+/// A spatial index whose queries check every item. Tests compare the results of other indexes with its results.
 #[derive(Debug, Clone, Default)]
 pub struct LinearScan<const D: usize> {
     points: Vec<Point<D>>,

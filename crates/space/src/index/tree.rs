@@ -1,4 +1,5 @@
-//! A linear tree: points in the order of a curve, and a tree of cells over them.
+//! A linear tree, which is a spatial index: points in the order of a space-filling curve, and a tree of cells over
+//! these points.
 //!
 //! ```text
 //!   slots    . .. . ... . .. .... . . .. .      points as the curve runs, coordinates by axis
@@ -6,12 +7,12 @@
 //!            [ cell      ][ cell ][ cell ]      slots, the box around its points, and the node at which a walk
 //!            [leaf][leaf ]        [..][..]      continues if it skips this node's children
 //! ```
-//! Invariants: a node's slots are all points of one cell of the curve. A leaf has at most [`LEAF_MAX`] points
-//! unless all of them are in one smallest cell. With [`MortonCurve`] the tree is an octree (a quadtree in two
-//! dimensions), with [`TetrahedralCurve`] a tetree.
+//! Invariants: a node's slots are all points of one cell of the curve. A leaf has at most [`LEAF_MAX`] points unless
+//! all of them are in one smallest cell. With [`MortonCurve`] the tree is an octree (a quadtree in two dimensions),
+//! with [`TetrahedralCurve`] a tree of tetrahedra (of triangles in two dimensions).
 //!
-//! The curve determines the cells. Searches use the boxes around the points, which are never larger than the
-//! cells and much smaller than the cube around a tetrahedron.
+//! The curve determines the cells. Searches do not use the cells, but the boxes around the points in each cell. Such a
+//! box is often much smaller than the cell or than the cube around a tetrahedron.
 
 mod build;
 mod nearest_of_each;
@@ -27,7 +28,7 @@ pub type Octree<const D: usize> = Tree<D, MortonCurve>;
 /// A spatial index along the tetrahedral Morton curve: a linear tree of tetrahedra or triangles.
 pub type TetrahedralTree<const D: usize> = Tree<D, TetrahedralCurve>;
 
-/// Maximum number of points in a leaf, unless all its points are in one smallest cell.
+/// Maximum number of points in a leaf. A leaf may have more points if all of them are in one smallest cell.
 pub(crate) const LEAF_MAX: usize = 16;
 
 /// A spatial index: a tree of cells over points that are sorted along a space-filling curve.
@@ -65,7 +66,7 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         &self.keys
     }
 
-    /// Visits the leaves that `accept` accepts.
+    /// Walks the nodes whose boxes `accept` accepts, and visits the leaves among them.
     #[inline(always)]
     fn walk(&self, mut accept: impl FnMut(&Aabb<D>) -> bool, mut visit: impl FnMut(&Node<D>)) {
         let mut next = 0;
@@ -130,7 +131,8 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
         );
     }
 
-    /// First looks at points with similar keys. Their distances limit the part of the tree that the search has to walk.
+    /// First checks the points with similar keys. Their distances limit the part of the tree that the search has to
+    /// walk.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
         let mut nearest = NearestItems::new(count);
         let key = C::key(self.world.grid_point(at));

@@ -57,8 +57,8 @@ const KIND: u8 = 4;
 const COMPONENTS: u8 = 8;
 
 impl<'a, const D: usize> WorldRequest<'a, D> {
-    /// Appends the encoded request. The rule `Where` is encoded as `All`, because a predicate has no encoding.
-    /// `allowed` is left out, because the world sets it.
+    /// Appends the encoded request. The rule `Where` is encoded as `All`, because a predicate has no encoding. A
+    /// watch's field `allowed` is left out, because the world sets it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {

@@ -1,4 +1,4 @@
-//! Responses of a world's process to [requests](super::WorldRequest), and their encoding.
+//! Responses of a world's process to clients' [requests](super::WorldRequest), and the encoding of these responses.
 //!
 //! ```text
 //!  version u8, kind u8
@@ -28,7 +28,7 @@ pub enum WorldResponse<'a> {
         /// The reason as text.
         text: &'a str,
     },
-    /// The viewer was added and receives updates.
+    /// The viewer was added and will receive updates.
     Watching,
     /// An update for a viewer.
     ViewerUpdate(ViewerUpdate<'a>),
@@ -52,11 +52,11 @@ pub enum WorldRefusal {
 /// The changes in a viewer's sight that one region sends to the viewer after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewerUpdate<'a> {
-    /// The region.
+    /// The region that sends the update.
     pub region: RegionId,
     /// Epoch of the region's owner.
     pub epoch: u64,
-    /// The tick.
+    /// The tick after which the region sends the update.
     pub tick: u64,
     /// Encoded [`ViewerEvent`](super::ViewerEvent)s.
     pub events: &'a [u8],

@@ -1,9 +1,9 @@
 //! A viewer's scene: the entities in sight, built from the updates of all regions.
 //!
-//! Each region sends its own entities. During a handover, the old region's `Leave` may arrive after the new
-//! region's `Enter`. The updates of one region may also arrive so late that the entity has returned to the other
-//! region. An entity is therefore in sight until each region that sent `Enter` for it has sent `Leave`. Updates of
-//! an older epoch are ignored.
+//! Each region sends its own entities. During a handover, the old region's `Leave` may arrive after the new region's
+//! `Enter`. The updates of one region may also arrive so late that the entity has meanwhile returned to the other
+//! region. An entity is therefore in sight until each region that sent `Enter` for it has sent `Leave`. Updates of an
+//! older epoch are ignored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use crate::world::Point;
 pub struct VisibleEntity<const D: usize> {
     /// Region of the entity.
     pub region: RegionId,
-    /// Tick of the last update.
+    /// Tick of the region at the last update.
     pub tick: u64,
     /// The entity's kind.
     pub kind: u32,
@@ -58,8 +58,8 @@ impl<const D: usize> Scene<D> {
         Scene { schema, visible: HashMap::new(), others: HashMap::new(), epochs: HashMap::new() }
     }
 
-    /// Applies a region's update and appends the changes. After an error, the update may be applied in part; the viewer
-    /// must then watch again.
+    /// Applies a region's update and appends the changes. After an error, the update may be applied in part. The viewer
+    /// must then send its watch again.
     pub fn apply(
         &mut self,
         update: &ViewerUpdate<'_>,
@@ -69,8 +69,8 @@ impl<const D: usize> Scene<D> {
         if update.epoch < *known {
             return Ok(());
         }
-        // Entities of this region that the viewer knew before the region began again. Those that have not entered again
-        // leave.
+        // The region's entities that the viewer knew before the region began again. Those that the region does not send
+        // again leave the viewer's sight.
         let mut before: HashSet<EntityId> = HashSet::new();
         if std::mem::replace(known, update.epoch) < update.epoch {
             before = self.ids_of(update.region).collect();

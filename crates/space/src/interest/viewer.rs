@@ -29,7 +29,7 @@ pub struct SurroundingsWatch {
     pub rule: VisibilityRule,
     /// Entities that the viewer may see. The world sets this rule; requests do not contain it.
     pub allowed: VisibilityRule,
-    /// Budget of bytes for each tick. `Enter` and `Leave` are sent even if they exceed it.
+    /// Budget of bytes for each tick. `Enter` and `Leave` are sent even if they exceed the budget.
     pub bytes_per_tick: u32,
 }
 
@@ -96,7 +96,7 @@ impl VisibilityRule {
     }
 }
 
-/// The state of a viewer in one region: its request, and the entities that it knows.
+/// The state of a viewer in one region: the viewer's request, and the entities that the viewer knows.
 #[derive(Debug)]
 pub(super) struct ViewerState {
     pub(super) watch: SurroundingsWatch,
@@ -120,7 +120,7 @@ impl ViewerState {
     }
 }
 
-/// An event in a viewer's sight: an entity appeared, moved or disappeared.
+/// An event that a region sends to a viewer: an entity appeared, moved or disappeared, or the region begins again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ViewerEvent<'a, const D: usize> {
     /// An entity came into sight.

@@ -1,7 +1,7 @@
-//! Runs the behaviour for all entities in groups. Without sight, a group consists of adjacent rows; with sight, of
-//! adjacent slots of the view.
+//! Runs the behaviour for all entities in groups. If the behaviour has no sight, a group consists of adjacent rows of
+//! the store. Otherwise, a group consists of adjacent slots of the view, which is the grid of visible entities.
 //!
-//! After a panic, the behaviour runs for one entity at a time, which identifies the failing entity.
+//! After a panic, the behaviour runs for one entity at a time, to identify the entity that causes the panic.
 
 use super::mover::Mover;
 use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, VisibleEntities};

@@ -23,8 +23,8 @@ pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stre
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Immediately offers all entities in other regions' stretches to those regions, for example after the curve was
-    /// cut again.
+    /// Offers every entity that is in another region's stretch to that region, without waiting for the next tick; for
+    /// example after the curve was cut again.
     pub fn offer_misplaced_entities(
         &mut self,
         now_ns: u64,
@@ -72,7 +72,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Whether a point that lies away from `at` by the hysteresis along one axis belongs to this region.
+    /// Whether this region owns a point that differs from `at` by the hysteresis along one axis. An entity at `at` is
+    /// then not handed over yet.
     fn is_near(&self, at: &Point<D>) -> bool {
         let near = self.setup.hysteresis;
         let own = |at: &Point<D>| self.partition.owner(key(&self.setup.world, at)) == self.setup.region;
@@ -86,8 +87,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
             })
     }
 
-    /// Sends each neighbour the entities near the common border, as of this tick. If possible, call this when the
-    /// tick's handovers are done.
+    /// Sends each neighbour the entities near the common border, in their state after the last tick. If possible, call
+    /// this when the tick's handovers are done.
     pub fn send_ghosts(&mut self, out: &mut RegionOutputs) {
         let tick = self.state.tick();
         if !tick.is_multiple_of(u64::from(self.setup.ghosts_every.max(1))) {

@@ -1,7 +1,7 @@
-//! Marks cells of the world that belong wholly to the region, and those that no neighbour sees into.
+//! Marks the cells of the world that belong wholly to a region, and among them the cells into which no neighbour sees.
 //!
-//! Almost all entities are in such cells. Looking up a cell's mark takes a third of the time of computing a key. It
-//! takes even less if the region is a box, as in a world with two, four or eight regions.
+//! Almost all entities are in such cells. Looking up a cell's mark takes a third of the time of computing a key. The
+//! lookup takes even less time if the region is a box, as in a world with two, four or eight regions.
 
 use crate::behaviour::LANES;
 use crate::curve::{Curve, MortonCurve};
@@ -59,7 +59,7 @@ impl<const D: usize> InteriorCells<D> {
         4.0 * self.world.rounding(axis)
     }
 
-    /// How far a neighbour may see along an axis.
+    /// How far a neighbour may see beyond the border along an axis.
     fn reach(&self, axis: usize, strip: f32) -> f32 {
         strip * (1.0 + 1e-5) + self.slack(axis)
     }
@@ -105,8 +105,8 @@ impl<const D: usize> InteriorCells<D> {
         }
     }
 
-    /// The part of the core whose distance from the core's faces is more than the strip's width. Faces at the world's
-    /// border do not count.
+    /// The part of the core that is more than the strip's width away from the core's faces, not counting faces at the
+    /// world's border.
     fn inside_box(&self, strip: f32) -> Aabb<D> {
         let mut inside = self.core;
         for axis in 0..D {
@@ -128,7 +128,8 @@ impl<const D: usize> InteriorCells<D> {
         self.core
     }
 
-    /// Skips groups of rows that no neighbour sees, from row `from` on. Returns the first row that was not skipped.
+    /// Skips groups of rows whose entities no neighbour sees, from row `from` on. Returns the first row that was not
+    /// skipped.
     #[inline(always)]
     pub(super) fn skip_unseen(&self, columns: &PointColumns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());
@@ -163,7 +164,7 @@ impl<const D: usize> InteriorCells<D> {
         self.cell(at) != BORDER
     }
 
-    /// Whether certainly no neighbour sees the point.
+    /// Whether it is certain that no neighbour sees the point.
     #[inline(always)]
     pub(super) fn is_unseen(&self, at: &Point<D>) -> bool {
         let within = |axis: usize| at[axis] >= self.inside.min[axis] && at[axis] <= self.inside.max[axis];
@@ -176,8 +177,8 @@ impl<const D: usize> InteriorCells<D> {
     }
 }
 
-/// Keeps the mark `OWN` of a cell only if both neighbours of the cell along one axis have it; all other cells get
-/// `BORDER`. Cells beyond the world count as `OWN`.
+/// Keeps the mark `OWN` of a cell only if the cell's two neighbours along one axis are also marked `OWN`; all other
+/// cells get the mark `BORDER`. Cells beyond the world count as `OWN`.
 fn shrunk(cells: &[u8], shift: u32, level: u32) -> Vec<u8> {
     let (step, last) = (1_usize << shift, (1_usize << level) - 1);
     let keeps = |cell: usize| {

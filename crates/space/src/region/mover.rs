@@ -15,7 +15,8 @@ const LISTED_PART: usize = 8;
 pub(super) struct TickChanges {
     /// Rows whose entities are now in another region's stretch.
     pub(super) crossed: Vec<u32>,
-    /// Rows with a new velocity, up to the number that the record may list, and the number of all such rows.
+    /// Rows with a new velocity, at most as many as the record may list; and the number of all rows with a new
+    /// velocity.
     turned: Vec<u32>,
     turned_count: usize,
     /// Rows whose next position was not finite.
@@ -87,7 +88,7 @@ impl<'a, const D: usize> Mover<'a, D> {
         }
     }
 
-    /// Loads adjacent rows, if enough are left and all of them may move.
+    /// Loads [`LANES`] adjacent rows from `row` on; `None` if fewer rows are left, or if one of them may not move.
     #[inline(always)]
     pub(super) fn own_lanes(&self, row: usize) -> Option<OwnEntityLanes<D>> {
         let StoreRows { ids, kinds, flags, position, velocity } = &self.rows;

@@ -37,7 +37,7 @@ pub enum RegionReport {
         /// Whether the behaviour panicked.
         panicked: bool,
     },
-    /// Another region refused to take the entity, which stays here.
+    /// Another region refused to take the entity, so the entity stays in this region.
     Refused {
         /// Id of the entity.
         id: EntityId,
@@ -46,7 +46,7 @@ pub enum RegionReport {
     },
     /// Another region lost its state, including entities that this region had handed over to it.
     Lost {
-        /// The region.
+        /// The region that lost its state.
         to: RegionId,
         /// The lost entities.
         ids: Vec<EntityId>,

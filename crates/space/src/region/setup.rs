@@ -18,8 +18,8 @@ pub struct RegionSetup<const D: usize> {
     pub tick_ns: u64,
     /// Width of the strip along borders whose entities are sent as ghosts. In a world of several regions, it must be at
     /// least the behaviour's [sight](crate::Behaviour::sight) and the `hysteresis`; see
-    /// [`check_strip`](RegionSetup::check_strip). An entity that has flown further beyond the border than this, for
-    /// example during the cool-down, may not see all entities around it.
+    /// [`check_strip`](RegionSetup::check_strip). An entity that has flown further beyond the border than the strip is
+    /// wide, for example during the cool-down, may not see all entities around it.
     pub strip: f32,
     /// Number of ticks from one ghost batch to the next; 1 sends a batch at every tick.
     pub ghosts_every: u32,
@@ -29,9 +29,9 @@ pub struct RegionSetup<const D: usize> {
     pub cooldown_ticks: u32,
     /// Distance beyond the border at which an entity is handed over.
     pub hysteresis: f32,
-    /// Number of ticks over which one sorting sweep is spread.
+    /// Number of ticks over which one pass of sorting all rows is spread.
     pub sort_every: u32,
-    /// Seed of random numbers.
+    /// Seed of the behaviours' random numbers.
     pub seed: u64,
     /// Whether a standby is required.
     pub standby: StandbyMode,

@@ -70,7 +70,7 @@ pub enum RecordError {
         /// The limit.
         max: usize,
     },
-    /// The record moves more or fewer rows than exist, or sorts rows that do not exist.
+    /// The record moves more or fewer rows than the region has, or sorts rows that do not exist.
     #[error("the record is for {rows} entities, but the region has {held}")]
     Rows {
         /// Number of rows in the record.
@@ -183,7 +183,8 @@ impl<const D: usize> RegionState<D> {
         self.handover.receive(message, &self.store, now, effects);
     }
 
-    /// Applies a handover's effect to the entities. This cannot fail, because room was reserved for prepared entities.
+    /// Applies a handover's effect to the entities. This cannot fail, because room was reserved for the entities that
+    /// this region accepted.
     pub(super) fn apply_effect(&mut self, effect: HandoverEffect) {
         match effect {
             HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_suspended(id, true)),
@@ -209,8 +210,8 @@ impl<const D: usize> RegionState<D> {
         self.store.sort(window, &self.world);
     }
 
-    /// Appends the positions of all rows after a tick, and velocities: those of the listed rows or, without a list,
-    /// those of all rows.
+    /// Appends a section `moved`: the positions of all rows after a tick, and the velocities of the rows in `turned`,
+    /// or of all rows if `turned` is `None`.
     pub(super) fn write_moved(&self, turned: Option<&[u32]>, out: &mut Vec<u8>) {
         let (rows, listed) = (self.store.len(), turned.unwrap_or(&[]));
         let choice = match turned {

@@ -12,7 +12,7 @@ use crate::store::SortWindow;
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     /// Moves all entities by one tick, offers entities that crossed the border to other regions, and writes the record.
     ///
-    /// With [`StandbyMode::Required`], the tick is refused until the standby knows the tick before the last.
+    /// With [`StandbyMode::Required`], the tick is refused until the standby knows the previous tick.
     pub fn tick(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         let tick = self.state.tick();

@@ -1,7 +1,7 @@
 //! Checks whether records fit a region's state, without changing the state.
 //!
-//! A trial remembers what the records would change: inserted and removed ids, and a copy of the handovers if a record
-//! changes them.
+//! A trial remembers what the records would change: the ids that they insert and remove, and a changed copy of the
+//! handovers if a record changes handovers.
 
 use std::collections::HashSet;
 
@@ -101,7 +101,7 @@ impl<const D: usize> RecordTrial<'_, D> {
         if self.len() >= max as usize {
             return Err(StoreError::Full { max }.into());
         }
-        // If an entity is removed and inserted again, its id counts as one of the store.
+        // The id of an entity that is removed and inserted again is still an id of the store.
         if !self.removed.remove(&entity.id) {
             self.inserted.insert(entity.id);
         }

@@ -1,4 +1,5 @@
-//! The entities in and around a region after the last tick: the region's own and its neighbours', in one grid.
+//! A grid of the entities in and around a region after the last tick: the region's own entities, and the ghosts of its
+//! neighbours' entities.
 //!
 //! Invariant: the entities that an entity sees, and their order, depend on the world's state alone. Cells depend on the
 //! world only, and within a cell entities are ordered by id.
@@ -24,13 +25,13 @@ struct SeenState<const D: usize> {
     kind: u32,
 }
 
-/// All entities that the entities of a region can see. The region's own entities stay in the store; only their grid
-/// slots are copied.
+/// All entities that the entities of a region can see, with a copy of what behaviours read: position, velocity and
+/// kind.
 #[derive(Debug)]
 pub(super) struct VisibleEntities<const D: usize> {
     sight: f32,
     grid: Grid<D>,
-    /// Ghosts, whose items come after all rows.
+    /// Ghosts. In the grid, their item numbers come after the numbers of all rows.
     others: Vec<Ghost<D>>,
     /// Velocity and kind by slot.
     states: Vec<SeenState<D>>,
@@ -80,7 +81,7 @@ impl<const D: usize> VisibleEntities<D> {
         self.states.extend(self.grid.items().iter().map(state));
     }
 
-    /// The distance up to which each entity of the region sees others.
+    /// The distance up to which each entity of the region sees other entities.
     pub(super) fn sight(&self) -> f32 {
         self.sight
     }
@@ -194,7 +195,7 @@ impl<const D: usize> SlotsInSight<'_, D> {
     }
 }
 
-/// Squared distances of several slots.
+/// Squared distances of several adjacent slots from a point.
 #[inline(always)]
 fn distances<const D: usize>(columns: &[&[f32]; D], from: &Point<D>) -> [f32; LANES] {
     let mut sums = [0.0_f32; LANES];

@@ -21,9 +21,10 @@ const SPEED_MAX: f32 = 1e18;
 #[derive(Debug)]
 pub(super) struct RegionViewers<const D: usize> {
     interests: Interests<D>,
-    /// Last positions of those viewers' centers that are entities of this region, each with its tick.
+    /// Last position of each viewer's center that was an entity of this region, with the tick of this position.
     centers: HashMap<EntityId, (Point<D>, u64)>,
-    /// The tick of the last updates for viewers; `None` if the next call sends updates in any case.
+    /// The tick of the last updates for viewers; `None` if the next call of [`Region::send_viewer_updates`] sends
+    /// updates in any case.
     last_update_tick: Option<u64>,
     /// Number of updates so far.
     updates: u64,
@@ -67,7 +68,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         known
     }
 
-    /// Makes the next call of [`Region::send_viewer_updates`] send updates even if no tick was made since the last one.
+    /// Makes the next call of [`Region::send_viewer_updates`] send updates even if no tick was made since the last
+    /// updates.
     pub fn refresh_viewers(&mut self) {
         if let Some(viewers) = &mut self.viewers {
             viewers.last_update_tick = None;

@@ -21,7 +21,8 @@ impl<const D: usize> RegionState<D> {
         self.store().write_snapshot(out);
     }
 
-    /// Returns a record that replaces any state of this region by the present state.
+    /// Returns a record that contains the whole present state. A subscriber that applies the record replaces its copy
+    /// of the state.
     pub fn whole(&self) -> Vec<u8> {
         let mut snapshot = Vec::with_capacity(self.store().snapshot_bytes() + 64);
         self.write(&mut snapshot);

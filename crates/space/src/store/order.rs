@@ -1,10 +1,10 @@
 //! Sorts rows into the Morton order, and rows in the same cell by id. The sort is done in parts.
 //!
-//! Sorting all rows of a large region takes longer than a tick may. Every tick therefore sorts one [`SortWindow`] of
-//! rows among themselves; a sweep consists of windows of about equal size. Three kinds of sweeps alternate. The first
-//! sorts rows that are far apart, so that appended rows find their place. The second sorts adjacent rows. The third
-//! also sorts adjacent rows, with the windows shifted by half. Three sweeps nearly sort any order. The order affects
-//! only memory locality.
+//! Sorting all rows of a large region takes longer than a tick may. Every tick therefore sorts the rows of one
+//! [`SortWindow`] among themselves. A sweep consists of as many windows of about equal size as are necessary to include
+//! all rows once. Three kinds of sweeps alternate. The first sorts rows that are far apart, so that appended rows find
+//! their place. The second sorts adjacent rows. The third also sorts adjacent rows, with the windows shifted by half.
+//! Three sweeps nearly sort any order. The order affects only memory locality.
 
 use super::{EntityStore, hash};
 use crate::curve::{Curve, MortonCurve};
@@ -14,7 +14,7 @@ use crate::world::WorldBox;
 /// Minimum number of rows in a window, if there are enough rows.
 const ROWS_MIN: usize = 512;
 
-/// The rows of an entity store that one sorting step compares: `count` rows at equal distances.
+/// The rows of an entity store that one sorting step sorts among themselves: `count` rows at equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortWindow {
     first: u32,
@@ -74,7 +74,7 @@ pub(super) struct RowMove {
 }
 
 impl<const D: usize> EntityStore<D> {
-    /// Sorts the rows of a window, which must exist.
+    /// Sorts the rows of a window, all of which must exist.
     pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
         // The buffers for sorting are not kept between calls, because they need as much memory as the rows.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
@@ -101,7 +101,8 @@ impl<const D: usize> EntityStore<D> {
     /// Updates the index from ids to rows. Must run before the ids move.
     fn renumber(&mut self, moves: &[RowMove]) {
         let (ids, rows) = (&self.ids, &mut self.rows);
-        // Finds all entries before it changes any, because entries with equal hashes are told apart by their rows.
+        // Finds all entries before it changes any of them, because entries with equal hashes are told apart by their
+        // rows.
         let bucket = |moved: &RowMove| {
             rows.find_bucket_index(hash(ids[moved.from as usize]), |row| *row == moved.from)
         };

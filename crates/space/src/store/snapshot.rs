@@ -1,7 +1,7 @@
 //! Encodes and decodes a snapshot of all entities, by row.
 //!
 //! ```text
-//!  dimensions u8, hash of the schema u32, number of rows u32; then columns, row by row:
+//!  dimensions u8, hash of the schema u32, number of rows u32; then columns, each with one value for each row:
 //!  ids u64, generations u32, kinds u32, flags u8, positions by axis f32, velocities by axis f32, components
 //! ```
 

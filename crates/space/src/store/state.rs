@@ -6,7 +6,7 @@
 //!  | version | D  | flags | 0 | schema | kind  | position   | velocity   | components |
 //!  | u8      | u8 | u8    |   | u32    | u32   | f32 each   | f32 each   |            |
 //!  +---------+----+-------+---+--------+-------+------------+------------+------------+
-//!   flags: 1 if its behaviour failed and it stands still
+//!   flags: 1 if the entity's behaviour failed, so that the entity stands still
 //! ```
 //! The id and the generation are not part of the encoding.
 
@@ -45,7 +45,7 @@ pub enum StateError {
     /// The bytes cannot be decoded.
     #[error(transparent)]
     Decode(#[from] SpaceDecodeError),
-    /// The state has another number of dimensions.
+    /// The state has another number of dimensions than the world.
     #[error("the entity has {dimensions} dimensions, but its world has {wanted}")]
     Dimensions {
         /// Dimensions of the state.
@@ -58,7 +58,7 @@ pub enum StateError {
         "the entity has other components than those registered here: register the same components in both processes"
     )]
     Schema,
-    /// The components have another size.
+    /// The given components have another size than the registered components.
     #[error("the entity's components have {bytes} bytes, but the registered components have {wanted}")]
     Components {
         /// Size of the given components, bytes.

@@ -1,4 +1,4 @@
-//! Builds a tree: computes the points' keys, sorts the points by key, and builds the cells over them.
+//! Builds a tree: computes the points' keys, sorts the points by key, and builds the nodes over the sorted points.
 
 use super::{LEAF_MAX, Node, Tree};
 use crate::curve::Curve;

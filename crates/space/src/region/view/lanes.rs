@@ -1,4 +1,5 @@
-//! Finds the entities around several adjacent entities at once, by comparing each candidate with all of them.
+//! Finds the entities around several adjacent entities at once: compares each candidate with all of the adjacent
+//! entities.
 
 use super::{SeenState, VisibleEntities};
 use crate::behaviour::{LANES, NearbyEntityLanes, OtherEntityLanes, OwnEntityLanes, SimdLanes};
