@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!  load report:  version of the encoding u8, region u32, version of the partition u64,
-//! load inside the region's stretch f64, load outside this stretch f64,
+//!                load inside the region's stretch f64, load outside this stretch f64,
 //!                quantiles: u32 count, then a key u64 for each
 //!  partition:    version of the encoding u8, version of the partition u64,
 //!                cuts: u32 count, then for each cut: first key u64, region u32
