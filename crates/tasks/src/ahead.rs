@@ -11,8 +11,9 @@
 //! arrive, the scheduler does not wait for it.
 //!
 //! Invariants:
-//! - A task given ahead is held under a token like any other task, but takes no credit at first. Credit of the worker's
-//!   later reports is used for such tasks first.
+//! - A worker holds a task ahead under a token like any other task, but the task takes none of the worker's credit (the
+//!   number of further tasks that the worker can run) at first. Credit of the worker's later reports is used for such
+//!   tasks first.
 //! - Idle workers come first. A worker receives tasks ahead when it reports, or when it is about to finish
 //!   and no worker is idle.
 
@@ -23,15 +24,15 @@ use crate::layout::layout;
 use crate::reply::CommandReply;
 use crate::state::SchedulerState;
 
-/// How long before the predicted end a worker may receive its next task, ms. On a busy machine, an order takes
-/// about this time to be written to disk and to arrive.
+/// How long before the predicted end of its running task a worker may receive the next task, ms. On a busy machine, an
+/// order to a worker takes about this time to be written to disk and to arrive.
 const SOON_MS: u64 = 4;
-/// How long after the predicted end a report may still be on its way, ms.
+/// How long after the predicted end of a task the worker's report may still be on its way, ms.
 const LATE_MS: u64 = 8;
-/// The end of a worker's task is predicted only if the error of recent predictions was at most this fraction (1 ÷
-/// `STEADY_SHARE`) of the predicted time.
+/// The end of a worker's task is predicted only if the error of the worker's recent predictions was at most 1 ÷
+/// `STEADY_SHARE` of the predicted time.
 const STEADY_SHARE: u32 = 8;
-/// Maximum number of workers that are checked in a search for one that can take a task.
+/// Maximum number of workers that a search for a worker which is about to finish checks.
 const CHECKED_MAX: usize = 32;
 
 layout! {
@@ -96,7 +97,8 @@ impl SchedulerState {
         {}
     }
 
-    /// Whether more tasks are ready for the worker's pool than the pool has workers, whatever their slots.
+    /// Whether more tasks are ready for the worker's pool than the pool has workers, however many slots these workers
+    /// have.
     fn has_surplus_tasks(&self, worker: u32) -> bool {
         let pool = &self.pools[self.workers[worker].pool as usize];
         let mut ready = 0;
@@ -149,7 +151,7 @@ impl SchedulerState {
         self.set_ahead(worker, TasksAhead { held: ahead.held + 1, ..ahead });
     }
 
-    /// Uses this credit for tasks ahead first; returns the remaining credit.
+    /// Uses `credit` for the worker's tasks ahead first; returns the remaining credit.
     pub(crate) fn use_credit_for_ahead(&mut self, worker: u32, credit: u32) -> u32 {
         let Some(&ahead) = self.ahead.get(&worker) else { return credit };
         let used = ahead.held.min(credit);
@@ -157,8 +159,8 @@ impl SchedulerState {
         credit - used
     }
 
-    /// Predicts the end of the task that a worker runs, which is the first of its held tasks. Sets 0 if the worker
-    /// holds none.
+    /// Predicts the end of the task that a worker runs, which is the first task that the worker holds. Sets the
+    /// predicted end to 0 if the worker holds no task.
     pub(crate) fn predict_end(&mut self, worker_at: u32) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let held = self.workers[worker_at].held;
@@ -169,8 +171,8 @@ impl SchedulerState {
         self.set_ahead(worker_at, TasksAhead { predicted_end_ms, ..ahead });
     }
 
-    /// Updates the prediction error after an attempt that was charged `charged_us` in advance, and predicts the end of
-    /// the worker's next task.
+    /// Updates the prediction error after an attempt whose predicted cost was `charged_us`, and predicts the end of the
+    /// worker's next task.
     pub(crate) fn record_prediction_error(&mut self, worker_at: u32, charged_us: u32, spent: AttemptCost) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let error_us = u32::try_from(spent.cost_us()).unwrap_or(u32::MAX).abs_diff(charged_us);

@@ -1,4 +1,4 @@
-//! Assigns ready tasks to workers with credit.
+//! Assigns ready tasks to workers that can take further tasks.
 
 use std::ops::Bound;
 
@@ -7,17 +7,18 @@ use crate::lane::LaneRank;
 use crate::state::SchedulerState;
 use crate::task::{TaskList, TaskStage};
 
-/// Maximum number of lanes, or idle workers, that are skipped because a task needs more than a worker has left.
+/// Maximum number of lanes, or of idle workers, that are skipped because a task needs more resources than a worker has
+/// left.
 const SKIPPED_MAX: usize = 32;
 /// Assumed cost of a task in a lane without history, µs.
 const COST_US_FIRST: u32 = 1_000;
 
-/// A task that may be next: its rank, its lane, and its slot. The rank consists of the lane's tier and tag, and of the
-/// task's rank within the lane; the lowest is next.
+/// A task that may be next: its rank, its lane, and its index. The rank consists of the lane's tier and tag, and of the
+/// task's rank within the lane; the task with the lowest rank is next.
 type Candidate = ((u8, u64, i64), u32, u32);
 
 impl SchedulerState {
-    /// Assigns tasks in all classes that have new ready tasks.
+    /// Assigns tasks of all classes that have new ready tasks.
     pub(crate) fn dispatch(&mut self, effects: &mut TaskEffects) {
         let has_ready_tasks = !self.dirty.is_empty();
         while let Some(class) = self.dirty.pop() {

@@ -21,7 +21,7 @@ layout! {
         pub worker: u64,
         /// The epoch of the cluster's tasks in which the id was assigned.
         pub epoch: u32,
-        /// Number of tasks that the worker runs at the same time, including those that it holds.
+        /// Number of tasks that the worker can run at the same time, including the tasks that it already holds.
         pub slots: u32,
         /// Maximum number of tasks that the worker may hold beyond its slots.
         pub ahead: u32,
@@ -54,7 +54,7 @@ pub struct HeldTasks {
     pub starts: Vec<TaskStart>,
     /// Orders to stop some of these tasks.
     pub stops: Vec<WorkerOrder>,
-    /// Number of further tasks that the worker would take.
+    /// Number of further tasks that the worker can take.
     pub credit: u32,
     /// Whether the worker takes no new tasks.
     pub is_draining: bool,
@@ -87,7 +87,7 @@ impl SchedulerState {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }
 
-    /// Whether a worker is known and serves exactly these tenants. An empty list means all tenants.
+    /// Whether a worker is known and serves exactly the tenants in `tenants`. An empty list means all tenants.
     pub fn is_worker_for(&self, worker: u64, tenants: &[Vec<u8>]) -> bool {
         let Ok(at) = self.find_worker(worker) else { return false };
         let serves = &self.pools[self.workers[at].pool as usize].serves.tenants;

@@ -21,8 +21,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Cancels these tasks, and all tasks that wait for them. Works with ids, because the state may forget a cancelled
-    /// task in the meantime.
+    /// Cancels these tasks, and all tasks that wait for them. Works with ids, because the state may forget a task as
+    /// soon as the task is cancelled.
     fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut TaskEffects) {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };
@@ -140,7 +140,7 @@ impl SchedulerState {
         u64::from(self.tenants[tenant as usize].dead.len.min(most))
     }
 
-    /// Discards the oldest dead letter of a tenant, and cancels the tasks that wait for it.
+    /// Discards a tenant's oldest dead letter, and cancels the tasks that wait for it.
     pub(crate) fn discard_first(&mut self, tenant: u32, effects: &mut TaskEffects) {
         let at = self.tenants[tenant as usize].dead.head;
         if at == NONE {

@@ -33,7 +33,7 @@ impl<'a> ClassKey<'a> {
 }
 
 impl SchedulerState {
-    /// Checks that there is room for the new queues, kinds and policies of a command.
+    /// Checks that there is room for the new queues, kinds and retry policies that a command uses.
     pub(crate) fn check_class_room<'n>(
         &self,
         tenant: u32,
@@ -68,8 +68,8 @@ impl SchedulerState {
         self.policies.check(tenant, &policies, self.limits.policies_max)
     }
 
-    /// Checks that there is room for `new` classes. Classes that are in use, or that the same command needs (`wanted`),
-    /// cannot be replaced.
+    /// Checks that there is room for `new` classes, of which `demands` need labels. Classes that are in use, or that
+    /// the same command needs (`wanted`), cannot be replaced.
     fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), TaskRefusal> {
         let spare = |at: &&u32| !wanted.contains(at);
         let (count, count_max) = (self.classes.len() + new, self.limits.classes_max as usize);
@@ -140,7 +140,7 @@ impl SchedulerState {
         }
     }
 
-    /// Returns the number of a tenant's lane for a class, which is created if necessary. The caller then adds a task to
+    /// Returns the number of a tenant's lane for a class. Creates the lane if necessary; the caller then adds a task to
     /// the lane.
     pub(crate) fn lane_for(&mut self, tenant: u32, class_key: &ClassKey<'_>) -> u32 {
         let class = self.class_for(class_key);
@@ -169,8 +169,8 @@ impl SchedulerState {
         self.lane_tasks.push_back(0);
     }
 
-    /// An unused lane to replace, if the number of lanes is at the limit. If the tenant is at its own limit, the lane
-    /// must be one of the tenant's.
+    /// An unused lane that a new lane can replace, if the number of lanes is at the limit. If the tenant is at its own
+    /// limit, the lane must be one of the tenant's.
     fn replaceable_lane(&self, tenant: u32) -> Option<u32> {
         let own = &self.tenants[tenant as usize].lanes;
         if own.len() >= self.limits.lanes_max as usize {
@@ -216,8 +216,8 @@ impl SchedulerState {
         self.classes.push_back(class);
     }
 
-    /// An unused class to replace, if the number of classes is at the limit. The lanes of the old class then belong to
-    /// the new one.
+    /// An unused class that a new class can replace, if the number of classes is at the limit. The lanes of the old
+    /// class then belong to the new one.
     fn replaceable_class(&self, has_needs: bool) -> Option<u32> {
         let is_full = self.classes.len() >= self.limits.classes_max as usize;
         let is_full_of_needs = has_needs && self.demands >= SchedulerLimits::DEMANDS_MAX;

@@ -26,7 +26,7 @@ choice! {
     /// Times from clients are milliseconds since 1970 (0 for none); elapsed times use the cluster's own clock.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskCommand<'a> {
-        /// Creates or changes a tenant; its limits hold from the next start on.
+        /// Creates or changes a tenant. Changed limits apply from the next start of a task on.
         Tenant { /// The tenant.
             tenant: TenantSettings<'a> } = 1,
         /// Submits tasks, all or none.
@@ -51,7 +51,7 @@ choice! {
         /// Adds a worker.
         Join { /// The worker.
             worker: NewWorker<'a> } = 7,
-        /// Adds credit: the worker takes this many more tasks.
+        /// Adds credit to a worker, which can then take this many more tasks.
         Pull { /// Id of the worker.
             worker: u64, /// Number of tasks.
             credit: u32 } = 8,
@@ -83,7 +83,7 @@ choice! {
         /// Drains a worker: it takes no new tasks, and ends when its tasks have ended.
         Drain { /// Id of the worker.
             worker: u64 } = 14,
-        /// Removes a worker; its tasks go to others.
+        /// Removes a worker. Its tasks go to other workers.
         Leave { /// Id of the worker.
             worker: u64 } = 15,
         /// Creates or changes a schedule, which submits a task at each time of the cron expression, in UTC.
@@ -92,7 +92,7 @@ choice! {
             name: &'a [u8], /// Cron expression: five fields, or six with seconds.
             cron: &'a [u8], /// Task that is submitted.
             task: NewTask<'a> } = 16,
-        /// Removes a schedule; submitted tasks stay.
+        /// Removes a schedule. Tasks that it has already submitted stay.
         Unschedule { /// Name of the tenant.
             tenant: &'a [u8], /// Name of the schedule.
             name: &'a [u8] } = 17,
@@ -102,20 +102,20 @@ choice! {
         /// Sets the time of day.
         Clock { /// Milliseconds since 1970.
             unix_ms: u64 } = 19,
-        /// Sets the limits; existing tasks, workers and tenants stay.
+        /// Sets the limits of the scheduler. Existing tasks, workers and tenants stay, even if they exceed a limit.
         Limit { /// New limits.
             limits: SchedulerLimits } = 20,
-        /// Creates a tenant with weight 1 and without limits, unless it exists.
+        /// Creates a tenant with weight 1 and without limits, unless the tenant exists.
         EnsureTenant { /// Name of the tenant.
             tenant: &'a [u8] } = 21,
-        /// Sets how many tasks a worker runs at the same time, including tasks that it holds already. Earlier credit is
-        /// replaced.
+        /// Sets how many tasks a worker runs at the same time, including tasks that the worker already holds. Replaces
+        /// the worker's earlier credit.
         Slots { /// Id of the worker.
             worker: u64, /// Number of slots.
             slots: u32, /// Tasks that it may hold ahead.
             ahead: u32 } = 22,
-        /// Lets a worker that joined in another shard take tasks of this one, under the same id. Renews a
-        /// known worker's lease.
+        /// Lets a worker that joined in another shard take tasks of this shard, under the same id. If this shard
+        /// already knows the worker, renews the worker's lease.
         Enlist { /// Id from the other shard.
             id: u64, /// The worker.
             worker: NewWorker<'a> } = 23,
@@ -127,8 +127,8 @@ choice! {
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,
-        /// Begins a later epoch of events after a restore, and sets the clock. Skips fencing tokens that workers may
-        /// have received after the backup.
+        /// Begins a later epoch of events after a backup was restored, and sets the clock. Skips fencing tokens that
+        /// workers may have received after the backup.
         BeginRestored { /// Milliseconds since 1970.
             unix_ms: u64 } = 26,
     }
@@ -140,11 +140,12 @@ layout! {
     pub struct TenantSettings<'a> {
         /// Name of the tenant.
         pub name: &'a [u8],
-        /// Weight against other tenants; at least 1.
+        /// Weight of the tenant compared with other tenants' weights; at least 1.
         pub weight: u32,
         /// Maximum number of waiting tasks; 0 for no limit.
         pub queued_max: u64,
-        /// Number of retries allowed for each hundred first starts, plus a few in the beginning; 0 for no limit.
+        /// Maximum number of retries for each hundred first attempts, plus a few retries at the beginning; 0 for no
+        /// limit.
         pub retry_percent: u32,
         /// Quota for the number of tasks that run at the same time.
         pub concurrency: Quota,
@@ -188,12 +189,12 @@ layout! {
 }
 
 impl<'a> KeyLimit<'a> {
-    /// Limits how many tasks run at the same time.
+    /// Creates a limit on how many tasks with the same value of `key` run at the same time.
     pub fn running(key: &'a [u8], running_max: u32) -> KeyLimit<'a> {
         KeyLimit { key, running_max, rate: None }
     }
 
-    /// Limits how often tasks start.
+    /// Creates a limit on how often tasks with the same value of `key` start.
     pub fn starting(key: &'a [u8], rate: Rate) -> KeyLimit<'a> {
         KeyLimit { key, running_max: u32::MAX, rate: Some(rate) }
     }
@@ -219,8 +220,8 @@ layout! {
         pub timeout_ms: u32,
         /// Retry policy; `None` for three retries.
         pub retry: Option<RetryPolicy>,
-        /// Idempotency key; empty for none. A second task with the same key is not added, because the first one counts.
-        /// The second task is refused if it has another queue, kind, payload or subject.
+        /// Idempotency key; empty for none. A second task with the same key is not added: the reply names the first
+        /// task instead. The second task is refused if it has another queue, kind, payload or subject than the first.
         pub idempotency_key: &'a [u8],
         /// Tasks that must be done before this task can start.
         pub after: Vec<TaskDependency>,
@@ -296,8 +297,8 @@ layout! {
 }
 
 choice! {
-    /// A command with the fields that later versions added. It is encoded under the number of the basic command plus
-    /// 128.
+    /// A command with fields that later versions added. The encoded number of the command is the number of the basic
+    /// command plus 128.
     #[derive(Debug)]
     pub enum ExtendedCommand<'a> {
         Submit { tenant: &'a [u8], tasks: Vec<ExtendedEncoding<NewTask<'a>>> } = 130,
@@ -363,7 +364,7 @@ layout! {
         pub cpu_us: u64,
         /// Peak memory, bytes.
         pub memory_bytes: u64,
-        /// Number of further tasks that the worker takes.
+        /// Number of further tasks that the worker can take now.
         pub credit: u32,
     }
 }

@@ -1,4 +1,4 @@
-//! The effects that commands have besides their replies, on workers, topics and watchers.
+//! The effects of commands, besides their replies: orders to workers, payloads to publish, and events for watchers.
 
 use std::sync::Arc;
 
@@ -65,8 +65,8 @@ layout! {
         pub worker: u64,
         /// Id of the task.
         pub task: u64,
-        /// Token that every report must contain. The token grows with each start, so that receivers can refuse reports
-        /// and requests of older starts.
+        /// Token that every report of the worker must contain. The token grows with each start, so that receivers can
+        /// refuse reports and requests of older starts.
         pub token: u64,
         /// Name of the tenant.
         pub tenant: Arc<[u8]>,

@@ -11,8 +11,8 @@ use crate::reply::CommandReply;
 use crate::shard::shard_of_id;
 use crate::state::SchedulerState;
 
-/// The workers that joined in another shard. Maps each worker's slot in this shard to the worker's id, and the id to
-/// the slot.
+/// The workers that joined in another shard. Maps each worker's index in this shard to the worker's id, and each id to
+/// the index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Enlisted {
     ids: OrdMap<u32, u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Enlisted {
 }
 
 impl Enlisted {
-    /// Adds the slot and the id of a worker. Returns `false` if the slot or the id was already in use.
+    /// Adds the index and the id of a worker. Returns `false` if the index or the id was already in use.
     pub(crate) fn insert(&mut self, at: u32, id: u64) -> bool {
         self.ids.insert(at, id).is_none() && self.slots.insert(id, at).is_none()
     }
@@ -49,7 +49,7 @@ impl Enlisted {
 }
 
 impl SchedulerState {
-    /// Adds a worker of another shard, or renews its lease.
+    /// Adds a worker of another shard, or renews the worker's lease if this shard already knows the worker.
     pub(crate) fn enlist(&mut self, id: u64, new: &NewWorker<'_>) -> Result<CommandReply, TaskRefusal> {
         if let Ok(at) = self.find_worker(id) {
             self.renew(at);

@@ -159,8 +159,8 @@ impl SchedulerState {
         self.enqueue(at, effects);
     }
 
-    /// Handles a task whose worker has ended. The task waits for another worker, becomes a dead letter if too many
-    /// workers died while they ran it, or ends if it was cancelled.
+    /// Handles a task whose worker has ended. A cancelled task ends. Any other task waits for another worker, or
+    /// becomes a dead letter if too many workers died while they ran it.
     pub(crate) fn lose_task(&mut self, at: u32, effects: &mut TaskEffects) {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;
@@ -251,8 +251,8 @@ impl SchedulerState {
         self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// Takes a task from its worker. If `keeps_places` is set, the task keeps its places in groups, because it starts
-    /// again immediately.
+    /// Takes a task from its worker. If `keeps_places` is set, the task keeps its places in groups (see module
+    /// `group`), because the task starts again immediately.
     pub(crate) fn release(
         &mut self,
         at: u32,
@@ -329,7 +329,8 @@ impl SchedulerState {
         self.finished = finished;
     }
 
-    /// Makes a task a dead letter. Tasks that wait for this task continue to wait, because a user may restart it.
+    /// Makes a task a dead letter. Tasks that wait for this task continue to wait, because a user may restart the dead
+    /// letter.
     pub(crate) fn make_dead_letter(&mut self, at: u32, why: AttemptFailure, effects: &mut TaskEffects) {
         if self.tasks[at].outcome.as_ref().is_none_or(|outcome| outcome.failure != Some(why)) {
             self.set_outcome(at, Some(why), AttemptCost::default(), b"");

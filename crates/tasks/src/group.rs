@@ -1,10 +1,11 @@
-//! Limits by key, which apply to a tenant's tasks that have the same value of a key, such as the same queue.
+//! Limits by key. Such a limit applies to a group: all tasks of a tenant that have the same value of a key, such as the
+//! same queue.
 //!
 //! A place in a group is a permit of a counting semaphore: a group has as many places as the limit allows tasks to run
 //! at the same time. A task takes a place in its group when it becomes ready, not when it starts. A lane therefore
 //! never holds more tasks of a group than may run, and the scheduler need not skip a task that is next. The task
 //! returns the place when it neither runs nor waits to run. Limits on starts (`rate`) work in the same manner: a ready
-//! task reserves a token, and takes the token when it starts. Tasks without a place wait in a list of the group,
+//! task reserves a token, and takes the token when it starts. Tasks that have no place wait in a list of the group,
 //! ordered by priority and age.
 //!
 //! Invariant: a task that no worker could run gives its place to a waiting task that a worker could run.
@@ -21,17 +22,17 @@ use crate::tenant::StoredKeyLimit;
 /// The key of a group: the tenant's number, the index of the tenant's limit, and the value of the limited key.
 pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 
-/// Counted size of a group besides its value, bytes.
+/// Counted size of a group in addition to the length of the limited key's value, bytes.
 const GROUP_BYTES: u64 = 192;
 
-/// A sort of tasks that the same workers can run: the tasks' lane, and the thousandths of a processor and bytes of
-/// memory that each task needs.
+/// The properties that decide which workers can run a task: its lane, and the thousandths of a processor and bytes of
+/// memory that it needs. Tasks with the same properties are of one sort.
 pub(crate) type TaskSort = (u32, u64, u64);
 
-/// The tasks of a group, ordered by sort, rank and slot. Each entry has these three values.
+/// The tasks of a group, ordered by sort, rank and index. Each entry has these three values.
 pub(crate) type RankedTasks = OrdSet<(TaskSort, i64, u32)>;
 
-/// The first task of each sort.
+/// The first task of each sort among the members of a group.
 pub(crate) fn first_of_each_sort(members: &RankedTasks) -> impl Iterator<Item = (TaskSort, i64, u32)> {
     let mut next = members.get_min().copied();
     std::iter::from_fn(move || {
@@ -77,7 +78,7 @@ impl TaskGroup {
         self.places < limit.running_max && self.has_token(limit, now_ms)
     }
 
-    /// Whether another task may become ready if a ready task of the group gives up its place.
+    /// Whether a ready task of the group could give up its place to another task.
     pub(crate) fn has_displaceable_place(&self, limit: &StoredKeyLimit, now_ms: u64) -> bool {
         let is_covered = |rate| u64::from(self.ready) <= self.bucket.tokens(&rate, now_ms);
         self.places <= limit.running_max && limit.rate.is_none_or(is_covered)
@@ -101,7 +102,8 @@ impl TaskGroup {
     }
 }
 
-/// The bytes by which a group counts towards its tenant's memory: a fixed part, and the length of its key.
+/// The bytes by which a group counts towards its tenant's memory: a fixed part, and the length of the limited key's
+/// value.
 pub(crate) fn group_bytes(key: &GroupKey) -> u64 {
     GROUP_BYTES + key.2.len() as u64
 }

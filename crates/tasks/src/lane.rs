@@ -1,8 +1,9 @@
 //! Lanes and classes of tasks, in which tasks wait for their turn.
 //!
 //! A class is a queue, a kind and the labels that its tasks need: a worker that may run one of its tasks can run all of
-//! them. A lane holds one tenant's ready tasks of a class: a list for each priority, in order of arrival. Shares
-//! (`tenant`) decide which lane of a class is next. Priority and age decide which task of the lane is next.
+//! them. A lane holds one tenant's ready tasks of a class: a list for each priority, in order of arrival. The tenants'
+//! shares (see module `tenant`) decide which lane of a class is next. Priority and age decide which task of the lane is
+//! next.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +38,8 @@ layout! {
     /// A lane's rank, which decides from which tenant's lane the next task starts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct LaneRank {
-        /// 0 if the task is within the tenant's reserved quota, 1 if it is within the soft quota, otherwise 2.
+        /// 0 0 if the lane's first task is within the tenant's reserved quota, 1 if it is within the soft quota,
+        /// otherwise 2.
         pub tier: u8,
         /// The tenant's tag: the virtual time up to which the tenant was served. The lowest tag is next.
         pub tag: u64,
@@ -65,7 +67,7 @@ impl Lane {
         self.len -= 1;
     }
 
-    /// The rank and the slot of the next task; `None` if the lane is empty.
+    /// The rank and the index of the next task; `None` if the lane is empty.
     pub(crate) fn first(&self, tasks: &Slab<Task>, ageing_ms: u32) -> Option<(i64, u32)> {
         if self.len == 0 {
             return None;

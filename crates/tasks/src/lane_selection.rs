@@ -8,7 +8,7 @@ use crate::state::SchedulerState;
 use crate::worker::ServedSet;
 
 impl SchedulerState {
-    /// The ranked lanes of a class that belong to the tenants of this served set.
+    /// The ranked lanes of a class that belong to the tenants in `serves`.
     fn own(&self, serves: &ServedSet, class: u32) -> impl Iterator<Item = (LaneRank, u32)> {
         let lanes = serves.tenants.iter().filter_map(move |name| {
             let tenant = *self.tenant_at.get(name)?;

@@ -6,8 +6,9 @@
 //! has the same rules with its own version.
 //!
 //! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow after the struct's bytes, in
-//! an [`ExtendedEncoding`]. They are written only if they are used. Another part of the encoding announces them. Old
-//! bytes therefore keep their meaning, and older versions refuse bytes with such fields.
+//! an [`ExtendedEncoding`]. Later fields are written only if they are used, and another part of the encoding, such as
+//! the number of a command, announces them. Old bytes therefore keep their meaning, and older versions refuse bytes
+//! with later fields.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Schedules the tasks of many tenants, with queues, workers, leases, fair shares and quotas.
 //!
-//! A [`SchedulerState`] applies [`TaskCommand`]s. It returns their replies, and [`TaskEffects`] for workers and topics.
-//! The state has no clock, disk or socket: its caller replicates the commands, and passes the time.
+//! A [`SchedulerState`] applies [`TaskCommand`]s. For each command, it returns a reply, and adds the effects on workers
+//! and topics to [`TaskEffects`]. The state has no clock, disk or socket: its caller replicates the commands, and sets
+//! the time.
 //!
 //! ```
 //! use dunlin_tasks::{CommandReply, NewTask, SchedulerLimits, SchedulerState, TaskCommand, TaskEffects, TenantSettings};
@@ -13,7 +14,7 @@
 //! assert!(matches!(reply, CommandReply::Submitted { .. }));
 //! ```
 //! Invariants:
-//! - The same commands at the same times give the same state everywhere, to the byte of its snapshot.
+//! - The same commands at the same times give the same state everywhere, and snapshots with the same bytes.
 //! - A refused command changes nothing.
 //! - A submitted task is in one [`TaskStage`] until it ends: completed, cancelled or dead.
 //! - A task has at most one worker. Only that worker's report, under the token of the last start, counts.
@@ -101,5 +102,5 @@ pub use view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 
 /// The version of all encodings in this crate. It is the first byte of each encoding.
 pub const VERSION: u8 = 1;
-/// Kind of tasks that publish their payload.
+/// The kind of tasks whose payload is published to a subject.
 pub const PUBLISH: &[u8] = b"publish";

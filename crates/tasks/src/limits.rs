@@ -56,7 +56,7 @@ layout! {
         pub ageing_ms: u32,
         /// Waiting time after which a worker is reserved for a task that is next but fits no worker at present, ms.
         pub reserve_ms: u32,
-        /// Number of workers that may die while they run a task. After that many, the task becomes a dead letter.
+        /// If this many workers have died while they ran a task, the task becomes a dead letter.
         pub poison_max: u32,
         /// Maximum memory that a task may need, bytes.
         pub need_bytes_max: u64,

@@ -1,4 +1,4 @@
-//! Assigns numbers to names.
+//! Assigns numbers to names, because numbers take less memory than names and are compared faster.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::pages::Pages;
 
-/// Numbers by name, in a hash map: an ordered map would compare a dozen scattered names for each look-up. The hash has
-/// no seed and its order is never used, so that all nodes come to the same results.
+/// Numbers by name, in a hash map: an ordered map would compare a dozen names, scattered in memory, for each look-up.
+/// The hash has no seed and its order is never used, so that all nodes come to the same results.
 pub(crate) type ByName =
     imbl::GenericHashMap<Arc<[u8]>, u32, BuildHasherDefault<DefaultHasher>, DefaultSharedPtr>;
 
@@ -28,7 +28,7 @@ impl NameTable {
         self.numbers.get(name).copied()
     }
 
-    /// The number of a name, which is added if it is new. The caller must then call `add_use`.
+    /// Returns the number of a name, and adds the name if it is new. The caller must then call `add_use`.
     pub(crate) fn insert(&mut self, name: &[u8]) -> u32 {
         if let Some(number) = self.find(name) {
             return number;

@@ -1,8 +1,8 @@
 //! Retry policies by number. Tasks refer to their policies by these numbers.
 //!
-//! A tenant uses a policy while one of its tasks may be retried with it: until the task is completed, cancelled or
-//! discarded. A new policy may replace an unused one. The default policy always stays, and does not count towards a
-//! tenant's limit.
+//! A tenant uses a policy while one of the tenant's tasks may be retried under this policy: until the task is
+//! completed, cancelled or discarded. A new policy may replace an unused one. The default policy always stays, and does
+//! not count towards a tenant's limit.
 //!
 //! Bounds: [`SchedulerLimits::policies_max`](crate::SchedulerLimits) for each tenant, 65,535 in all.
 
@@ -17,11 +17,11 @@ use crate::retry::RetryPolicy;
 /// The retry policies of all tasks, each stored once, and their uses by tenant.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policies {
-    /// All policies by number; an unused one stays until another replaces it.
+    /// All policies by number. An unused policy stays until a new policy replaces it.
     all: Pages<RetryPolicy>,
     /// The number of each policy in use.
     numbers: OrdMap<RetryPolicy, u16>,
-    /// Number of tasks by tenant and policy.
+    /// Number of tasks that use a policy, by tenant and policy.
     uses: OrdMap<(u32, u16), u32>,
     /// Number of tenants that use each policy.
     tenants: OrdMap<u16, u32>,
@@ -41,7 +41,8 @@ impl Policies {
         self.all.iter()
     }
 
-    /// Refuses policies beyond the tenant's limit, or if too few numbers are left for new policies.
+    /// Refuses the policies in `wanted` if the tenant would exceed its limit, or if too few numbers are left for new
+    /// policies.
     pub(crate) fn check(
         &self,
         tenant: u32,

@@ -1,4 +1,4 @@
-//! Moves tasks into lanes and out of them.
+//! Moves tasks into lanes, which are the queues of ready tasks, and out of them.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ impl SchedulerState {
         self.admit(at, false);
     }
 
-    /// Makes a task ready again after its worker was lost. The task keeps its places in groups, unless a limit was
-    /// lowered in the meantime. Rates count the next start like any other start.
+    /// Makes a task ready again after its worker was lost. The task keeps its places in the groups of its limits,
+    /// unless a limit was lowered in the meantime. Rates count the next start like any other start.
     pub(crate) fn requeue(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);
@@ -185,8 +185,8 @@ impl SchedulerState {
         })
     }
 
-    /// The member of a full group to displace for another task: no worker could run this member, but a
-    /// worker could run the other task.
+    /// The member of a full group that gives up its place to the task `to`: no worker could run this member, but a
+    /// worker could run `to`.
     fn member_to_displace(&self, key: &GroupKey, to: u32) -> Option<u32> {
         let group = self.groups.get(key)?;
         if !group.has_displaceable_place(self.limit_of(key), self.now_ms)
@@ -197,7 +197,8 @@ impl SchedulerState {
         first_of_each_sort(&group.ready_members).find(|(sort, ..)| !self.is_served(sort)).map(|(.., at)| at)
     }
 
-    /// Moves a ready task back to waiting for a group; returns its other groups, which now have a free place.
+    /// Moves a ready task back to the tasks that wait for a place in the group `key`. Returns the task's other groups,
+    /// which now have a free place.
     fn displace_member(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
         let lane = self.tasks[at].lane;
         self.remove_from_lane(at);
@@ -223,7 +224,7 @@ impl SchedulerState {
         }
     }
 
-    /// Takes tokens when a ready task starts.
+    /// Takes a token from each group of a ready task whose limit has a rate, because the task starts.
     pub(crate) fn spend_tokens(&mut self, at: u32) {
         let now_ms = self.now_ms;
         for key in &self.groups_of(at) {
@@ -265,7 +266,8 @@ impl SchedulerState {
         if is_new { self.rank_lanes(tenant_at) } else { self.rank_lane(lane_at) }
     }
 
-    /// Removes a task from its lane, for a worker or permanently. The task keeps its places in groups.
+    /// Removes a task from its lane, because a worker receives the task or the task ends. The task keeps its places in
+    /// groups.
     pub(crate) fn remove_from_lane(&mut self, at: u32) {
         let (tenant, lane_at) = (self.tasks[at].tenant, self.tasks[at].lane);
         self.unreserve(at);
@@ -279,7 +281,7 @@ impl SchedulerState {
         self.classes[lane.class as usize].ready -= 1;
     }
 
-    /// Removes a waiting task from the structure in which it waits.
+    /// Removes a waiting task from the lane, list or timer in which it waits.
     pub(crate) fn withdraw(&mut self, at: u32) {
         let (stage, tenant, lane) = (self.tasks[at].stage, self.tasks[at].tenant, self.tasks[at].lane);
         match stage {
@@ -346,7 +348,7 @@ impl SchedulerState {
         Some(self.take_places(member.2, false))
     }
 
-    /// The next task to get a place in a group, and whether a worker could run it.
+    /// The next task that gets a place in a group, and whether a worker could run this task.
     fn next_waiting(&self, key: &GroupKey) -> Option<((TaskSort, i64, u32), bool)> {
         let all = first_of_each_sort(&self.groups.get(key)?.waiting)
             .map(|member| (member, self.is_served(&member.0)));
@@ -364,8 +366,8 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether each class of the pool has another worker that could run the class' tasks. This is a worker with at
-    /// least this capacity, in a pool that serves at least the same tenants.
+    /// Whether every class that the pool serves has another worker that could run the tasks of the class. This is a
+    /// worker with at least this capacity, in a pool that serves at least the same tenants.
     pub(crate) fn has_substitute_worker(&self, pool: u32, capacity: &[u64; 2]) -> bool {
         let own_pool = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {
@@ -399,7 +401,7 @@ impl SchedulerState {
         }
     }
 
-    /// Updates the ranks of a tenant's lanes, after its use or its tag changed.
+    /// Updates the ranks of a tenant's lanes after the tenant's use of resources or its tag has changed.
     pub(crate) fn rank_lanes(&mut self, tenant: u32) {
         for at in 0..self.tenants[tenant as usize].lanes.len() {
             let lane = self.tenants[tenant as usize].lanes[at];
@@ -432,7 +434,7 @@ impl SchedulerState {
         }
     }
 
-    /// Whether so much capacity is free in addition to the capacity that is reserved for other tenants.
+    /// Whether the capacity `need` is free in addition to the capacity that is kept free for other tenants.
     pub(crate) fn is_spare(&self, tenant: u32, need: &Amounts) -> bool {
         let own = self.tenants[tenant as usize].unused_reserve();
         (0..3).all(|at| {

@@ -28,7 +28,7 @@ layout! {
 }
 
 impl Quota {
-    /// Creates a quota with this maximum.
+    /// Creates a quota whose maximum is `hard`.
     pub fn at_most(hard: u64) -> Quota {
         Quota { hard, ..Quota::default() }
     }
@@ -83,8 +83,8 @@ impl ResourceUse {
         }
     }
 
-    /// Whether the tenant may use `need` more. Takes into account the burst that was saved at the last
-    /// [`settle`](ResourceUse::settle), even if that burst has ended since then.
+    /// Whether the tenant may use `need` more. Counts on the burst that was saved at the last
+    /// [`settle`](ResourceUse::settle), even if the tenant has used up that burst since then.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

@@ -7,9 +7,9 @@
 //!        a task is made ready ──────┤ only if there is a token that no other ready task reserves
 //!        it starts ─────────────────▼ and takes this token
 //! ```
-//! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers. Every
-//! task in a lane may start. The state stores what is missing from a full bucket, in ms × `count`. This is a whole
-//! number without rounding, so every node has the same value.
+//! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers. A task in
+//! a lane may start at any time, because it has reserved a token. The state stores what is missing from a full bucket,
+//! in ms × `count`. This is a whole number without rounding, so every node has the same value.
 
 use crate::layout::layout;
 

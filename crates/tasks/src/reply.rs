@@ -32,7 +32,7 @@ layout! {
     pub struct SubmittedTask {
         /// Id of the task.
         pub task: u64,
-        /// Whether the task existed already, with the same idempotency key.
+        /// Whether the task had been submitted before, with the same idempotency key.
         pub known: bool,
     }
 }

@@ -5,9 +5,9 @@
 //! for the task. This worker takes no other task until the large task fits. Other workers continue. Reservations work
 //! as in EASY backfilling (Lifka 1995), but without estimates of run times.
 //!
-//! Invariants: a reserved worker takes no other task; the reservation lasts at most until the worker's present tasks
-//! are done. A task has at most one reserved worker. At most a quarter of all workers are reserved, and at most
-//! `RESERVED_MAX`; one worker may always be reserved.
+//! Invariants: a reserved worker takes no other task. A reservation lasts at most until the tasks that the worker runs
+//! at present are done. A task has at most one reserved worker. At most a quarter of all workers are reserved, and at
+//! most `RESERVED_MAX`; one worker may always be reserved.
 
 use crate::state::SchedulerState;
 use crate::task::TaskStage;
@@ -17,7 +17,7 @@ const RESERVED_MAX: usize = 16;
 
 impl SchedulerState {
     /// Returns `None` if the worker is not reserved, and `Some(None)` if it is reserved for a task that does not fit
-    /// yet. Otherwise, returns the task's lane and the task. Ends a reservation whose task cannot be next.
+    /// yet. Otherwise, returns the task's lane and the task. Ends the reservation if its task cannot be next.
     pub(crate) fn reservation_of(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);

@@ -1,7 +1,7 @@
 //! Retry policies, which decide whether and when a failed task is tried again.
 //!
-//! Delays are computed from the task's id and the number of the attempt. They are the same on every node, but different
-//! for tasks that failed together.
+//! Delays are computed from the task's id and the number of the attempt. A delay is the same on every node, but tasks
+//! that failed together get different delays.
 
 use crate::layout::{choice, layout};
 
@@ -31,7 +31,7 @@ choice! {
         Exponential { /// Upper bound before the first retry, ms.
             base_ms: u32, /// Upper bound of all delays, ms.
             cap_ms: u32 } = 2,
-        /// A random delay from `base_ms` to three times the last delay ("decorrelated jitter", Brooker 2015).
+        /// A random delay from `base_ms` to three times the previous delay ("decorrelated jitter", Brooker 2015).
         Decorrelated { /// Shortest delay, ms.
             base_ms: u32, /// Longest delay, ms.
             cap_ms: u32 } = 3,

@@ -1,8 +1,8 @@
 //! Counts and limits the memory that tasks take, in total and for each tenant.
 //!
 //! Completed and cancelled tasks make room for new ones, the oldest first. The other tasks of one tenant may take at
-//! most three times the free memory. This is three quarters of the whole memory if no other tenant has tasks. Some room
-//! therefore always remains for other tenants.
+//! most three times as many bytes as are still free. A tenant that is alone therefore gets three quarters of the
+//! memory, and some room always remains for other tenants.
 //!
 //! Bounds: [`SchedulerLimits::state_bytes_max`](crate::SchedulerLimits).
 
@@ -10,7 +10,8 @@ use crate::command::NewTask;
 use crate::error::TaskRefusal;
 use crate::state::SchedulerState;
 
-/// The tasks of a tenant may take this multiple of the free memory.
+/// The tasks of a tenant may take up to this many times the bytes that are still free. A tenant that is alone therefore
+/// gets three quarters of the memory.
 const SHARE: u64 = 3;
 /// Maximum size of a task's error or note while memory is full, bytes. Longer texts are cut.
 const TEXT_BYTES_FULL: usize = 256;
@@ -18,13 +19,13 @@ const TEXT_BYTES_FULL: usize = 256;
 const NEW_BYTES: u64 = 512;
 
 impl SchedulerState {
-    /// Memory of a tenant's tasks, without completed and cancelled tasks, bytes.
+    /// Memory of a tenant's tasks, not counting completed and cancelled tasks, bytes.
     pub fn bytes_of_tenant(&self, tenant: u32) -> u64 {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
     }
 
-    /// Replaces `before` bytes by `after` bytes: in the count of finished tasks if `is_finished`, otherwise in the
-    /// tenant's count.
+    /// Replaces `before` bytes by `after` bytes in the total, and also in the count of finished tasks if `is_finished`,
+    /// otherwise in the tenant's count.
     pub(crate) fn count_bytes(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
         self.bytes = self.bytes + after - before;
         while self.bytes_of.len() <= tenant as usize {

@@ -1,4 +1,4 @@
-//! Selects the shards of a cluster's tasks for a command or query, and joins their results.
+//! Selects the shards of the task scheduler to which a command or query goes, and joins the results of the shards.
 //!
 //! A command about a tenant or a task goes to the shard of the tenant or task. Commands about workers go to all shards,
 //! each of which has a part of a worker's slots.
@@ -13,7 +13,8 @@ use crate::shard::{mark_of, shard_of_id, shard_of_tenant};
 pub enum ShardRoute {
     /// The command or query goes only to this shard.
     One(u8),
-    /// All shards; [`TaskCommandOutcome::join`] and [`TaskQueryResult::join`] join their results.
+    /// The command or query goes to all shards; [`TaskCommandOutcome::join`] and [`TaskQueryResult::join`] join the
+    /// results.
     All,
 }
 
@@ -22,7 +23,7 @@ impl ShardRoute {
         ShardRoute::One(shard_of_tenant(tenant, shards))
     }
 
-    /// A command for an id that no shard assigned goes to the first shard, which refuses it.
+    /// A command for an id that was not assigned by any shard goes to the first shard, which refuses the command.
     fn of_task(task: u64, shards: u8) -> ShardRoute {
         ShardRoute::One(Some(shard_of_id(task)).filter(|shard| *shard < shards).unwrap_or(0))
     }

@@ -1,7 +1,7 @@
-//! Schedules. Each submits a task at every time that matches a cron expression, in UTC.
+//! Schedules: each schedule submits a task at every time that matches a cron expression, in UTC.
 //!
 //! If the cluster was stopped or its clock was changed, a single task is submitted for all missed times, and no time is
-//! used twice. If the tenant has no room for the task, this time is skipped.
+//! used twice. If the tenant has no room for the task at one of these times, the schedule skips this time.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ layout! {
         pub tenant: u32,
         pub name: Arc<[u8]>,
         pub cron: Arc<[u8]>,
-        /// Encoded task to submit.
+        /// The encoded task that the schedule submits.
         pub task: Arc<[u8]>,
         /// Next time of the schedule, in milliseconds since 1970.
         pub next_unix_ms: u64,
@@ -33,7 +33,7 @@ layout! {
         pub due_ms: u64,
         /// Number of times that the schedule was due.
         pub due_count: u64,
-        /// Number of times that the schedule was due and was skipped for lack of room.
+        /// Number of times that the schedule was due but submitted no task, for lack of room.
         pub skipped_count: u64,
     }
 }
@@ -161,7 +161,7 @@ impl SchedulerState {
 
     fn set_next_time(&mut self, at: u32, next_unix_ms: u64) {
         self.schedules[at].next_unix_ms = next_unix_ms;
-        // The time is at least one ms from now, so that the loop over due schedules ends.
+        // The due time is at least one ms from now, so that the loop over due schedules ends.
         let due_ms = next_unix_ms.saturating_sub_signed(self.unix_offset_ms).max(self.now_ms + 1);
         self.set_schedule_due(at, due_ms);
     }

@@ -1,8 +1,8 @@
 //! Computes the inputs of the autoscaler.
 //!
-//! A task counts as startable if an additional worker could start it now. The caller describes that worker
-//! ([`WorkerShape`]); otherwise the worker is like one of the existing ones. Without a description and
-//! without workers, all tasks count.
+//! A task counts as startable if an additional worker could start it now. The caller may describe this additional
+//! worker ([`WorkerShape`]). Without a description, the additional worker is assumed to be like one of the existing
+//! workers or, if there are none, to run every task.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ layout! {
         pub oldest_ms: u64,
         /// Number of tasks that workers hold.
         pub held: u64,
-        /// Number of further tasks that workers would take.
+        /// Number of further tasks that the workers can take.
         pub credit: u64,
         /// Number of workers that are not draining.
         pub workers: u64,
@@ -88,7 +88,7 @@ struct NamedShape {
 const NO_NAME: u32 = u32::MAX;
 
 impl SchedulerState {
-    /// Signals for an additional worker like one of the existing ones. Looks at every tenant, lane and
+    /// Signals for an additional worker that is like one of the existing workers. Looks at every tenant, lane and
     /// worker.
     pub fn signals(&self) -> Signals {
         let mut pools: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
@@ -165,7 +165,7 @@ impl SchedulerState {
         signals
     }
 
-    /// Whether one of these workers could start a lane's first task.
+    /// Whether a worker of one of these shapes could start a lane's first task.
     fn can_start(&self, shapes: &[&NamedShape], tenant: &[u8], lane: &Lane) -> bool {
         let first = lane.first(&self.tasks, self.limits.ageing_ms);
         let Some(need) = first.map(|(_, at)| self.tasks[at].need()) else { return false };
@@ -193,7 +193,7 @@ impl SchedulerState {
     }
 }
 
-/// The capacity, or `u64::MAX` if it is not stated.
+/// The capacity, or `u64::MAX` if the worker does not state its capacity (0).
 fn unbounded(capacity: u64) -> u64 {
     if capacity == 0 { u64::MAX } else { capacity }
 }

@@ -1,8 +1,8 @@
-//! A list of items in numbered slots. The slots are on pages (`pages`), which copies share.
+//! A list of items in numbered slots. The slots are on pages (see module `pages`), which copies of the list share.
 //!
-//! An id consists of a slot's number, a shard's mark (`shard`), and the number of times that the slot was used. The id
-//! of a removed item is therefore recognised. The choice of the next slot depends only on earlier operations, so all
-//! nodes assign the same ids.
+//! An id consists of a slot's number, the mark of a shard (see module `shard`), and the number of times that the slot
+//! was used. The id of a removed item is therefore recognised. The choice of the next slot depends only on earlier
+//! operations, so all nodes assign the same ids.
 
 use std::ops::{Index, IndexMut};
 
@@ -42,7 +42,7 @@ pub(crate) struct Slab<T> {
     slots: Pages<Slot<T>>,
     free: u32,
     len: u32,
-    /// The bits of an id that mark the shard (`shard`), above the slot's number.
+    /// The bits of an id that mark the shard (see module `shard`), above the bits of the slot's number.
     mark: u32,
     /// Lowest generation of new items. A restore from a backup raises it; before the first restore of a state on a
     /// disk, it is 0.

@@ -1,22 +1,22 @@
-//! Allocates workers' slots to the shards of a cluster's tasks, so that every tenant gets its share of all
-//! slots, regardless of its shard.
+//! Allocates workers' slots to the shards of the task scheduler, so that every tenant gets its share of all slots,
+//! whatever shard the tenant belongs to.
 //!
-//! Each shard shares its part of the slots fairly among its tenants (`assign`). This is fair across shards if each shard
-//! has as many slots as its tenants' share of all slots. The share follows from the tenants' weights, and is at most
-//! the number of slots that they can use ([`due_slots`]). A slot cannot be divided. Remaining slots therefore go to
-//! each shard in turn ([`SlotApportioner`]), so that even a single slot is shared over time. [`move_slots`] then selects
-//! the workers whose slots move.
+//! Each shard divides its slots fairly among its tenants (see module `assign`). The result is fair among all tenants if
+//! each shard has the sum of its tenants' shares of all slots ([`due_slots`]). A tenant's share follows from its
+//! weight, and is at most the number of slots that the tenant can use. A slot cannot be divided. Remaining slots
+//! therefore go to each shard in turn ([`SlotApportioner`]), so that even a single slot is shared over time.
+//! [`move_slots`] then selects the workers whose slots move.
 //!
-//! Each node knows all shards, and allocates the slots of its attached workers. Workers that serve the same tasks are
-//! allocated together. A worker that states its processors or memory is allocated to a single shard: two shards cannot
-//! both count on the same memory.
+//! Each node knows all shards, and allocates the slots of its attached workers. The slots of workers that serve the
+//! same tasks are allocated together. All slots of a worker that states its processors or memory go to a single shard,
+//! because two shards cannot both count on the same memory.
 //!
 //! Invariants:
 //! - Slots move only if a shard could use more than it has; unallocated slots are allocated immediately.
 //! - Allocation is repeated every [`INTERVAL_MS`], for workers of a single shard every [`SINGLE_SHARD_INTERVAL_MS`]. A
-//!   moving slot changes its shard when its task is done.
+//!   slot that moves to another shard does so when the task in the slot is done.
 //!
-//! Soft quotas order tenants only within their shard.
+//! Soft quotas decide only between tenants of the same shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ const INTERVAL_MS: u64 = 50;
 /// before its slots move to another shard.
 const SINGLE_SHARD_INTERVAL_MS: u64 = 1_000;
 
-/// The slots that one shard needs of the workers of a pool, and the slots of these workers that the shard has.
+/// How many slots one shard needs from the workers of a pool, and how many slots of these workers the shard has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct ShardDemand {
     /// Demand of each tenant that has tasks or reserved capacity.
@@ -112,7 +112,7 @@ impl SlotAllocator {
         self.workers.keys().copied().collect()
     }
 
-    /// Whether slots wait for a task to end, or for a shard to become known.
+    /// Whether some slots are not allocated yet, because a task has to end first or a shard is not known yet.
     pub fn has_pending_slots(&self) -> bool {
         self.workers.values().any(|known| known.pending != Some(0))
     }
@@ -127,7 +127,7 @@ impl SlotAllocator {
             // Skips a worker that some shard does not know. Such a worker attaches again later, or has ended.
             let Some(allotted) = allotted_slots(worker, shards) else { continue };
             let allotted: u32 = allotted.iter().sum();
-            // If a worker has more slots than were recorded, the worker has requested them.
+            // If the shards allow a worker more slots than this allocator has recorded, the worker has requested them.
             known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(allotted + pending));
             let rest = known.slots.saturating_sub(allotted);
             known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));
@@ -214,7 +214,7 @@ fn allotted_slots(worker: u64, shards: &[DemandSnapshot]) -> Option<Vec<u32>> {
 }
 
 impl DemandSnapshot {
-    /// Creates a snapshot of a shard for those workers that it knows.
+    /// Creates a snapshot of a shard for those of the given workers that the shard knows.
     pub fn new(state: &SchedulerState, workers: &[u64]) -> DemandSnapshot {
         let part = |&id: &u64| {
             let at = state.find_worker(id).ok()?;
@@ -275,7 +275,7 @@ impl SchedulerState {
         (worker.credit + worker.held.len).saturating_sub(held_ahead)
     }
 
-    /// Whether a task waits only because no worker with slots in this shard has room for it.
+    /// Whether some task waits only because no worker with slots in this shard has room for the task.
     pub fn has_waiting_tasks(&self) -> bool {
         self.classes.iter().any(|class| !class.ranked_lanes.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Divides workers' slots among the shards of a cluster's tasks.
+//! Divides workers' slots among the shards of the task scheduler.
 //!
 //! Invariants:
 //! - In each round, the due slots ([`due_slots`], fractions) of all shards add up to the number of slots. The assigned
@@ -16,7 +16,7 @@ use crate::fairness::fair_shares;
 pub struct TenantDemand {
     /// Number of the tenant's tasks that workers hold or that could start now.
     pub demand: u64,
-    /// Weight against other tenants.
+    /// Weight of the tenant compared with other tenants' weights.
     pub weight: u32,
     /// Number of slots that are reserved for the tenant, used or not.
     pub reserved: u64,
@@ -34,8 +34,8 @@ pub fn due_slots(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     due
 }
 
-/// Divides slots by weight. Each tenant receives at most what it can use and, if possible, at least the slots that are
-/// reserved for it.
+/// Divides slots among tenants in proportion to their weights. Each tenant receives at most what it can use and, if
+/// possible, at least the slots that are reserved for it.
 fn tenant_shares(tenants: &[TenantDemand], slots: f64) -> Vec<f64> {
     let reserved: f64 = tenants.iter().map(|tenant| tenant.reserved as f64).sum();
     let scale = if reserved > slots { slots / reserved } else { 1.0 };
@@ -149,8 +149,8 @@ impl WorkerSlots {
     }
 }
 
-/// Moves slots towards the target numbers for each shard. Free slots are assigned first. With `may_take`, further slots
-/// are taken from shards that have too many, idle slots first.
+/// Moves slots between shards, towards each shard's target number in `targets`. Free slots are assigned first. With
+/// `may_take`, further slots are taken from shards that have too many, idle slots first.
 pub fn move_slots(targets: &[u64], workers: &mut [WorkerSlots], may_take: bool) {
     let allotted = |shard: usize, workers: &[WorkerSlots]| {
         workers.iter().map(|worker| i64::from(worker.allotted[shard])).sum::<i64>()

@@ -1,7 +1,8 @@
 //! Snapshots: writes a state as blocks of bytes, and restores the state from them.
 //!
-//! Slots are written as they are, including free ones, so that ids continue unchanged. Derived data (lanes,
-//! idle workers, timers, groups, keys) is not written. Bytes that refer to missing items are refused.
+//! The slots of tasks, workers and schedules (see module `slab`) are written as they are, including free slots, so that
+//! ids continue unchanged. Derived data (lanes, idle workers, timers, groups, keys) is not written. Bytes that refer to
+//! missing items are refused.
 
 mod rebuild;
 mod restore;
@@ -21,7 +22,7 @@ use crate::worker::WorkerPool;
 
 pub use restore::StateRestore;
 
-/// Size at which a block is complete and written, bytes.
+/// Size at which a block is complete, so that the next block begins, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// Kind of the first block of a snapshot with an extended header. A state has such a header if it has workers that hold
@@ -161,7 +162,7 @@ layout! {
 pub struct FrozenSchedulerState(SchedulerState);
 
 impl SchedulerState {
-    /// Freezes the present state at no cost.
+    /// Returns the present state, which later commands do not change. Copies nothing.
     pub fn freeze(&self) -> FrozenSchedulerState {
         FrozenSchedulerState(self.clone())
     }
@@ -206,7 +207,7 @@ impl FrozenSchedulerState {
         write_all(AHEAD, ahead, &mut emit)?;
         write_all(NEEDS, self::needs(state), &mut emit)?;
         write_all(TRAITS, self::traits(state), &mut emit)?;
-        // Includes every worker: a worker that is missing in a snapshot would seem to have ended.
+        // Includes every worker, because a worker that is missing in a snapshot would seem to have ended.
         let workers = state.workers.iter_from(0).filter(|_| state.shard > 0);
         let enlisted = workers.map(|(at, _)| EnlistedWorkerEntry { worker: at, id: state.worker_id(at) });
         write_all(ENLISTED, enlisted, &mut emit)

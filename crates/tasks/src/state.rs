@@ -25,21 +25,23 @@ use crate::tenant::Tenant;
 use crate::work_estimate::WorkEstimate;
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Kinds of timers. A timer belongs to the slot of a task, of a worker or of a schedule.
+/// Kinds of timers. A timer belongs to a task, a worker or a schedule.
 pub(crate) const TASK: u8 = 0;
 pub(crate) const WORKER: u8 = 1;
 pub(crate) const SCHEDULE: u8 = 2;
 
-/// Number of fencing tokens that are skipped after a restore. The scheduler gave out fewer tokens since the backup.
+/// Number of fencing tokens that are skipped after a restore. The scheduler is assumed to have given out fewer tokens
+/// since the backup.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
-/// Number of uses of a slot that ids of tasks and workers skip after a restore. There were fewer uses since the backup,
+/// Number of uses of a slot that ids of tasks and workers skip after a restore. A slot had fewer uses since the backup,
 /// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. After the first
 /// restore of a state on a disk, ids are still below 2^53, so that a JSON number holds them exactly.
 const RESTORE_SKIPS_USES: u32 = 1 << 20;
 /// Base-2 logarithm of the number of fencing tokens reserved for each 100 ms. If more tasks started per 100 ms, tokens
 /// could repeat after a loss of the state. Tokens stay below 2^53, so that a JSON number holds them exactly.
 const TOKENS_PER_START_BITS: u32 = 20;
-/// Number of different generations with which ids can begin. Ids stay below 2^53, as after a first restore.
+/// Number of different generations with which the ids of an empty state can begin. Ids stay below 2^53, as after a
+/// first restore.
 const FIRST_GENERATIONS: u32 = 1 << 20;
 /// When the virtual time reaches this value, the tags of all tenants are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
@@ -75,7 +77,7 @@ pub struct SchedulerState {
     pub(crate) groups: OrdMap<GroupKey, TaskGroup>,
     /// Times at which a group gets a token or can be forgotten.
     pub(crate) refills: OrdSet<(u64, GroupKey)>,
-    /// Timers: time, kind and slot.
+    /// Timers: time, kind, and index of the task, worker or schedule.
     pub(crate) timers: OrdSet<(u64, u8, u32)>,
     /// Tasks with an idempotency key, by tenant and key.
     pub(crate) keys: OrdMap<(u32, Arc<[u8]>), u64>,
@@ -89,7 +91,7 @@ pub struct SchedulerState {
     pub(crate) bytes: u64,
     /// Size in bytes of the completed and cancelled tasks, which are dropped to make room for new tasks.
     pub(crate) finished_bytes: u64,
-    /// Size of each tenant's tasks, groups and schedules, without completed and cancelled tasks, bytes.
+    /// Size of each tenant's tasks, groups and schedules, not counting completed and cancelled tasks, bytes.
     pub(crate) bytes_of: Pages<u64>,
     /// Free capacity of all workers: tasks, thousandths of a processor, bytes of memory.
     pub(crate) free: Amounts,
@@ -97,10 +99,10 @@ pub struct SchedulerState {
     pub(crate) unused_reserve: Amounts,
     /// Whether a task could not start because capacity is reserved for other tenants.
     pub(crate) is_held_back: bool,
-    /// The id of the task for which each reserved worker is reserved. The key is the worker's slot.
+    /// The id of the task for which each reserved worker is reserved. The key is the worker's index.
     pub(crate) reserved: OrdMap<u32, u64>,
     /// Maximum and present number of tasks ahead, for each worker that may hold such tasks. The key is the worker's
-    /// slot.
+    /// index.
     pub(crate) ahead: OrdMap<u32, TasksAhead>,
     /// Classes with new ready tasks; empty between commands.
     pub(crate) dirty: Vec<u32>,

@@ -87,11 +87,11 @@ impl SchedulerState {
         Limit::Dependencies.check(new.after.len() as u64, u64::from(self.limits.dependencies_max))
     }
 
-    /// Refuses times far from now. They are probably seconds, microseconds or nanoseconds that were meant as
-    /// milliseconds.
+    /// Refuses times far from now. Such a time is probably a number of seconds, microseconds or nanoseconds that was
+    /// meant to be milliseconds.
     fn check_time(&self, at_ms: u64) -> Result<(), TaskRefusal> {
         let now_ms = self.unix_ms();
-        // Without a set clock of the cluster, no comparison is possible.
+        // No comparison is possible before the cluster's clock is set.
         let is_far =
             at_ms > 0 && now_ms > TIME_DISTANCE_MAX_MS && at_ms.abs_diff(now_ms) > TIME_DISTANCE_MAX_MS;
         if is_far { Err(TaskRefusal::TimeFar { at_ms, now_ms }) } else { Ok(()) }
@@ -102,7 +102,8 @@ impl SchedulerState {
         labels.iter().try_for_each(|label| self.check_length(label.value))
     }
 
-    /// Checks that all dependencies exist or are in the batch, and that none is cyclic.
+    /// Checks that all tasks for which the new tasks wait exist or are in the batch, and that no task waits for itself
+    /// through other tasks.
     fn check_dependencies(
         &self,
         tenant: u32,
@@ -186,8 +187,8 @@ impl SchedulerState {
         }
     }
 
-    /// Refuses tasks beyond the tenant's limit of waiting tasks. Returns the delay that the submitter should add for
-    /// each task, ms.
+    /// Refuses the new tasks if the tenant would exceed its limit of waiting tasks. Returns the delay that the
+    /// submitter should add for each task, ms.
     fn check_queue<'n>(
         &self,
         tenant: u32,

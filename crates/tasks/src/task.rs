@@ -66,7 +66,7 @@ layout! {
     pub struct Task {
         pub stage: TaskStage,
         pub priority: u8,
-        /// Number of attempts since the task was submitted or restarted, without those whose worker died.
+        /// Number of attempts since the task was submitted or restarted, not counting attempts whose worker died.
         pub attempts: u16,
         pub policy: u16,
         /// Number of workers that died while they ran the task.
@@ -76,7 +76,7 @@ layout! {
         /// The previous and next task in the task's list.
         pub prev: u32,
         pub next: u32,
-        /// Slot of the task's worker; `NONE` while the task is being published.
+        /// Index of the task's worker; `NONE` while the task is being published.
         pub worker: u32,
         pub timeout_ms: u32,
         /// Delay before the task's last retry, ms.

@@ -85,8 +85,8 @@ impl SchedulerState {
         Limit::Tenants.check(tenants, u64::from(self.limits.tenants_max))
     }
 
-    /// Replaces a tenant's limits by key. Counts places again and checks waiting tasks again, in time proportional to
-    /// the number of all tasks.
+    /// Replaces a tenant's limits by key. Counts the places of the new groups, and checks again whether waiting tasks
+    /// may start. Takes time proportional to the number of all tasks.
     fn regroup(&mut self, tenant_at: u32, limits: Vec<StoredKeyLimit>) {
         let of_tenant: Vec<_> =
             self.tasks.iter_from(0).filter(|(_, task)| task.tenant == tenant_at).map(|(at, _)| at).collect();

@@ -2,8 +2,8 @@
 //!
 //! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up to which
 //! the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest tag is next. A
-//! tenant that returns after a pause starts at the present virtual time. The cost of a task is unknown at its start.
-//! The tenant is then charged the recent cost of the lane's tasks; the difference is charged at the end.
+//! tenant that returns after a pause starts at the present virtual time. The cost of a task is not known when the task
+//! starts. At the start, the tenant is charged the recent cost of tasks in the same lane; at the end, the difference.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ layout! {
         pub started: u64,
         /// Number of completed tasks.
         pub completed: u64,
-        /// Number of failed attempts, without those whose worker died.
+        /// Number of failed attempts, not counting attempts whose worker died.
         pub failed: u64,
         /// Number of attempts whose worker died.
         pub lost: u64,
@@ -149,12 +149,13 @@ impl Tenant {
         }
     }
 
-    /// Amount by which a cost moves the tag.
+    /// Amount by which this cost moves the tenant's tag.
     pub(crate) fn share(&self, cost_us: u64) -> u64 {
         (cost_us.saturating_mul(TAG_PER_US) / u64::from(self.weight)).max(1)
     }
 
-    /// The tier in which the tenant may use these additional amounts; `None` if its quotas do not allow them.
+    /// The tier in which the tenant may use `need` in addition to its present use; `None` if the tenant's quotas do not
+    /// allow this.
     pub(crate) fn tier(&self, need: &Amounts) -> Option<u8> {
         let mut parts = self.quotas.iter().zip(&self.used).zip(need);
         if !parts.clone().all(|((quota, used), &need)| used.allows(quota, need)) {
@@ -168,7 +169,7 @@ impl Tenant {
         Some(if is_over { 2 } else { 1 })
     }
 
-    /// Whether the additional amounts are within the tenant's reserved quota.
+    /// Whether the tenant's use plus `need` is within the tenant's reserved quota.
     fn is_reserved(&self, need: &Amounts) -> bool {
         let mut parts =
             self.quotas.iter().zip(&self.used).zip(need).filter(|((quota, _), _)| quota.reserved > 0);

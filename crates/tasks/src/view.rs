@@ -11,7 +11,7 @@ use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, StoredLabel, TaskStage};
 use crate::tenant::{StoredKeyLimit, TenantTotals};
 
-/// Maximum number of tasks that one call checks.
+/// Maximum number of tasks that one call of [`SchedulerState::list`] checks.
 const CHECKED_MAX: usize = 100_000;
 /// Size at which a page of whole tasks ends, bytes.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -62,7 +62,7 @@ layout! {
         pub timeout_ms: u32,
         /// Earliest start, or time of the next retry, while the task waits for that time.
         pub not_before_ms: Option<u64>,
-        /// Retry policy; `None` once the task has ended.
+        /// Retry policy; `None` once the task is completed or cancelled.
         pub retry: Option<RetryPolicy>,
         /// Idempotency key; empty for none.
         pub idempotency_key: Arc<[u8]>,
@@ -92,13 +92,13 @@ layout! {
     pub struct TenantView {
         /// Name of the tenant.
         pub name: Arc<[u8]>,
-        /// Weight against other tenants.
+        /// Weight of the tenant compared with other tenants' weights.
         pub weight: u32,
         /// Quotas for running tasks, for thousandths of a processor, and for bytes of memory.
         pub quotas: [Quota; 3],
         /// Maximum number of waiting tasks; 0 for no limit.
         pub queued_max: u64,
-        /// Number of retries allowed for each hundred first starts; 0 for no limit.
+        /// Maximum number of retries for each hundred first attempts; 0 for no limit.
         pub retry_percent: u32,
         /// Limits by key.
         pub limits: Arc<Vec<StoredKeyLimit>>,
@@ -150,7 +150,7 @@ layout! {
         pub queues: Vec<Arc<[u8]>>,
         /// Number of tasks that the worker holds.
         pub held: u64,
-        /// Number of further tasks that the worker would take.
+        /// Number of further tasks that the worker can take.
         pub credit: u64,
         /// Number of tasks that the worker has done.
         pub done: u64,
@@ -270,7 +270,7 @@ impl SchedulerState {
         })
     }
 
-    /// All queues of all tenants, with an entry for each kind and each set of needed labels.
+    /// All queues of all tenants. A queue has an entry for each kind of tasks and each set of labels that tasks need.
     pub fn queues(&self) -> impl Iterator<Item = QueueView> {
         let used = self.lanes.iter().zip(self.lane_tasks.iter()).filter(|(_, tasks)| **tasks > 0);
         used.map(|(lane, _)| {

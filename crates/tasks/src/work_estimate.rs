@@ -1,4 +1,4 @@
-//! Counts in advance the tasks that commands and timers will change.
+//! Counts in advance how many tasks commands and timers will change.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::task::TaskStage;
 /// A count of the tasks that change together, up to a maximum.
 pub(crate) struct WorkEstimate<'s> {
     state: &'s SchedulerState,
-    /// The maximum; a higher count may be incomplete.
+    /// The maximum. Counting may stop above this number.
     count_max: usize,
     count: usize,
     /// For each tenant, the number of tasks that may become dead letters, and the dead letter that is discarded next if
@@ -94,7 +94,7 @@ impl<'s> WorkEstimate<'s> {
         self.add_cancelled_dependents(discarded);
     }
 
-    /// Counts the tasks that wait for this one, directly or through other tasks.
+    /// Counts the tasks that wait for the task `at`, directly or through other tasks.
     fn add_cancelled_dependents(&mut self, at: u32) {
         let mut left = vec![at];
         while let Some(at) = left.pop() {
@@ -107,7 +107,7 @@ impl<'s> WorkEstimate<'s> {
         }
     }
 
-    /// The tasks that wait for this one.
+    /// The tasks that wait for the task `at`.
     fn dependents(&self, at: u32) -> &'s [u64] {
         self.state.tasks[at].extra.as_ref().map_or(&[][..], |extra| &extra.before[..])
     }

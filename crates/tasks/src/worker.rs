@@ -16,7 +16,7 @@ layout! {
     pub struct Worker {
         pub name: Arc<[u8]>,
         pub pool: u32,
-        /// Number of further tasks that the worker takes.
+        /// Number of further tasks that the worker can take.
         pub credit: u32,
         pub ttl_ms: u64,
         /// Time at which the worker counts as dead.
@@ -30,8 +30,8 @@ layout! {
         pub capacity: [u64; 2],
         /// Thousandths of a processor and bytes of memory that the worker's tasks need.
         pub used: [u64; 2],
-        /// The number of tasks under which the worker is listed among its pool's idle workers; `None` if it is not
-        /// listed.
+        /// The number of held tasks by which the worker is ordered among its pool's idle workers; `None` if the worker
+        /// is not one of them.
         pub idle: Option<u32>,
         pub done: u64,
     }
@@ -58,7 +58,7 @@ pub(crate) struct WorkerPool {
     pub(crate) serves: Arc<ServedSet>,
     /// The classes that these workers serve.
     pub(crate) classes: Arc<Vec<u32>>,
-    /// Workers that take further tasks. The workers with the fewest tasks come first.
+    /// Workers that can take further tasks. The workers with the fewest tasks come first.
     pub(crate) idle: OrdSet<(u32, u32)>,
     /// Workers that may be given a task ahead, by the predicted end of their running task.
     pub(crate) soon: OrdSet<(u64, u32)>,

@@ -11,8 +11,7 @@ use crate::state::{SchedulerState, WORKER};
 use crate::task::{TaskList, TaskStage};
 use crate::worker::{ServedSet, Worker, WorkerPool};
 
-/// Memory of a worker above this amount is not counted, bytes. A million workers together then have less than 2^63
-/// bytes.
+/// The most memory of a worker that is counted, bytes. A million workers together then have less than 2^63 bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 43;
 /// The number of pools whose workers serve one tenant by name is at most `pools_max` divided by this number.
 const POOLS_SHARE: u32 = 4;
@@ -24,7 +23,7 @@ impl SchedulerState {
         Ok(CommandReply::Joined { worker: self.worker_id(at) })
     }
 
-    /// Adds a worker, after all checks; returns its slot.
+    /// Adds a worker, after all checks; returns the worker's index.
     pub(crate) fn add_worker(&mut self, new: &NewWorker<'_>) -> u32 {
         let serves = ServedSet {
             kinds: new.kinds.iter().map(|kind| self.names.insert(kind)).collect(),
@@ -107,7 +106,7 @@ impl SchedulerState {
         })
     }
 
-    /// A pool without workers that can be replaced, if the number of pools is at the limit.
+    /// A pool that has no workers and can be replaced by a new pool, if the number of pools is at the limit.
     fn unused_pool(&self) -> Option<u32> {
         let is_full = self.pools.len() >= self.limits.pools_max as usize;
         is_full.then(|| self.pools.iter().position(|pool| pool.workers == 0).map(|at| at as u32)).flatten()
@@ -213,7 +212,7 @@ impl SchedulerState {
         self.timers.insert((worker.end_ms, WORKER, at));
     }
 
-    /// Checks that this worker holds the task under this token. Returns the slots of the worker and the task.
+    /// Checks that this worker holds the task under this token. Returns the indexes of the worker and the task.
     pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), TaskRefusal> {
         let worker_at = self.find_worker(worker)?;
         let at = self.find_task(task)?;
