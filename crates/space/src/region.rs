@@ -230,8 +230,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets the lease after it was granted, renewed or lost.
     pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
-        // Ignores a lease of another epoch, which belongs to another owner. That owner runs the region from a copy of
-        // the state.
+        // Ignores a lease of another epoch, which belongs to another owner. The new owner runs the region from a copy
+        // of the state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|lease| lease.epoch == own);
     }

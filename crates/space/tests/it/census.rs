@@ -1,4 +1,5 @@
-//! Tests that every entity of a world is counted once, regardless of the handover step at which the regions are read.
+//! Tests that every entity of a world is counted once, at whichever step of a handover the states of the regions are
+//! read.
 
 use super::*;
 
@@ -31,7 +32,7 @@ impl Pair {
             let other = RegionId(2 - side as u32);
             pair.regions[side].record_peer_epoch(other, 1, 0, &mut pair.outs[side]).unwrap();
         }
-        // The corners are in different regions, whichever axis the curve is cut along.
+        // Opposite corners of the world are in different regions, along whichever axis the curve is cut.
         pair.regions[0].spawn(&Entity::at(1, [10.0; 3]), &mut pair.outs[0]).unwrap();
         pair.regions[1].spawn(&Entity::at(2, [90.0; 3]), &mut pair.outs[1]).unwrap();
         let crossing = Entity { velocity: [25.0; 3], ..Entity::at(3, [49.9; 3]) };
@@ -46,7 +47,7 @@ impl Pair {
         }
     }
 
-    /// Delivers one message from one side to the other; returns whether there was one.
+    /// Delivers one message from region `from` to the other region; returns whether there was a message.
     fn deliver_one(&mut self, from: usize) -> bool {
         if self.outs[from].messages.is_empty() {
             return false;
@@ -92,7 +93,7 @@ fn entity_in_handover_is_counted_once() {
         );
         in_none += usize::from(first.store().len() + second.store().len() == 2);
         assert_eq!(in_handover == 1, first.store().len() + second.store().len() == 2);
-        // The second region is read at the same time or later.
+        // The second region is read at the same time as the first region, or later.
         for later in &pair.read[1][nth..] {
             assert_eq!(Census::of([first, later]).len(), 3, "read {nth}");
             in_two += usize::from(first.store().len() + later.store().len() == 4);

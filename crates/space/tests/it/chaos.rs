@@ -14,7 +14,7 @@ use dunlin_space::StandbyMode;
 
 use simulation::{ChaosSimulation, FaultRates};
 
-/// Runs seeds and reports those that failed.
+/// Runs the simulation with each seed. Panics with the seed if a run fails.
 fn seeds(promise: &str, run: impl Fn(u64) -> Result<ChaosSimulation, String>) -> Vec<ChaosSimulation> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("DUNLIN_SPACE_SEED") {

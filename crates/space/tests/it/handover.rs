@@ -10,7 +10,7 @@ const TIMING: HandoverTiming =
 const A: RegionId = RegionId(1);
 const B: RegionId = RegionId(2);
 
-/// A target without entities. It refuses the given entity, if any, and accepts all others.
+/// A target without entities. It refuses the given entity, if any, and accepts all other entities.
 struct TargetStub(Option<(EntityId, EntityRefusal)>);
 
 impl AdmissionCheck for TargetStub {

@@ -1,11 +1,12 @@
-//! Tests that every index gives the same results as a scan. They use crowded and equal points, points on cell borders
-//! and outside the world, and queries that touch points exactly.
+//! Tests that every index gives the same results as a scan. The tests use points that are crowded, equal, on cell
+//! borders or outside the world, and queries whose borders touch points exactly.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Returns coordinates that are anywhere, or on a coarse lattice, where many points and distances are equal.
+/// Returns coordinates that are anywhere in or around the world, or on a coarse lattice, so that many points and
+/// distances are equal.
 fn coordinate() -> impl Strategy<Value = f32> {
     prop_oneof![
         4 => (0_u32..=16).prop_map(|at| at as f32 * 6.25),
@@ -164,7 +165,7 @@ fn nan_points_are_not_found_and_affect_no_other_point() {
     assert_eq!(found(&built(TetrahedralTree::new(world), &points), &ball), found(&scan, &ball));
 }
 
-/// A query must not return the results of another query nearby.
+/// Checks that no query returns the results of another query nearby.
 #[test]
 fn each_of_many_index_queries_gets_its_own_results() {
     let mut dice = Dice(7);

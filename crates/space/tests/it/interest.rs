@@ -1,4 +1,5 @@
-//! Tests that a viewer knows exactly the entities in its sight that it may see, within its byte budget.
+//! Tests that a viewer knows exactly those entities in its sight that it may see, and that updates keep to the viewer's
+//! byte budget.
 
 use std::collections::BTreeMap;
 
@@ -144,7 +145,7 @@ fn excess_viewers_and_invalid_radii_are_refused() {
     assert!(interests.remove(VIEWER) && !interests.remove(VIEWER));
 }
 
-/// A region's update for a viewer after a tick.
+/// The update that a region sends to a viewer after a tick.
 struct RegionUpdate {
     epoch: u64,
     events: Vec<u8>,
@@ -196,7 +197,7 @@ fn viewer_follows_a_handed_over_entity_to_its_new_region() {
     assert_eq!(scene.visible().len(), 2);
 }
 
-/// The updates of region 2 arrive after entity 2 has returned to region 1.
+/// In this test, the updates of region 2 arrive after entity 2 has returned to region 1.
 #[test]
 fn entity_that_returned_stays_visible_despite_late_updates() {
     use SceneChange::{Entered, Left, Moved};
@@ -228,7 +229,7 @@ fn entity_that_returned_stays_visible_despite_late_updates() {
     assert_eq!(apply_tick(&mut scene, &store, 4), [Moved(id(1)), Left(id(2))]);
 }
 
-/// The viewer's center moves through all regions, each of which sends its own entities.
+/// In this test, the entity at the viewer's center moves through all regions, and each region sends its own entities.
 #[test]
 fn viewer_crossing_borders_sees_exactly_its_surroundings() {
     const RADIUS: f32 = 9.0;

@@ -1,5 +1,5 @@
-//! Tests that the same inputs give the same bytes on any number of regions, and that a standby that reads the records
-//! equals its owner.
+//! Tests that the same inputs give the same bytes on any number of regions, and that a standby which has read an
+//! owner's records has the owner's state.
 
 use dunlin_space::behaviour::{Flock, Oscillation, PREDATOR, PREY, PredatorPrey, RandomWalk};
 
@@ -80,7 +80,7 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
     }
 }
 
-/// Runs entities in groups, and asserts that the result equals that of moving entities one by one.
+/// Moves entities in groups, and asserts that the result equals the result of moving entities one by one.
 fn run_in_groups<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
     let grouped = run::<D, _>(behaviour, strip, 3);
     assert!(
@@ -105,7 +105,8 @@ fn batched_and_single_steps_give_equal_states_on_any_processor() {
     );
 }
 
-/// Entities without sight run in groups.
+/// Without sight, a behaviour moves entities in groups. Wrapped in `Sees`, the same behaviour moves entities one by
+/// one.
 #[test]
 fn batched_and_single_steps_of_sightless_entities_are_equal() {
     let (walk, straight) = (RandomWalk { speed_max: 30.0, turn: 4.0 }, Oscillation { low: 20.0, high: 80.0 });
@@ -134,7 +135,8 @@ fn region_count_does_not_change_walks_and_oscillations() {
     assert_region_count_changes_nothing::<2, _>(&Oscillation { low: 26.0, high: 74.0 }, 0.5);
 }
 
-/// With a very narrow strip, entities near a border miss some neighbours. This proves that the comparison can fail.
+/// Checks that the comparison of region counts can fail: with a very narrow strip, entities near a border miss some
+/// neighbours.
 #[test]
 fn flock_without_a_ghost_strip_depends_on_the_region_count() {
     let flock = Flock { sight: 9.0, ..Flock::default() };

@@ -13,7 +13,7 @@ mod region;
 
 use dunlin_space::*;
 
-/// Pseudorandom numbers, the same on every machine.
+/// A generator of pseudorandom numbers, which are the same on every machine.
 struct Dice(u64);
 
 impl Dice {

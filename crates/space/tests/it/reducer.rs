@@ -1,4 +1,5 @@
-//! Tests of the reducer of a region's topic: it follows the owner's records and then equals the owner's state.
+//! Tests that the reducer of a region's topic has the same state as the region's owner after it has applied the owner's
+//! records.
 
 use dunlin_space::behaviour::{Oscillation, RandomWalk};
 use dunlin_topic::{Frame, Reducer};
@@ -11,7 +12,7 @@ fn reducer(region: u32) -> RegionReducer<3> {
     RegionReducer::new(RegionId(region), world, schema, limits, StandbyMode::None, HandoverTiming::default())
 }
 
-/// Encodes a record as it is in a log.
+/// Encodes a record in the form that a log stores.
 fn framed(payload: &[u8]) -> Vec<u8> {
     let meta = dunlin_topic::RecordMeta::default();
     let encoded = meta.measure(payload.len()).unwrap();
@@ -71,7 +72,7 @@ fn reducer_restored_from_a_snapshot_has_the_owners_state() {
     }
 }
 
-/// Entities that fly straight are written without velocities, and rows are sorted in parts.
+/// In this test, the records of entities that fly straight omit the velocities, and rows are sorted in parts.
 #[test]
 fn reducer_has_its_owners_state_when_records_omit_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
@@ -139,7 +140,7 @@ fn invalid_records_are_refused_and_change_nothing() {
     let (recorded, held) = (rows + 1, rows);
     let refused = format!("the record is for {recorded} entities, but the region has {held}");
     assert_eq!(apply(&mut reducer, &beyond).unwrap_err(), refused);
-    // Records that sort rows which do not exist, and a record with a step of zero.
+    // Records that sort rows which do not exist, and a record whose distance between sorted rows is 0.
     let sort = |numbers: [u32; 3]| [&[10][..], &numbers.map(u32::to_le_bytes).concat()].concat();
     assert_eq!(apply(&mut reducer, &sort([1, 1, rows])).unwrap_err(), refused);
     assert!(apply(&mut reducer, &sort([0, 0, 2])).unwrap_err().contains("step of rows 0"));
@@ -149,7 +150,7 @@ fn invalid_records_are_refused_and_change_nothing() {
     assert_eq!(reducer.entries(), 0, "another kind of state starts empty");
 }
 
-/// Clients that may publish to a topic can write any step of a handover.
+/// Limits are necessary because any client that may publish to the topic can write steps of handovers.
 #[test]
 fn handovers_in_a_topic_are_limited_and_their_bytes_counted() {
     let mut reducer = reducer(1);

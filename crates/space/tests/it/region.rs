@@ -19,7 +19,7 @@ impl Behaviour<3> for Fails {
     }
 }
 
-/// A behaviour that panics like `Fails`, but runs entities in groups.
+/// A behaviour that panics like `Fails`, but moves entities in groups.
 #[derive(Clone)]
 struct FailsTogether;
 
@@ -100,8 +100,8 @@ fn assert_failing_entities_freeze(behaviour: impl Behaviour<3>) {
     }
 }
 
-/// A behaviour that gives one entity an infinite velocity, and moves another one out of the world. The other entities
-/// keep their velocity.
+/// A behaviour that gives one entity an infinite velocity, and moves another entity out of the world. The other
+/// entities keep their velocity.
 #[derive(Clone)]
 struct Strays;
 
@@ -285,7 +285,7 @@ fn malformed_messages_are_refused_and_change_nothing() {
     assert_eq!(region.store().ledger(), before);
 }
 
-/// A region has two owners, and the older one does not know of the newer one.
+/// In this test, a region has two owners, and the earlier owner does not know of the later owner.
 #[test]
 fn ghosts_of_a_replaced_owner_are_ignored() {
     let ids = [RegionId(1), RegionId(2)];
@@ -315,7 +315,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
     assert_eq!((count(1), count(25), count(26)), (1, 1, 0), "after 25 ticks the ghost is not visible");
 }
 
-/// Regions of one world may have started at different times.
+/// The numbers of two regions' ticks may differ, because the regions may have started at different times.
 #[test]
 fn ghost_age_counts_from_its_reception_in_local_ticks() {
     let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
@@ -397,7 +397,7 @@ fn handover_waits_for_cool_down_and_hysteresis() {
     assert_eq!(run(0, 2.0), 0, "it never strays so far");
 }
 
-/// The memory includes the region's index, its view and its ghosts.
+/// The measured memory includes the region's index, its grid of visible entities and its ghosts.
 #[test]
 fn flock_member_takes_at_most_128_bytes() {
     const COUNT: u64 = 5_000;

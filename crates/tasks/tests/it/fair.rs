@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Runs a saturated pool of workers. `cost_us` gives the cost of a task by the name of its tenant. Returns the number
-/// and the cost (µs) of completed tasks by tenant.
+/// Runs a pool of workers that always have waiting tasks. `cost_us` returns the cost of a task for the name of the
+/// task's tenant. Returns the number and the total cost (µs) of completed tasks for each tenant.
 fn run_saturated(
     scene: &mut Scene,
     workers: u32,

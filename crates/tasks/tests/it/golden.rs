@@ -180,7 +180,8 @@ fn reply_event_and_snapshot_encodings_do_not_change() {
     check("snapshot_needs", &snapshots::blocks(&scene.state).concat());
 }
 
-/// Restores a snapshot that an older version wrote, without needed labels and workers' labels.
+/// Restores a snapshot that an older version wrote. The snapshot has no labels that tasks need, and no labels of
+/// workers.
 #[test]
 fn older_task_snapshot_without_needed_labels_can_be_read() {
     let kept = include_str!("../golden/snapshot.hex");

@@ -1,4 +1,4 @@
-//! Tests that places under limits go to tasks that a worker could run.
+//! Tests that, under a limit for running tasks, only tasks that some worker could run take the places of running tasks.
 
 use super::*;
 

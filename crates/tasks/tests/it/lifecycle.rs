@@ -88,7 +88,7 @@ fn scheduler_that_lost_its_state_reuses_no_id_or_token() {
             assert!(token < start.token && start.token < 1 << 53, "{token}, then {}", start.token);
             token = start.token;
             scene.fail(&start, false).unwrap();
-            // The next task uses the same slot.
+            // The next task uses the slot that this task had in the list of tasks.
             scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
         }
         let snapshot = blocks(&scene.state);
@@ -98,8 +98,8 @@ fn scheduler_that_lost_its_state_reuses_no_id_or_token() {
     assert!(task_ids.iter().chain(&workers).all(|id| *id < 1 << 53), "a JSON number holds the ids");
 }
 
-/// Each round continues from the same backup, and assigns ids to tasks and to a worker that the backup does not
-/// contain.
+/// Each round of this test restores the same backup, and assigns ids to tasks and to a worker that are not in the
+/// backup.
 #[test]
 fn restored_state_reuses_no_task_or_worker_id() {
     let mut scene = Scene::new();

@@ -56,7 +56,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
     assert_eq!(running_count(&scene, "b"), 6);
     scene.submit_all("a", vec![work(); 50]);
     assert_eq!((running_count(&scene, "a"), running_count(&scene, "b")), (4, 6));
-    // Once nothing is reserved for the tenant, other tenants may use the capacity.
+    // When no capacity is reserved for the tenant any more, other tenants may use this capacity.
     let starts = scene.starts();
     starts
         .iter()
@@ -199,8 +199,8 @@ fn nearly_full_queue_first_slows_and_then_refuses_submitters() {
     assert!(matches!(submit(1, 4), Err(TaskRefusal::QueueFull { queued: 90, queued_max: 100, .. })));
     assert_eq!(submit(10, 9), Ok(3_000));
     assert!(matches!(submit(1, 9), Err(TaskRefusal::QueueFull { retry_after_ms: 60_000, .. })));
-    // A tenant with ten starts a second receives a delay of about a tenth of a second for each task over the
-    // limit.
+    // If ten tasks of a tenant start each second, a refusal contains a delay of about a tenth of a second for each task
+    // over the limit.
     scene.join(1);
     for second in 1..=60 {
         scene.advance(second * 100);
@@ -233,7 +233,7 @@ fn scene_with_little_room() -> Scene {
     scene
 }
 
-/// Submits until a task is refused; returns the number of accepted tasks.
+/// Submits tasks one by one until a task is refused; returns the number of accepted tasks.
 fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
     let accepted =
         (0..1_000).find(|_| scene.apply(TaskCommand::Submit { tenant, tasks: vec![work()] }).is_err());

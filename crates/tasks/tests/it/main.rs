@@ -26,7 +26,7 @@ mod workers;
 
 use dunlin_tasks::*;
 
-/// A state with the effects of its commands.
+/// A scheduler state, and the effects of the commands that were applied to it.
 #[derive(Default)]
 struct Scene {
     state: SchedulerState,
@@ -90,7 +90,7 @@ impl Scene {
         self.state.advance(now_ms, &mut self.effects);
     }
 
-    /// Removes the orders since the last call, and returns those that start a task.
+    /// Removes the orders that were given since the last call, and returns those that start a task.
     fn starts(&mut self) -> Vec<TaskStart> {
         let orders = std::mem::take(&mut self.effects.orders);
         orders
@@ -134,7 +134,7 @@ fn work() -> NewTask<'static> {
     NewTask::new(b"work", b"payload")
 }
 
-/// A report with one credit.
+/// The report of a worker that has completed a task and can take one further task.
 fn report(start: &TaskStart, run_us: u64) -> AttemptReport {
     let TaskStart { worker, task, token, .. } = *start;
     AttemptReport { worker, task, token, run_us, cpu_us: run_us / 2, memory_bytes: 1_000_000, credit: 1 }

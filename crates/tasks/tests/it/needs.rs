@@ -1,4 +1,4 @@
-//! Tests of tasks that need labels, and of workers with labels or for some tenants.
+//! Tests of tasks that need labels, and of workers that have labels or serve only some tenants.
 
 use super::*;
 

@@ -71,7 +71,7 @@ fn dead_letter_keeps_its_policy_until_it_is_discarded() {
     assert!(submit(&mut scene, "a", 3).is_ok());
 }
 
-/// The number of a finished task's policy is used again for a policy of another tenant.
+/// In this test, the number of a finished task's policy is used again for another tenant's policy.
 #[test]
 fn finished_task_shows_no_retry_policy_of_another_task() {
     let mut scene = scene_with_policy_limit();

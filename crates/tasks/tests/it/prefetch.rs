@@ -14,7 +14,7 @@ fn submit_plain(scene: &mut Scene, count: usize) {
     scene.submit_all("a", vec![work(); count]);
 }
 
-/// The number of tasks that a worker holds, and the number of further tasks that it takes.
+/// The number of tasks that a worker holds, and the number of further tasks that the worker can take.
 fn held_and_credit(scene: &Scene, worker: u64) -> (usize, u32) {
     let held = scene.state.held(worker).unwrap();
     (held.starts.len(), held.credit)

@@ -17,7 +17,7 @@ const ZONE: Label<'static> = Label { key: b"zone", value: b"eu" };
 /// Labels that tasks need and workers have.
 const LABEL_SETS: [&[Label<'static>]; 4] = [&[GPU], &[ZONE], &[ZONE, GPU], &[]];
 
-/// The expected state, computed only from orders and replies.
+/// The expected state of the scheduler, computed only from the scheduler's orders and replies.
 #[derive(Default)]
 struct Ledger {
     /// Submitted tasks.
@@ -25,11 +25,11 @@ struct Ledger {
     /// Tasks that workers hold, with their starts.
     held: BTreeMap<u64, TaskStart>,
     workers: BTreeSet<u64>,
-    /// Quota of each tenant, and its limit for tasks of one user.
+    /// For each tenant, the quota of running tasks, and the limit for tasks of one user.
     quotas: BTreeMap<&'static str, (u64, Option<KeyLimit<'static>>)>,
     /// Tasks that have ended.
     ended: BTreeSet<u64>,
-    /// Times at which tasks of a tenant's user started since the tenant's limits were set.
+    /// For each tenant and user, the times at which the user's tasks have started since the tenant's limits were set.
     starts: BTreeMap<(&'static str, Vec<u8>), Vec<u64>>,
 }
 
@@ -359,8 +359,8 @@ fn check_worker(start: &TaskStart, state: &SchedulerState) {
     );
 }
 
-/// Checks that starts keep to a rate: in each period that ends with the last start, they use at most a full bucket and
-/// the tokens that the period adds.
+/// Checks that starts keep to a rate. In each period that ends with the last start, the starts use at most a full
+/// bucket and the tokens that the period adds.
 fn check_rate(starts: &[u64], rate: &Rate) {
     let last_ms = starts[starts.len() - 1];
     for (at, since_ms) in starts.iter().enumerate() {

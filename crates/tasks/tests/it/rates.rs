@@ -13,8 +13,8 @@ fn set_rate(scene: &mut Scene, rate: Rate) {
     });
 }
 
-/// Completes each task immediately, and advances the time from timer to timer. Returns the time (ms) and the task of
-/// each start, in order.
+/// Completes each task as soon as it starts, and advances the time from timer to timer until `end_ms`. Returns the time
+/// (ms) and the task of each start, in order.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {
@@ -186,8 +186,8 @@ fn snapshot_with_an_impossible_rate_bucket_is_refused() {
     }
 }
 
-/// A model of the tokens of one value, in ms × `count`. The model counts the tokens in the bucket, while the state
-/// counts the missing ones.
+/// A model of the token bucket for one value of the limited key, in ms × `count`. The model counts the tokens in the
+/// bucket, while the state counts the missing ones.
 struct BucketModel {
     rate: Rate,
     level: u64,
@@ -217,7 +217,7 @@ impl BucketModel {
     }
 }
 
-/// Checks a rate when there are more workers than tasks: every task that may start does so immediately.
+/// Checks a rate while there are more workers than tasks, so that every task that may start does so immediately.
 fn check_rate(rate: Rate, steps: &[[u8; 3]]) {
     let mut scene = Scene::default();
     set_rate(&mut scene, rate);
@@ -285,7 +285,8 @@ proptest::proptest! {
     }
 }
 
-/// The cluster could not write for a second, so that all tokens become available in one step of time.
+/// In this test, the cluster could not write for a second, so that all tokens become available in a single step of the
+/// clock.
 #[test]
 fn tokens_refilled_in_a_long_pause_make_many_tasks_ready() {
     let count = 10_000;

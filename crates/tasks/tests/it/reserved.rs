@@ -1,4 +1,4 @@
-//! Tests of reservations of workers for large tasks among many small ones.
+//! Tests that a worker is reserved for a large task, so that small tasks do not keep it waiting for ever.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn worker() -> NewWorker<'static> {
     NewWorker { kinds: vec![b"work"], credit: 8, cpu_milli: 4_000, ttl_ms: 600_000, ..NewWorker::default() }
 }
 
-/// Submits small tasks without end, and a large one of tenant `b`. Each task takes 4 s; on each worker, one task ends
-/// in each second. Returns the large task, the second in which it started, and the number of completed tasks.
+/// Submits small tasks all the time, and one large task of tenant `b`. Each task takes 4 s, and in each second one task
+/// ends on each worker. Returns the large task, the second in which it started, and the number of completed tasks.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
     let large = scene.submit_all("b", vec![task_of_size(4_000)])[0];
     let mut running: Vec<TaskStart> = scene.starts();

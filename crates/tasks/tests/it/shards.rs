@@ -66,7 +66,7 @@ fn worker_keeps_its_id_in_another_shard() {
     other.must_apply(TaskCommand::Drain { worker });
     other.complete(&start, 1_000).unwrap();
     assert_eq!(other.effects.orders, [WorkerOrder::Drained { worker }]);
-    // The worker is known, so its lease is renewed.
+    // The shard already knows the worker, so the command renews the worker's lease.
     other.advance(9_000);
     assert_eq!(other.apply(enlist()), Ok(CommandReply::Joined { worker }));
     other.advance(18_000);
@@ -137,7 +137,7 @@ struct Cluster {
     shards: Vec<Scene>,
     allocator: SlotAllocator,
     now_ms: u64,
-    /// Running tasks: end, shard and id of each.
+    /// The end time, shard and id of each running task.
     running: BinaryHeap<Reverse<(u64, usize, u64)>>,
     starts: BTreeMap<u64, TaskStart>,
     /// The number of running tasks and the number of slots of each worker.
@@ -246,7 +246,8 @@ impl Cluster {
     }
 }
 
-/// Keeps several tenants of each weight saturated; returns the fairness index of the times that they received.
+/// Runs several tenants of each weight that always have waiting tasks. Returns the fairness index of the worker time
+/// that the tenants received.
 fn fairness(shards: u8, workers: u32, slots: u32, run_ms: u64, ms: u64) -> f64 {
     let mut cluster = Cluster::new(shards, workers, slots, 0);
     let tenants: Vec<(String, u32)> = (0..24).map(|n| (format!("tenant-{n}"), 1 + n % 3)).collect();

@@ -92,7 +92,7 @@ fn restored_state_behaves_like_the_original() {
     }
 }
 
-/// A task keeps the number of the limit for which it last waited.
+/// A task still stores the index of the limit that last held it back, even if this limit was removed.
 #[test]
 fn state_is_restored_after_limits_of_its_tasks_were_removed() {
     let mut scene = Scene::default();

@@ -1,4 +1,4 @@
-//! The entities that should exist, as recorded by an observer that sees all nodes.
+//! A ledger of the entities that should exist. An observer that sees all simulated processes records it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use dunlin_space::EntityId;
 pub struct ExpectedEntities {
     /// The expected generation and number of steps of each entity.
     steps: BTreeMap<EntityId, EntityRecord>,
-    /// Entities of killed processes without a standby.
+    /// Entities of processes that were killed and had no standby.
     pub lost: BTreeSet<EntityId>,
 }
 
@@ -45,7 +45,7 @@ impl ExpectedEntities {
         Ok(())
     }
 
-    /// Records that the owner was killed; its standby may lag by `ticks` ticks.
+    /// Records that the entity's owner was killed, and that the owner's standby may lag by `ticks` ticks.
     pub fn owner_killed(&mut self, id: EntityId, ticks: u64) {
         if let Some(known) = self.steps.get_mut(&id) {
             known.back = known.back.max(ticks);

@@ -48,7 +48,7 @@ pub struct SimulatedProcess {
     pub tick: u64,
     /// Last tick that the standby knows.
     pub tick_known: u64,
-    /// The standby, once it has a state to start from.
+    /// Number of the process that is the standby, once this standby has a state to start from.
     pub standby: Option<usize>,
     /// Effects that are still to be carried out.
     pub effects: VecDeque<HandoverEffect>,
@@ -86,7 +86,8 @@ impl AdmissionCheck for ProcessEntities {
 }
 
 impl SimulatedProcess {
-    /// Carries out one effect; returns the message or item that leaves the process, if any.
+    /// Carries out one effect of the handover. Returns what leaves the process, if anything: a message, an item for the
+    /// standby, or lost entities.
     pub fn apply_effect(&mut self, effect: HandoverEffect) -> Result<Option<ProcessEffect>, String> {
         let region = self.region.0;
         match effect {

@@ -14,7 +14,8 @@ use crate::Dice;
 const MS: u64 = 1_000_000;
 const TICK: u64 = 20 * MS;
 const LEASE: u64 = 300 * MS;
-/// Time at which faults and offers end, and time at which the run ends. The time in between lets late messages arrive.
+/// The time at which faults and offers end, and the time at which the run ends. Between these times, late messages
+/// arrive.
 const FAULTS_END: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
 const TIMING: HandoverTiming = HandoverTiming { prepare_ns: 60 * MS, resend_ns: 25 * MS, query_ns: 80 * MS };
@@ -86,7 +87,7 @@ pub struct ChaosSimulation {
     cuts: BTreeMap<(RegionId, RegionId), u64>,
     /// Arrival time of the last item to a standby; streams keep their order.
     streams: BTreeMap<(usize, usize), u64>,
-    /// Number of effects that are carried out before the next kill.
+    /// Number of effects that are carried out before a process is killed.
     countdown: u64,
     pub ledger: ExpectedEntities,
     pub counters: RunCounters,
@@ -218,8 +219,8 @@ impl ChaosSimulation {
         self.regions[&self.nodes[node].region].owner == node
     }
 
-    /// Runs an action of a node that is able to act. Then carries out the effects, unless the node is killed in
-    /// between.
+    /// Runs an action of process `number`, if the process is able to act. Then carries out the effects, unless the
+    /// process is killed before.
     fn act(
         &mut self,
         number: usize,
@@ -325,7 +326,7 @@ impl ChaosSimulation {
         })
     }
 
-    /// Moves all entities by one step, and offers some to other regions.
+    /// Moves all entities of an owner by one step, and offers some of them to other regions.
     fn tick(&mut self, owner: usize) -> Result<(), String> {
         if self.is_owner(owner) && self.nodes[owner].alive {
             self.at(TICK, Event::Tick(owner));
@@ -372,7 +373,7 @@ impl ChaosSimulation {
             }
             self.act(owner, |node, effects| {
                 let entities = leaving.iter().map(|id| node.transferred_entity(*id)).collect();
-                // An offer to an unknown peer fails. The peer becomes known later.
+                // The offer fails if the owner of the other region is not known yet. It becomes known later.
                 let _ = node.handover.offer(to, entities, now, effects);
             })?;
         }
@@ -428,8 +429,8 @@ impl ChaosSimulation {
         }
     }
 
-    /// Records what a killed owner may have lost. Its entities may be set back by a tick or vanish, and the last items
-    /// to its standby may never arrive.
+    /// Records what a killed owner may have lost. The owner's entities may be set back by a tick or vanish, and the
+    /// last items that it sent to its standby may never arrive.
     fn record_loss(&mut self, number: usize) {
         let node = &self.nodes[number];
         if !node.owner {

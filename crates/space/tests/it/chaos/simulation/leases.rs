@@ -42,8 +42,8 @@ impl ChaosSimulation {
         self.start_owner(region, heir, is_state_lost)
     }
 
-    /// Gives a region back, in a later epoch, to an owner that was paused for longer than its lease. No other process
-    /// has claimed the region in the meantime.
+    /// Gives a region back, in a later epoch, to an owner that was paused for longer than its lease. The caller has
+    /// checked that no other process has claimed the region since.
     pub(super) fn reclaim(&mut self, before: usize) -> Result<(), String> {
         let (handover, _) = self.nodes[before].handover.copy_for_standby();
         let region = self.nodes[before].region;
@@ -77,7 +77,7 @@ impl ChaosSimulation {
         self.act(heir, |node, effects| node.handover.take_over(epoch, is_state_lost, &others, now, effects))
     }
 
-    /// Attaches a standby to an owner without one. The standby starts from a copy of the owner's state.
+    /// Attaches a standby to an owner that has no standby. The standby starts from a copy of the owner's state.
     pub(super) fn attach(&mut self, owner: usize) -> Result<(), String> {
         let stopped = self.nodes[owner].paused_until > self.now;
         if self.standby == StandbyMode::None
