@@ -2,8 +2,8 @@
 //! into regions again, and at which keys.
 //!
 //! Invariants:
-//! - The curve is not cut again until nearly all handovers that the last cut caused are done, because the load of an
-//!   entity that is being handed over does not yet count for its new region.
+//! - The curve is not cut again until nearly all handovers that the last cut caused are done. Before that, many
+//!   entities still count for the region that they leave.
 //! - The curve is not cut again while all regions have about the same load, or while the loads of all regions differ by
 //!   only a few entities.
 //!
@@ -87,7 +87,7 @@ impl LoadReport {
 pub struct LoadReports(BTreeMap<RegionId, (u64, LoadReport)>);
 
 impl LoadReports {
-    /// Stores a region's report.
+    /// Stores a region's report, which arrived at `now_ns`, in place of the region's earlier report.
     pub fn record(&mut self, report: LoadReport, now_ns: u64) {
         self.0.insert(report.load.region, (now_ns, report));
     }

@@ -1,8 +1,9 @@
 //! Behaviours: code that moves entities.
 //!
-//! A behaviour reads the world as it was after the last tick, and returns the next position of one entity.
-//! The result does not depend on the order or the region in which entities are moved. Random numbers come
-//! from [`TickContext::random`], which depends on the seed, the tick and the id only.
+//! A behaviour reads the world as it was after the last tick, and returns the next position of one entity. The result
+//! does not depend on the order or the region in which entities are moved. Random numbers come from
+//! [`TickContext::random`], whose results depend only on the seed, the tick, the entity's id and a number that the
+//! behaviour chooses.
 //!
 //! A world must compute the same bytes whatever the number of its regions. A behaviour therefore uses only operations
 //! that give equal results on every machine: sums, products, quotients and square roots, but not sines.
@@ -70,7 +71,7 @@ pub struct OwnEntity<const D: usize> {
 /// The new position and velocity of an entity, as a behaviour returns them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Motion<const D: usize> {
-    /// New position. A position outside the world is replaced by the nearest one inside.
+    /// New position. A position outside the world is replaced by the nearest position inside.
     pub position: Point<D>,
     /// New velocity, units a second.
     pub velocity: Point<D>,

@@ -94,7 +94,7 @@ impl Flights {
         let world = world(&flights)?;
         let (mut tracks, mut names) = (BTreeMap::new(), Vec::new());
         for (id, (name, fixes)) in (first..).zip(flights) {
-            // Cannot fail: the positions are finite and in order of time, and every aircraft has at least one.
+            // Cannot fail: the positions are finite and in order of time, and every aircraft has at least one position.
             if let Ok(track) = Track::new(fixes) {
                 tracks.insert(EntityId(id), track);
                 names.push(name);

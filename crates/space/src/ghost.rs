@@ -1,10 +1,11 @@
 //! Ghosts: read-only copies of neighbours' entities near the border.
 //!
-//! At every n-th tick, a region sends each neighbour all its entities within the strip along their common border. An
-//! entity that is missing from a batch has left the strip. Between batches, and after the loss of a batch, ghosts move
-//! straight on. If an entity's velocity changes by at most `a` a second, the error of its ghost's position is at most
-//! `a · t² / 2` after `t` seconds, plus rounding. If no batch has arrived from a neighbour for more than
-//! [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, its ghosts are invisible.
+//! Once in every [`ghosts_every`](crate::RegionSetup::ghosts_every) ticks, a region sends each neighbour all entities
+//! that it has within the strip along their common border. An entity that is missing from a batch has left the strip.
+//! Between batches, and after the loss of a batch, ghosts move straight on. If an entity's velocity changes by at most
+//! `a` a second, the error of its ghost's position is at most `a · t² / 2` after `t` seconds, plus rounding. If no
+//! batch has arrived from a neighbour for more than [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, the
+//! ghosts of this neighbour are invisible.
 //!
 //! Invariants: of each neighbour's batches, the one with the highest epoch and number is used. Batches are ignored if
 //! their epoch is lower than the latest known epoch of the neighbour. If the region itself has an entity with a ghost's
@@ -51,7 +52,8 @@ pub struct Ghosts<const D: usize> {
     neighbours: BTreeMap<RegionId, NeighbourBatch<D>>,
     /// Memory of an older batch, for reuse.
     spare: Option<GhostBatch<D>>,
-    /// Number of batches that were ignored because they were not newer than the stored batch.
+    /// Number of batches that were ignored because they were not newer than the stored batch, or came from a replaced
+    /// owner.
     stale: u64,
     /// Number of ghosts that were dropped because of the limit `ghosts_max`.
     dropped: u64,
@@ -92,7 +94,8 @@ impl<const D: usize> Ghosts<D> {
         self.neighbours.get(&region).map(|stored| stored.batch.tick)
     }
 
-    /// Number of batches that were ignored because they were not newer than the stored batch.
+    /// Number of batches that were ignored because they were not newer than the stored batch, or came from a replaced
+    /// owner.
     pub fn stale(&self) -> u64 {
         self.stale
     }
@@ -103,8 +106,8 @@ impl<const D: usize> Ghosts<D> {
     }
 
     /// Visits all ghosts, extrapolated to tick `tick` of this region; a tick lasts `seconds`. Skips neighbours that
-    /// have sent no batch for more than `ticks_max` ticks. If an entity is in the batches of two neighbours, the newer
-    /// batch counts.
+    /// have sent no batch for more than `ticks_max` ticks. If an entity is in the batches of two neighbours, the batch
+    /// that arrived later counts.
     pub fn for_each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |stored: &&NeighbourBatch<D>| stored.tick + ticks_max >= tick;
         let mut batches: Vec<&NeighbourBatch<D>> = self.neighbours.values().filter(fresh).collect();

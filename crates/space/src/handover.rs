@@ -17,13 +17,13 @@
 //!   STAGED for long, or the source's epoch changed ── QuerySource ─► Commit | Abort | no response before the decision
 //! ```
 //! Invariants:
-//! - The source decides, once. Before the source commits, the target, the target's standby and the source's standby
-//!   know of the transfer.
+//! - The source decides whether a transfer takes place, and decides only once. Before the source commits, the target,
+//!   the target's standby and the source's standby know of the transfer.
 //! - A target takes only committed transfers. After a target has sent `NotTaken` to a new source, it never
 //!   takes that transfer: a late Commit belongs to an older epoch.
 //! - A target sends `Taken` once its standby knows that the transfer was taken. A source settles a transfer once its
-//!   own standby knows that it has ended. A standby can therefore take over one side at any moment, because the other
-//!   side still has everything that the standby lacks.
+//!   own standby knows that the transfer has ended. A standby can therefore take over one side at any moment, because
+//!   the other side still has everything that the standby lacks.
 //! - A repeated message is recognised by its [`TransferId`]. Messages of older epochs are dropped.
 //! - If the target does not respond within [`HandoverTiming::prepare_ns`], the source moves the entities again at once.
 //!

@@ -36,7 +36,7 @@ pub trait SpatialIndex<const D: usize> {
         self.len() == 0
     }
 
-    /// Appends the items in a shape, such as a box or ball, each once and in no particular order.
+    /// Appends to `found` the items in a shape, such as a box or ball, each once and in no particular order.
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>);
 
     /// Fills `found` with the `count` items nearest to a point, the nearest first. Among equal distances, the item with

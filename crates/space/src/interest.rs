@@ -45,7 +45,7 @@ pub struct Interests<const D: usize> {
     world: WorldBox<D>,
     viewers_max: u32,
     viewers: BTreeMap<ViewerId, ViewerState>,
-    /// Whether some viewers have not received their first update.
+    /// Whether some viewers have not received their first update yet.
     has_new_viewers: bool,
     grid: Grid<D>,
     /// The radius of sight for which the grid's cells have the best size.
@@ -81,7 +81,8 @@ pub enum InterestError {
 }
 
 impl<const D: usize> Interests<D> {
-    /// Creates the viewers of a region, at first none. Searches are fastest for viewers with about this radius.
+    /// Creates the state for the viewers of a region, at first without viewers. Searches are fastest for viewers whose
+    /// radius of sight is about `radius`.
     pub fn new(world: WorldBox<D>, radius: f32, viewers_max: u32) -> Interests<D> {
         let (found, waiting) = (Vec::new(), Vec::new());
         Interests {
@@ -128,7 +129,7 @@ impl<const D: usize> Interests<D> {
         self.viewers.values().map(|viewer| viewer.watch.center)
     }
 
-    /// Removes a viewer; returns whether it was there.
+    /// Removes a viewer; returns whether the viewer existed.
     pub fn remove(&mut self, viewer: ViewerId) -> bool {
         self.viewers.remove(&viewer).is_some()
     }

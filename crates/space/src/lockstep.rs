@@ -146,12 +146,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         self.regions.values_mut().flat_map(|(_, out)| std::mem::take(&mut out.reports)).collect()
     }
 
-    /// Bytes of messages between regions so far.
+    /// Total size of the messages between regions so far, bytes.
     pub fn message_bytes(&self) -> u64 {
         self.message_bytes
     }
 
-    /// Id, generation and state hash of all entities, by id.
+    /// Id, generation and state hash of each entity, in the order of ids.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut all: Vec<_> = self.regions().flat_map(|region| region.store().ledger()).collect();
         all.sort_unstable();

@@ -15,8 +15,8 @@ use crate::region::{RecordError, RegionState};
 use crate::store::{EntityStore, Schema};
 use crate::world::WorldBox;
 
-/// The reducer of a region's topic, which keeps the region's state. `freeze` copies nothing. If a frozen state is in
-/// use, the next record copies the state and changes the copy.
+/// The reducer of a region's topic: it keeps the region's state by applying the topic's records. `freeze` copies
+/// nothing. If a frozen state is in use, the next record copies the state and changes the copy.
 #[derive(Debug)]
 pub struct RegionReducer<const D: usize> {
     schema: Schema,

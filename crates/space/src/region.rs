@@ -8,7 +8,8 @@
 //! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
 //!   row by row.
 //! - Without a valid lease, the region moves no entity and sends no message.
-//! - If a behaviour panics or returns a position that is not finite, its entity is frozen; other entities continue.
+//! - If a behaviour panics or returns a number that is not finite, the entity that it was to move is frozen. Other
+//!   entities continue.
 
 mod behaviour_run;
 mod crossing;
@@ -55,7 +56,7 @@ pub struct RegionAuthority {
 /// The input for taking over a region: the new owner's lease, and the epochs of the other regions' owners.
 #[derive(Debug, Clone, Copy)]
 pub struct Takeover<'a> {
-    /// The new lease.
+    /// The new owner's lease.
     pub authority: RegionAuthority,
     /// The epochs of all other regions' owners, read when the lease started or later.
     pub peers: &'a [(RegionId, u64)],

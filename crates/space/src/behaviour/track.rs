@@ -44,8 +44,8 @@ impl<const D: usize> Track<D> {
         }
     }
 
-    /// Returns the position and velocity at a time. Before the first recorded time and after the last, the entity
-    /// stands still.
+    /// Returns the position and velocity at the time `seconds`, counted from the start of the recording. Before the
+    /// first recorded time and after the last, the entity stands still.
     pub fn at(&self, seconds: f64) -> Motion<D> {
         let after = self.fixes.partition_point(|(time, _)| *time <= seconds);
         let standing = |at: usize| Motion { position: self.fixes[at].1, velocity: [0.0; D] };

@@ -15,7 +15,7 @@ impl MortonCurve {
         1 << (CELL_BITS as usize * dimensions)
     }
 
-    /// Grid point at the lower corner of the smallest cell that has this key.
+    /// Grid point at the lower corner of the smallest cell whose key is `key`.
     pub fn grid_point<const D: usize>(key: u64) -> GridPoint<D> {
         std::array::from_fn(|axis| gather::<D>(key >> axis) << (GRID_BITS - CELL_BITS))
     }

@@ -18,7 +18,8 @@ use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 pub struct HandoverMessage {
     /// The sender's region.
     pub from: RegionId,
-    /// Epoch of the sender. Receivers drop messages whose epoch is older than the one that they know.
+    /// Epoch of the sender. Receivers drop messages whose epoch is lower than the latest epoch of the sender that they
+    /// know.
     pub epoch: u64,
     /// The sender has ended all its transfers to the receiver that have a lower id than this.
     pub settled: TransferId,
@@ -31,7 +32,7 @@ pub struct HandoverMessage {
 /// The content of a message about a handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageBody {
-    /// From the source: take these entities.
+    /// From the source: asks the target to take these entities.
     Prepare(Vec<TransferredEntity>),
     /// From the target: the target can take the offered entities except these refused ones, and its standby knows this.
     Prepared(Vec<RefusedEntity>),

@@ -24,7 +24,7 @@ pub(super) struct OutboundTransfer {
 
 #[derive(Debug, Clone)]
 enum OutboundState {
-    /// Offered, with the target's response once it arrives.
+    /// Offered to the target. `prepared` is the target's response, once the response has arrived.
     Preparing { deadline: u64, prepared: Option<Vec<RefusedEntity>> },
     /// Offered by a previous owner of the source. This owner asks the target for the result.
     Querying,

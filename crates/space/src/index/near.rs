@@ -32,7 +32,7 @@ impl NearestItems {
         self.count
     }
 
-    /// Whether as many items were found as the search returns.
+    /// Whether the maximum number of items was found.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.words.len() == self.count

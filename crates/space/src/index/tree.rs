@@ -2,7 +2,7 @@
 //! these points.
 //!
 //! ```text
-//!   slots    . .. . ... . .. .... . . .. .      points as the curve runs, coordinates by axis
+//!   slots    . .. . ... . .. .... . . .. .      points in the order of the curve, coordinates by axis
 //!   nodes    [ root                      ]      in the order of a walk: a node, then its children. Each node has its
 //!            [ cell      ][ cell ][ cell ]      slots, the box around its points, and the node at which a walk
 //!            [leaf][leaf ]        [..][..]      continues if it skips this node's children
@@ -131,8 +131,8 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
         );
     }
 
-    /// First checks the points with similar keys. Their distances limit the part of the tree that the search has to
-    /// walk.
+    /// First checks the points whose keys are similar to the key of `at`. Their distances limit the part of the tree
+    /// that the search has to walk.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
         let mut nearest = NearestItems::new(count);
         let key = C::key(self.world.grid_point(at));

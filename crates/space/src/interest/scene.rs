@@ -47,7 +47,8 @@ pub enum SceneChange {
 pub struct Scene<const D: usize> {
     schema: Schema,
     visible: HashMap<EntityId, VisibleEntity<D>>,
-    /// For entities in `visible`: the states that other regions have sent and not withdrawn yet.
+    /// For each entity in sight that several regions have sent and not withdrawn: the states from the regions other
+    /// than the one in `visible`.
     others: HashMap<EntityId, Vec<VisibleEntity<D>>>,
     epochs: HashMap<RegionId, u64>,
 }

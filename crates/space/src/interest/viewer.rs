@@ -21,7 +21,7 @@ pub struct ViewerId(pub u64);
 /// A viewer's request to see the entities around one entity.
 #[derive(Debug, Clone, Copy)]
 pub struct SurroundingsWatch {
-    /// The entity in the center.
+    /// The entity around which the viewer sees other entities.
     pub center: EntityId,
     /// Radius of sight.
     pub radius: f32,
@@ -129,7 +129,7 @@ pub enum ViewerEvent<'a, const D: usize> {
         id: EntityId,
         /// A number that distinguishes successive entities with the same id.
         generation: u32,
-        /// Encoded state, as in handovers.
+        /// Encoded state of the entity, as in handovers.
         state: &'a [u8],
     },
     /// An entity in sight has moved.
@@ -146,7 +146,7 @@ pub enum ViewerEvent<'a, const D: usize> {
         /// Id of the entity.
         id: EntityId,
     },
-    /// The viewer discards everything that this region sent before.
+    /// The viewer discards everything that the sending region has sent before.
     Begin,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct InteriorCells<const D: usize> {
     inside: Aabb<D>,
 }
 
-/// Mark of a cell of which a part belongs to another region.
+/// Mark of a cell of which at least a part belongs to another region.
 const BORDER: u8 = 0;
 /// Mark of a cell that belongs wholly to the region.
 const OWN: u8 = 1;
@@ -333,8 +333,8 @@ mod tests {
         assert_eq!(hidden, 0, "a strip as wide as that is looked at closely");
     }
 
-    /// A small world far from the origin has few distinct coordinates. Rounding errors there exceed those of grid
-    /// points.
+    /// A small world far from the origin has few distinct coordinates, so the rounding errors of coordinates are larger
+    /// than those of grid points.
     #[test]
     fn point_near_a_region_border_is_not_hidden_by_rounding() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {

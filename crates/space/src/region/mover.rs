@@ -19,7 +19,7 @@ pub(super) struct TickChanges {
     /// velocity.
     turned: Vec<u32>,
     turned_count: usize,
-    /// Rows whose next position was not finite.
+    /// Rows for which the behaviour returned a number that is not finite.
     pub(super) misplaced: Vec<u32>,
     /// Whether any row moved.
     pub(super) moved: bool,
@@ -39,7 +39,7 @@ impl TickChanges {
         }
     }
 
-    /// Sorts the lists, which are sent in row order.
+    /// Sorts the rows of each list in ascending order.
     pub(super) fn sort(&mut self) {
         [&mut self.crossed, &mut self.turned, &mut self.misplaced]
             .into_iter()

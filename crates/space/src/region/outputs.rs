@@ -30,7 +30,7 @@ impl RegionOutputs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegionReport {
-    /// A behaviour panicked or returned a position that is not finite; the entity stays where it is.
+    /// A behaviour panicked or returned a number that is not finite; the entity stays where it is.
     Frozen {
         /// Id of the entity.
         id: EntityId,

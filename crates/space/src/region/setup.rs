@@ -10,7 +10,7 @@ use crate::world::WorldBox;
 pub struct RegionSetup<const D: usize> {
     /// Id of the region.
     pub region: RegionId,
-    /// The world.
+    /// The box of space of the world.
     pub world: WorldBox<D>,
     /// Components of entities.
     pub schema: Schema,
@@ -35,7 +35,7 @@ pub struct RegionSetup<const D: usize> {
     pub seed: u64,
     /// Whether a standby is required.
     pub standby: StandbyMode,
-    /// Deadlines of handovers.
+    /// Timeouts of handovers.
     pub timing: HandoverTiming,
     /// Limits of the region, such as the maximum number of entities.
     pub limits: RegionLimits,

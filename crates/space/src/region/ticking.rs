@@ -21,7 +21,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
         self.state.handover_mut().advance_time(now_ns, &mut self.effects);
         self.apply_effects(out);
-        // The order of rows matters only to behaviours with sight, and to viewers.
+        // Sorted rows speed up only behaviours with sight and the updates for viewers.
         let is_order_relevant = self.behaviour.sight() > 0.0 || self.viewers.is_some();
         let rows = if is_order_relevant { self.state.store().len() } else { 0 };
         if let Some(window) = SortWindow::of_tick(tick, self.setup.sort_every, rows) {
@@ -61,8 +61,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Runs the behaviour for all entities not yet moved. After a panic, runs each entity alone to identify the failing
-    /// one.
+    /// Runs the behaviour for all entities not yet moved. After a panic, runs the behaviour for each entity alone, to
+    /// identify the entity that causes the panic.
     fn run_until_panic(
         &mut self,
         has_sight: bool,

@@ -14,7 +14,7 @@ use crate::world::Point;
 const PASSING_TICKS: u64 = 2;
 
 /// Highest velocity along an axis that clients may set, units a second. Behaviours add the velocities of entities in
-/// sight; an infinite sum would freeze all entities that see the fast ones.
+/// sight; an infinite sum would freeze all entities that see the fast entities.
 const SPEED_MAX: f32 = 1e18;
 
 /// A region's viewers, and the entities at their centers.

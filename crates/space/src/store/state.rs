@@ -53,7 +53,7 @@ pub enum StateError {
         /// Number of dimensions of the world.
         wanted: usize,
     },
-    /// The state has other components than those registered here.
+    /// The state has other components than those that are registered in this process.
     #[error(
         "the entity has other components than those registered here: register the same components in both processes"
     )]
@@ -178,7 +178,7 @@ impl<const D: usize> EntityStore<D> {
         hash
     }
 
-    /// Id, generation and state hash of all entities, by id, for comparison.
+    /// Id, generation and state hash of each entity, in the order of ids, for comparisons of stores.
     pub fn ledger(&self) -> Vec<(EntityId, u32, u64)> {
         let mut scratch = Vec::new();
         let row = |row: usize| (self.ids[row], self.generations[row]);
