@@ -1,9 +1,9 @@
 //! Tasks ahead: tasks that a worker holds before it has a free slot for them.
 //!
-//! A worker that receives its next task only after it has reported the last one is idle for a round trip and a write to
-//! disk. With a task ahead, the worker continues immediately. But such a task waits for this worker even if another
-//! worker becomes free sooner. A worker therefore receives a task ahead only if this does not make the task wait
-//! longer. This is likely if more tasks are ready than there are workers that serve them.
+//! A worker that receives its next task only after it has reported the previous task is idle for a round trip and a
+//! write to disk. With a task ahead, the worker continues immediately. But such a task waits for this worker even if
+//! another worker becomes free sooner. A worker therefore receives a task ahead only if this does not make the task
+//! wait longer. The scheduler assumes this if more tasks are ready than there are workers that serve them.
 //!
 //! If fewer tasks are ready, only a worker that is about to finish receives one. The worker that is predicted to finish
 //! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and are made only for
@@ -32,12 +32,12 @@ const LATE_MS: u64 = 8;
 /// The end of a worker's task is predicted only if the error of the worker's recent predictions was at most 1 ÷
 /// `STEADY_SHARE` of the predicted time.
 const STEADY_SHARE: u32 = 8;
-/// Maximum number of workers that a search for a worker which is about to finish checks.
+/// A search for a worker that is about to finish checks at most this many workers.
 const CHECKED_MAX: usize = 32;
 
 layout! {
-    /// The number of tasks that a worker may hold beyond its slots, and the number that it holds beyond them at
-    /// present.
+    /// How many tasks a worker may hold ahead and how many it holds ahead at present, and when its running task is
+    /// predicted to end.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct TasksAhead {
         /// Maximum number of tasks ahead.
@@ -134,7 +134,7 @@ impl SchedulerState {
         soon.map(|(_, worker)| *worker).find(|worker| self.is_predictable(*worker))
     }
 
-    /// Whether a worker runs a single task, holds no further task, and had accurate predictions recently.
+    /// Whether a worker runs a single task, takes no further task to run now, and had accurate predictions recently.
     fn is_predictable(&self, worker_at: u32) -> bool {
         let (worker, ahead) =
             (&self.workers[worker_at], self.ahead.get(&worker_at).copied().unwrap_or_default());

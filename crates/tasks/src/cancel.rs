@@ -89,7 +89,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Restarts a dead letter with all its retries. Removes its deadline, which may have caused the failure.
+    /// Restarts a dead letter, which may again use all its retries. Removes the task's deadline, which may have caused
+    /// the failure.
     fn restart(&mut self, at: u32, effects: &mut TaskEffects) {
         self.remove_dead(at);
         let now_ms = self.now_ms;

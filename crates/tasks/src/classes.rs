@@ -1,7 +1,7 @@
 //! Assigns numbers to lanes, to classes, and to names that clients choose.
 //!
 //! A lane or class is in use while one of its tasks is known. An unused lane or class stays until its number is needed
-//! for another. A name stays while a class or a pool uses it.
+//! for another lane or class. A name stays while a class or a pool uses it.
 //!
 //! Limits: [`SchedulerLimits::lanes_max`] lanes of each tenant, and [`LANES_MAX`] lanes of all tenants;
 //! [`SchedulerLimits::classes_max`] classes, of which at most [`SchedulerLimits::DEMANDS_MAX`] need labels.
@@ -170,7 +170,7 @@ impl SchedulerState {
     }
 
     /// An unused lane that a new lane can replace, if the number of lanes is at the limit. If the tenant is at its own
-    /// limit, the lane must be one of the tenant's.
+    /// limit, the lane must be one of this tenant's lanes.
     fn replaceable_lane(&self, tenant: u32) -> Option<u32> {
         let own = &self.tenants[tenant as usize].lanes;
         if own.len() >= self.limits.lanes_max as usize {

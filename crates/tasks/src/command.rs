@@ -37,7 +37,7 @@ choice! {
         /// cancellation, or when the task's timeout is over.
         Cancel { /// Id of the task.
             task: u64 } = 3,
-        /// Restarts a dead letter with all its retries.
+        /// Restarts a dead letter, which may again use all its retries.
         Retry { /// Id of the task.
             task: u64 } = 4,
         /// Restarts the oldest dead letters of a tenant, including tasks whose workers died while they ran them.
@@ -123,7 +123,7 @@ choice! {
         RedriveSafe { /// Name of the tenant.
             tenant: &'a [u8], /// Maximum number of tasks; 0 for `batch_max`.
             count: u32 } = 24,
-        /// Makes a task a dead letter, because it is not allowed to publish its payload.
+        /// Makes a task a dead letter, because the task is not allowed to publish its payload.
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,

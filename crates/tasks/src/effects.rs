@@ -10,8 +10,9 @@ use crate::layout::{choice, decode, encode, layout};
 pub struct TaskEffects {
     /// Orders for workers.
     pub orders: Vec<WorkerOrder>,
-    /// Payloads to publish. The caller confirms each with [`TaskCommand::Published`](crate::TaskCommand::Published). A
-    /// payload that is not confirmed in time is listed again later, with the same task id.
+    /// Payloads to publish. The caller confirms each publication with
+    /// [`TaskCommand::Published`](crate::TaskCommand::Published). A payload that is not confirmed in time is listed
+    /// again later, with the same task id.
     pub publishes: Vec<TaskPublication>,
     /// Events for watchers.
     pub events: Vec<TaskEvent>,

@@ -1,7 +1,7 @@
-//! Workers that joined in another shard and also work for this one, under the same id.
+//! Workers that joined in another shard and also work for this shard, under the same id.
 //!
-//! Each shard manages its own part of a worker's slots (see `slot_allocation`). All shards receive the worker's lease and
-//! whether it is draining.
+//! Each shard manages its own part of a worker's slots (see `slot_allocation`). All shards know the worker's lease, and
+//! whether the worker is draining.
 
 use imbl::OrdMap;
 

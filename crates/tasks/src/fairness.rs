@@ -22,8 +22,8 @@ pub fn jain_index(values: &[f64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (values.len() as f64 * squares) }
 }
 
-/// Fairness index of the quotients `got` ÷ fair share. A fair share is a demand or, if that is lower, a share of the
-/// total by weight. Entries without demand do not count.
+/// Fairness index of the quotients `got` ÷ fair share. [`fair_shares`] divides the total of `got` into the fair shares.
+/// Entries whose fair share is 0 do not count.
 pub fn jain(got: &[f64], demands: &[f64], weights: &[f64]) -> f64 {
     let shares = fair_shares(demands, weights, got.iter().sum());
     let ratios: Vec<f64> =

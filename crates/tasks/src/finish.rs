@@ -11,7 +11,7 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, NEVER_MS, TaskStage};
 
-/// The resources that an attempt used. Without a report, this is only the time since the attempt's start.
+/// The resources that an attempt used. If the worker sent no report, only the time since the attempt's start is known.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AttemptCost {
     run_us: u64,

@@ -38,7 +38,7 @@ layout! {
     /// A lane's rank, which decides from which tenant's lane the next task starts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub struct LaneRank {
-        /// 0 0 if the lane's first task is within the tenant's reserved quota, 1 if it is within the soft quota,
+        /// 0 if the lane's first task is within the tenant's reserved quota, 1 if it is within the soft quota,
         /// otherwise 2.
         pub tier: u8,
         /// The tenant's tag: the virtual time up to which the tenant was served. The lowest tag is next.

@@ -11,11 +11,11 @@ use crate::state::SchedulerState;
 use crate::task::TaskStage;
 use crate::view::{QueueView, TaskFilter, TaskView, TenantView, WorkerView};
 
-/// Maximum number of tasks on a page of a list, unless the query asks for fewer.
+/// Maximum number of tasks on a page of a list. A query may ask for fewer tasks.
 const PAGE_MAX: u32 = 1_000;
 
 choice! {
-    /// A query of tasks, queues, tenants, workers or schedules.
+    /// A query about tasks, queues, tenants, workers or the scheduler.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskQuery<'a> {
         /// Reads all properties of a task.
@@ -31,7 +31,7 @@ choice! {
         /// Explains why a task does not run, or what the task is doing.
         Why { /// Id of the task.
             task: u64 } = 3,
-        /// Lists the waiting tasks of tenants, by queue and kind.
+        /// Lists the queues of tenants, with the number of ready tasks of each kind.
         Queues { /// Name of the tenant; empty for all.
             tenant: &'a [u8] } = 4,
         /// Lists tenants with their totals.
@@ -81,7 +81,7 @@ choice! {
         /// An explanation of why a task does not run.
         Why { /// One sentence.
             why: String } = 3,
-        /// The waiting tasks by tenant, queue and kind.
+        /// The queues, with the number of ready tasks of each kind.
         Queues { /// Entries by tenant, queue and kind.
             queues: Vec<QueueView> } = 4,
         /// The tenants with their totals.

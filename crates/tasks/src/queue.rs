@@ -224,7 +224,7 @@ impl SchedulerState {
         }
     }
 
-    /// Takes a token from each group of a ready task whose limit has a rate, because the task starts.
+    /// When a ready task starts, takes a token from each of the task's groups whose limit has a rate.
     pub(crate) fn spend_tokens(&mut self, at: u32) {
         let now_ms = self.now_ms;
         for key in &self.groups_of(at) {

@@ -1,9 +1,9 @@
 //! Reserves a worker for a task that needs much capacity.
 //!
-//! The scheduler skips a task that fits no worker, so that small tasks continue. With a steady stream of small tasks, a
-//! large task would wait for ever. After `reserve_ms`, the scheduler therefore reserves the first large enough worker
-//! for the task. This worker takes no other task until the large task fits. Other workers continue. Reservations work
-//! as in EASY backfilling (Lifka 1995), but without estimates of run times.
+//! The scheduler skips a task that fits no worker at present, so that small tasks continue. With a steady stream of
+//! small tasks, a large task would wait for ever. After `reserve_ms`, the scheduler therefore reserves the first large
+//! enough worker for the task. This worker takes no other task until the large task fits. Other workers continue.
+//! Reservations work as in EASY backfilling (Lifka 1995), but without estimates of run times.
 //!
 //! Invariants: a reserved worker takes no other task. A reservation lasts at most until the tasks that the worker runs
 //! at present are done. A task has at most one reserved worker. At most a quarter of all workers are reserved, and at

@@ -6,8 +6,8 @@
 //! ```
 //! A slot is a place for one task or worker in a shard's memory, and is used again when the task or worker is
 //! forgotten. The id of a task contains the number of its shard. The id of a worker contains the shard in which the
-//! worker joined, which is always the first shard. Ids of the first shard, by default the only one, contain 0. They
-//! therefore equal the ids of a cluster without shards.
+//! worker joined, which is always the first shard. Ids of the first shard, by default the only one, contain the shard
+//! number 0, and therefore equal the ids of a cluster without shards.
 //!
 //! Invariants: a tenant's shard depends only on its name and the number of shards, and never changes.
 //! [`shard_of_tenant`] and [`shard_of_id`] are part of the format.

@@ -84,7 +84,7 @@ struct NamedShape {
     capacity: [u64; 2],
 }
 
-/// The number that stands for a queue whose name has no number.
+/// The number that stands for a kind or queue whose name has no number.
 const NO_NAME: u32 = u32::MAX;
 
 impl SchedulerState {

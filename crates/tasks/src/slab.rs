@@ -44,8 +44,8 @@ pub(crate) struct Slab<T> {
     len: u32,
     /// The bits of an id that mark the shard (see module `shard`), above the bits of the slot's number.
     mark: u32,
-    /// Lowest generation of new items. A restore from a backup raises it; before the first restore of a state on a
-    /// disk, it is 0.
+    /// Lowest generation of new items. A restore from a backup raises this number; before the first restore of a state
+    /// on a disk, it is 0.
     generation_min: u32,
 }
 

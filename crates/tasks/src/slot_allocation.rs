@@ -3,9 +3,9 @@
 //!
 //! Each shard divides its slots fairly among its tenants (see module `assign`). The result is fair among all tenants if
 //! each shard has the sum of its tenants' shares of all slots ([`due_slots`]). A tenant's share follows from its
-//! weight, and is at most the number of slots that the tenant can use. A slot cannot be divided. Remaining slots
-//! therefore go to each shard in turn ([`SlotApportioner`]), so that even a single slot is shared over time.
-//! [`move_slots`] then selects the workers whose slots move.
+//! weight, and is at most the number of slots that the tenant can use. A slot cannot be divided. Slots that remain
+//! after rounding therefore go to each shard in turn ([`SlotApportioner`]), so that even a single slot is shared over
+//! time. [`move_slots`] then selects the workers whose slots move.
 //!
 //! Each node knows all shards, and allocates the slots of its attached workers. The slots of workers that serve the
 //! same tasks are allocated together. All slots of a worker that states its processors or memory go to a single shard,
@@ -83,7 +83,7 @@ pub struct SlotAllocator {
 struct AllocatedWorker {
     slots: u32,
     ahead: u32,
-    /// Unallocated slots; `None` for a new worker.
+    /// Number of unallocated slots; `None` for a new worker.
     pending: Option<u32>,
 }
 
@@ -127,7 +127,8 @@ impl SlotAllocator {
             // Skips a worker that some shard does not know. Such a worker attaches again later, or has ended.
             let Some(allotted) = allotted_slots(worker, shards) else { continue };
             let allotted: u32 = allotted.iter().sum();
-            // If the shards allow a worker more slots than this allocator has recorded, the worker has requested them.
+            // If the shards allow a worker more slots than this allocator has recorded, the worker has requested the
+            // additional slots.
             known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(allotted + pending));
             let rest = known.slots.saturating_sub(allotted);
             known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));

@@ -9,7 +9,7 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{StoredLabel, Task, TaskStage};
 
-/// Maximum for the number of tasks that come before a task in its lane. These tasks are counted one by one.
+/// Counting the tasks that come before a task in its lane stops at this number.
 const AHEAD_MAX: u64 = 100_000;
 /// Maximum number of dependencies that are named.
 const NAMED_MAX: usize = 3;

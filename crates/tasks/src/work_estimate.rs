@@ -14,7 +14,7 @@ pub(crate) struct WorkEstimate<'s> {
     count_max: usize,
     count: usize,
     /// For each tenant, the number of tasks that may become dead letters, and the dead letter that is discarded next if
-    /// the tenant has too many.
+    /// the tenant has too many dead letters.
     dead_letters: BTreeMap<u32, (u64, u32)>,
 }
 
@@ -23,7 +23,7 @@ impl<'s> WorkEstimate<'s> {
         WorkEstimate { state, count_max, count: 0, dead_letters: BTreeMap::new() }
     }
 
-    /// Whether more tasks than the maximum change.
+    /// Whether more than `count_max` tasks change.
     pub(crate) fn exceeds_max(&self) -> bool {
         self.count > self.count_max
     }

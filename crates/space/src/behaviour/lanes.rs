@@ -36,7 +36,7 @@ pub struct OtherEntityLanes<const D: usize> {
     pub offset: [SimdLanes; D],
     /// Square of the distance between each lane's entity and the other entity.
     pub distance_sq: SimdLanes,
-    /// 1 1 for each lane whose entity has the other entity in sight, and 0 for each lane whose entity does not. Also 0
+    /// 1 for each lane whose entity has the other entity in sight, and 0 for each lane whose entity does not. Also 0
     /// for a lane that holds the other entity itself.
     pub seen: SimdLanes,
 }
