@@ -2,7 +2,7 @@
 //! triangles.
 //!
 //! ```text
-//!   65 … 63 62 … 60 59 … 57        2 … 0       (in two dimensions: the root type in bit 42, then 2 bits for each level)
+//!   65 … 63 62 … 60 59 … 57        2 … 0       (in two dimensions: the root type in bit 42, then 2 bits a level)
 //!  +-------+-------+-------+ … … +-------+
 //!  | root  | level | level |     | level |     a child's number among its siblings: by cube, then by type
 //!  | type  |   1   |   2   |     |  21   |

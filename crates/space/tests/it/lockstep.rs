@@ -105,8 +105,8 @@ fn batched_and_single_steps_give_equal_states_on_any_processor() {
     );
 }
 
-/// Without sight, a behaviour moves entities in groups. Wrapped in `Sees`, the same behaviour moves entities one by
-/// one.
+/// A region moves entities in groups if the behaviour has no sight. If the behaviour is wrapped in `Sees`, the region
+/// moves the entities one by one.
 #[test]
 fn batched_and_single_steps_of_sightless_entities_are_equal() {
     let (walk, straight) = (RandomWalk { speed_max: 30.0, turn: 4.0 }, Oscillation { low: 20.0, high: 80.0 });

@@ -1,4 +1,4 @@
-//! Tests that, under a limit for running tasks, only tasks that some worker could run take the places of running tasks.
+//! Tests of limits by key: the places in a group go first to tasks that some worker could run.
 
 use super::*;
 

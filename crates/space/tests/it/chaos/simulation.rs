@@ -373,7 +373,7 @@ impl ChaosSimulation {
             }
             self.act(owner, |node, effects| {
                 let entities = leaving.iter().map(|id| node.transferred_entity(*id)).collect();
-                // The offer fails if the owner of the other region is not known yet. It becomes known later.
+                // The offer fails if the owner of the other region is not known yet. The owner becomes known later.
                 let _ = node.handover.offer(to, entities, now, effects);
             })?;
         }
