@@ -10,8 +10,8 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyIterator};
 /// The longest timeout in seconds, equal to `SECONDS_MAX` of the Python module `dunlin._arguments`.
 const SECONDS_MAX: f64 = (1_u64 << 33) as f64;
 
-/// Calls the function `name` of the Python module `dunlin._arguments` with these arguments. The function returns the
-/// checked value, or raises an exception.
+/// Calls the function `name` of the Python module `dunlin._arguments` with `arguments` and the keyword arguments
+/// `options`. The function returns the checked value, or raises an exception.
 fn check<'py>(
     value: &Bound<'py, PyAny>,
     name: &str,
@@ -21,7 +21,8 @@ fn check<'py>(
     value.py().import("dunlin._arguments")?.getattr(name)?.call(arguments, options)
 }
 
-/// Converts a timeout from a number of seconds. A negative number means no wait, and `None` means no limit.
+/// Converts a timeout from a number of seconds. A negative number means that the call does not wait; `None` means that
+/// it waits without a limit.
 pub fn timeout(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     let Some(value) = value else { return Ok(None) };
     let seconds = match value.extract::<f64>() {

@@ -1,8 +1,8 @@
 //! The native part of the Python workers in `python/dunlin/worker.py`: a worker's attachment to a node, through which
 //! the worker receives tasks.
 //!
-//! Several threads of a process may use an attachment. A child process may not, because the attachment's thread and
-//! connection belong to the parent.
+//! Several threads of a process may use one attachment. A child process may not use its parent's attachment, because
+//! the attachment's thread and connection belong to the parent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,11 @@ use crate::handle::run_detached;
 /// When a worker ends, it waits at most this long for the node to respond to the results that the worker sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An attempt of a task: the task's id, and the token of the attempt. The token alone is not enough: each of a cluster's
-/// shards of tasks counts its own tokens.
+/// One attempt of a task: the task's id, and the attempt's token. The token alone does not identify the attempt,
+/// because each shard of a cluster's tasks numbers its tokens separately.
 type Attempt = (u64, u64);
 
-/// A task in Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
+/// The fields of a task for Python: id, token, kind, tenant, payload, attempt, timeout in seconds.
 type RawTask<'py> = (u64, u64, String, String, Bound<'py, PyBytes>, u32, f64);
 
 /// A worker's attachment to a node, through which the worker receives tasks.
@@ -56,7 +56,7 @@ impl RawAttachment {
         lock(&self.attachment).clone().ok_or(Failure::Closed)
     }
 
-    /// Calls `call` with the task of this attempt. Does nothing if the attempt already has a result.
+    /// Calls `call` with the task to which this attempt belongs. Does nothing if the attempt already has a result.
     fn with_task(
         &self,
         py: Python<'_>,
@@ -96,7 +96,7 @@ impl RawAttachment {
     fn next<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Option<RawTask<'py>>> {
         let (attachment, timeout) = (self.open_attachment()?, timeout(Some(seconds))?.unwrap_or_default());
         let next = run_detached(py, || attachment.next(timeout)).0;
-        // Returns the reason why the worker ended; `next` itself reports only that it ended.
+        // If the worker has ended, the error of `next` says only this. The attachment's error contains the reason.
         let Some(assigned) = next.map_err(|error| Failure::from(attachment.error().unwrap_or(error)))? else {
             return Ok(None);
         };

@@ -16,8 +16,9 @@ use crate::records::{Payloads, RecordFields, RecordFieldsBytes, RecordGroup};
 pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
-    /// Returns a column with one field of each record, read from the records' [`RecordFields`]. After the entries of
-    /// the records, the column contains `extra` more entries.
+    /// Returns a column with one field of each record's [`RecordFields`], such as its sequence number. `offset` is the
+    /// field's place in `RecordFields`. With `extra` = 1, the column also contains this field of the group's final
+    /// entry.
     fn column<'py>(
         &self,
         py: Python<'py>,
@@ -61,7 +62,7 @@ impl PyBatch {
         self.column(py, I64, offset_of!(RecordFields, event_ns), 0)
     }
 
-    /// For each record, the index of its log in `logs`.
+    /// For each record, the index in `logs` of the log to which the record belongs.
     #[getter]
     fn log_numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.column(py, U32, offset_of!(RecordFields, log), 0)

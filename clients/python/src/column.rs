@@ -44,17 +44,17 @@ pub const F32: NumberFormat = NumberFormat(c"f", 4);
 pub const U64: NumberFormat = NumberFormat(c"Q", 8);
 pub const I64: NumberFormat = NumberFormat(c"q", 8);
 
-/// Structures of numbers without padding, so that all their bytes may be read.
+/// Types that consist of numbers without padding, so that all their bytes may be read.
 ///
 /// # Safety
-/// The implementer guarantees this layout.
+/// A type may implement this trait only if it has this layout.
 unsafe trait Plain {}
 
 const _: () =
     assert!(size_of::<RecordFields>() == 5 * 8 + 4 * 4, "there is nothing between a head's numbers");
-// SAFETY: the structure is `repr(C)`, and the assertion above excludes padding.
+// SAFETY: the structure is `repr(C)`, and the assertion above shows that it has no padding.
 unsafe impl Plain for RecordFields {}
-// SAFETY: the array is two numbers of the same type, without padding.
+// SAFETY: the array consists of two numbers of the same type, without padding.
 unsafe impl Plain for [i64; 2] {}
 // SAFETY: `u32` is a plain number.
 unsafe impl Plain for u32 {}
@@ -65,13 +65,13 @@ unsafe impl Plain for EntityId {}
 
 #[expect(private_bounds, reason = "what is plain is decided in this file")]
 pub fn bytes_of<T: Plain>(items: &[T]) -> &[u8] {
-    // SAFETY: every byte of the structures is part of a number, and bytes need no alignment.
+    // SAFETY: `T` is `Plain`, so every byte of `items` is a part of a number. Bytes need no alignment.
     unsafe { std::slice::from_raw_parts(items.as_ptr().cast(), size_of_val(items)) }
 }
 
 impl Column {
-    /// Returns a column of numbers. The first one begins at byte `start`; the next ones follow at a distance of
-    /// `stride` bytes.
+    /// Returns a column of `len` numbers. The first number begins at byte `start`; each further number begins `stride`
+    /// bytes after the previous one.
     pub fn strided(
         owner: Arc<dyn StableBytes>,
         kind: NumberFormat,
@@ -129,12 +129,13 @@ impl Column {
             ));
         }
         let rows = column.shape[0];
-        // A slice, not an index: an empty column may start at the end of the bytes, where an index would panic.
+        // Slices the bytes instead of indexing them: an empty column may start at the end of the bytes, where an index
+        // would panic.
         let start = column.owner.bytes()[column.start..].as_ptr();
-        // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers point into `slf` or
-        // into the bytes that `slf` keeps alive. `slf` is frozen, `view.obj` keeps it alive, and no code writes to the
-        // bytes; with `readonly` set, Python does not write either. Shape and strides stay within the bytes, as `table`
-        // has checked.
+        // SAFETY: `view` is not null, and the caller lets this function fill it in. The pointers point into `slf`, or
+        // into the bytes that `slf` keeps alive. `view.obj` keeps `slf` alive. `slf` is frozen and no code writes to
+        // the bytes; with `readonly` set, Python does not write either. Shape and strides stay within the bytes, as
+        // `table` has checked.
         unsafe {
             (*view).buf = start as *mut c_void;
             (*view).len = rows * row_bytes as ffi::Py_ssize_t;

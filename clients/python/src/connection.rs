@@ -1,5 +1,5 @@
-//! A connection to a node and all handles made from it. Python's class `Client` wraps it and adds keyword arguments and
-//! types.
+//! A connection to a node and all handles made from it. Python's class `Client` wraps the connection, and adds keyword
+//! arguments and types.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::subscription::{self, Subscription};
 use crate::topics::{self, TopicArguments};
 
-/// The largest number of requesters that are kept for later requests. Concurrent requests may create more.
+/// The largest number of requesters that a connection keeps for later requests. Concurrent requests may create more.
 const REQUESTERS_MAX: usize = 32;
 
 /// A connection to a node.
@@ -41,8 +41,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns the client for one call. The caller must drop it after the call, because a kept client keeps the
-    /// connection open.
+    /// Returns the client for one call. The caller must drop the client after the call, because a client that is kept
+    /// keeps the connection open.
     pub fn client(&self, py: Python<'_>) -> PyResult<Client> {
         self.client.with_lock(py, |client| Ok(client.clone()))
     }
@@ -238,7 +238,7 @@ impl Connection {
                 )));
             }
             let state_config = config.clone();
-            // `State::of` succeeds here, because it succeeded above with the same configuration.
+            // `State::of` cannot fail here, because the call above with the same configuration has succeeded.
             let make =
                 move |_: &_| State::of(&state_config).unwrap_or_else(|_| State::Last(Default::default()));
             // Subscribes with the topic's pattern, because the topic's name need not match that pattern.
@@ -311,8 +311,8 @@ impl Connection {
         self.call(py, |client| Ok(client.delete_topic(name)?))
     }
 
-    /// Returns a row for each topic: its name, pattern, number of partitions, whether it is reliable, and its numbers
-    /// of retained records, their bytes, appended records and subscribers.
+    /// Returns a row for each topic: its name, its pattern, its number of partitions, and whether it is reliable. Four
+    /// counts follow: retained records, bytes of retained records, appended records, and subscribers.
     #[expect(clippy::type_complexity, reason = "a row, which Python names")]
     fn topics(
         &self,

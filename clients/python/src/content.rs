@@ -1,11 +1,11 @@
-//! Payloads and headers, extracted from Python objects.
+//! Extracts payloads and headers from Python objects.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyByteArray, PyBytes, PyMapping, PyMemoryView, PyString};
 
-/// The payload bytes of a record, taken from a Python object: borrowed if it is immutable, otherwise copied.
+/// The payload bytes of a record, taken from a Python object: borrowed from an immutable object, copied from any other.
 pub enum PayloadContent {
     /// The payload of a `bytes` object.
     Bytes(PyBackedBytes),
@@ -21,8 +21,8 @@ impl PayloadContent {
         PayloadContent::named(object, || "a payload".to_owned())
     }
 
-    /// Like [`of`](Self::of), for other bytes of a record, such as the key. `what` returns the name of these bytes for
-    /// the text of an error.
+    /// Like [`of`](Self::of), but also for bytes that are not a payload, such as a key. If the object has another type,
+    /// the error contains the name that `what` returns for these bytes.
     pub fn named(object: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<PayloadContent> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(PayloadContent::Bytes(bytes.clone().into()));
@@ -52,8 +52,8 @@ impl PayloadContent {
     }
 }
 
-/// Extracts headers from a mapping, or from an iterable of pairs, in which names may repeat. Values are `bytes` or
-/// `str`.
+/// Extracts headers from a mapping, or from an iterable of pairs. Only an iterable can repeat a name. Values are
+/// `bytes`, `str` or buffers.
 pub fn headers(object: &Bound<'_, PyAny>) -> PyResult<Vec<(String, Vec<u8>)>> {
     let pairs = match object.cast::<PyMapping>() {
         Ok(mapping) => mapping.items()?.into_any(),

@@ -25,7 +25,7 @@ pub struct OutgoingRecord {
     extras: Option<Box<DraftExtras>>,
 }
 
-/// Optional fields of a record. Most records have none of them.
+/// The optional fields of a record, which most records do not have.
 struct DraftExtras {
     key: Option<PayloadContent>,
     headers: Vec<(String, Vec<u8>)>,
@@ -40,8 +40,8 @@ impl OutgoingRecord {
         Ok(OutgoingRecord { payload: PayloadContent::of(payload)?, extras: None })
     }
 
-    /// Makes a record. `prefix` is the literal prefix of the publisher's pattern; `None` if the publisher has a single
-    /// subject.
+    /// Makes a record. `prefix` is the part of the publisher's pattern before the first wildcard; `None` if the
+    /// publisher has a single subject.
     pub fn of(
         payload: &Bound<'_, PyAny>,
         options: PublishOptions<'_>,
@@ -99,7 +99,7 @@ impl OutgoingRecord {
     }
 }
 
-/// The literal prefix of a pattern; `None` for a subject without wildcards.
+/// Returns the part of a pattern before the first wildcard; `None` for a subject without wildcards.
 pub fn prefix_of_pattern(subject: &str) -> Option<String> {
     let is_wildcard = |token: &str| token == "*" || token == ">";
     let literal =

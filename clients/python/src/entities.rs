@@ -1,4 +1,4 @@
-//! All entities of a region at one time, as columns that Python reads in place.
+//! Shows all entities of a region at one time as columns, which Python reads in place.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use pyo3::types::PyTuple;
 use crate::batch::as_array;
 use crate::column::{Column, F32, NumberFormat, StableBytes, U32, U64, bytes_of};
 
-/// The entities of one region, in two or three dimensions, after one record of the region's topic was applied.
+/// All entities of one region, in a world of two or three dimensions, at the position of one record of the region's
+/// topic.
 #[derive(Clone)]
 pub enum RegionSnapshot {
     Plane(Arc<RegionState<2>>),
     Space(Arc<RegionState<3>>),
 }
 
-/// A field of the entities; a column contains one field of all entities.
+/// A field of an entity. Each column contains this field of all entities.
 #[derive(Clone, Copy)]
 enum EntityColumn {
     Ids,

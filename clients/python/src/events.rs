@@ -1,4 +1,4 @@
-//! Iterates over the events of a subscription, one by one or in batches, with `for` and `async for`.
+//! Iterates over the events of a subscription, one by one or in batches, with Python's `for` and `async for`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ pub struct BufferedSubscriber {
 #[derive(Default)]
 struct EventBuffer {
     pieces: VecDeque<Piece>,
-    /// How many records of the first piece were already returned to Python.
+    /// How many records of the first of the `pieces` have already been returned to Python.
     returned: usize,
 }
 
@@ -40,12 +40,12 @@ enum Piece {
     Notice(Notice),
 }
 
-/// The items that an iterator returns: records and notices, only records, or notices and batches of records.
+/// The items that an iterator returns.
 #[derive(Clone, Copy)]
 pub enum IterationMode {
     /// Records and notices.
     All,
-    /// Records only; missing records raise an exception.
+    /// Only records. If records are missing, the iterator raises an exception.
     Records,
     /// Notices, and batches of at most this many records.
     Batches(usize),
@@ -60,8 +60,8 @@ impl BufferedSubscriber {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes more events from the client. Returns `false` if none arrived within `timeout`; with `Some(Duration::ZERO)`
-    /// it does not wait, and `None` means no limit.
+    /// Moves more events from the client to the buffer. Returns `false` if no event arrives within `timeout`. With
+    /// `Some(Duration::ZERO)` the call does not wait; with `None` it waits without a limit.
     fn refill(&self, py: Python<'_>, mode: IterationMode, timeout: Option<Duration>) -> PyResult<bool> {
         let records_max =
             if let IterationMode::Batches(records_max) = mode { records_max } else { READ_RECORDS_MAX };
@@ -85,8 +85,7 @@ impl BufferedSubscriber {
         Ok(has_pieces)
     }
 
-    /// Returns the next event from the buffer of events that were already taken from the client; `None` if the buffer
-    /// is empty.
+    /// Returns the next event that was already taken from the client, from the buffer; `None` if the buffer is empty.
     fn next_buffered(&self, py: Python<'_>, mode: IterationMode) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let Some(next) = self.buffer().next(mode) else { return Ok(None) };
@@ -164,8 +163,8 @@ impl EventBuffer {
     }
 }
 
-/// Takes the available events from the client, but stops at about `records_max` records. An error that follows taken
-/// events is returned by the next call.
+/// Takes the available events from the client, but stops after about `records_max` records. If an error occurs after
+/// events were taken, this call returns the events, and the next call returns the error.
 fn read_events(
     subscriber: &mut Subscriber,
     records_max: usize,

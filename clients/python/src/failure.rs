@@ -19,7 +19,7 @@ use pyo3::types::PyTuple;
 pub enum Failure {
     /// The node refused the request with this error code and text.
     Refused(ErrorCode, String),
-    /// The node refused the request with this error code; the three numbers are values that belong to the code.
+    /// The node refused the request with this error code; the meaning of the three numbers depends on the code.
     Numbered(ErrorCode, [u64; 3], String),
     /// The response was lost, so it is unknown whether the node carried out the request.
     Unknown(String),
@@ -39,17 +39,17 @@ pub enum Failure {
     Python(PyErr),
 }
 
-/// Set when the interpreter is about to end. A thread that enters the interpreter after this would hang or panic.
+/// Whether the interpreter is about to end. A thread that enters the interpreter after this would hang or panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The number of threads that have finished waiting and are using the interpreter again.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
-/// How long the end of the interpreter waits for the threads that `RETURNING` counts.
+/// How long the end of the interpreter is delayed at most for the threads that `RETURNING` counts.
 const RETURNING_MAX: Duration = Duration::from_secs(2);
 
-/// Announces that the calling thread is about to end the interpreter. From then on, other threads that want to enter
-/// the interpreter wait until the process ends. Python would otherwise end these threads inside Rust code, which aborts
-/// the process.
+/// Announces that the calling thread is about to end the interpreter. From then on, every other thread that wants to
+/// enter the interpreter waits until the process ends. Otherwise Python would end such a thread inside Rust code, which
+/// aborts the process.
 #[pyfunction(name = "_end")]
 pub fn end(py: Python<'_>) {
     IS_ENDING_THREAD.set(true);
@@ -67,8 +67,8 @@ pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst) && !IS_ENDING_THREAD.get()
 }
 
-/// A permission to use Python's interpreter. The interpreter does not end while a guard exists, but waits for at most
-/// `RETURNING_MAX`.
+/// A permission to use Python's interpreter. While a guard exists, the end of the interpreter is delayed, but by at
+/// most `RETURNING_MAX`.
 #[derive(Debug)]
 pub struct InterpreterGuard(());
 
@@ -80,8 +80,8 @@ impl InterpreterGuard {
         (!is_ending()).then_some(guard)
     }
 
-    /// Like [`new`](Self::new), but blocks forever if the interpreter is about to end. This function is for threads
-    /// that cannot continue without the interpreter.
+    /// Like [`new`](Self::new), but blocks forever if the interpreter is about to end. Threads use this function if
+    /// they cannot continue without the interpreter.
     pub fn new_or_park() -> InterpreterGuard {
         loop {
             match InterpreterGuard::new() {
@@ -350,7 +350,8 @@ impl From<RequestError> for Failure {
     }
 }
 
-/// Returns the table of error codes: for each, its number, its name, whether to try again, and advice.
+/// Returns the table of error codes. Each row has the code's number, its name, whether to repeat a request that was
+/// refused with it, and advice.
 pub fn codes(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let rows = CODES.iter().map(|row| (row.code.number(), row.name, row.retry.to_string(), row.advice));
     PyTuple::new(py, rows.collect::<Vec<_>>())

@@ -29,8 +29,8 @@ impl<T> Drop for OwnedByProcess<T> {
     }
 }
 
-/// A handle to a value, for all threads of the process that created the handle. Child processes may not use the handle.
-/// Clones refer to the same value.
+/// A handle to a value, which all threads of the process that created the handle may use. Child processes may not use
+/// it. All clones of a handle refer to the same value.
 #[derive(Debug)]
 pub struct SharedHandle<T>(Arc<Shared<T>>);
 
@@ -51,7 +51,7 @@ impl<T> Clone for SharedHandle<T> {
     }
 }
 
-/// A handle that is closed when the connection to which it belongs is closed.
+/// A handle that closes together with its connection.
 pub trait Closable: Send + Sync {
     /// Closes the handle. Waiting threads return within 100 ms.
     fn close(&self);
@@ -64,7 +64,7 @@ impl<T: Send> Closable for Shared<T> {
             return;
         }
         self.close_notify.notify_waiters();
-        // If another thread is using the value now, that thread drops the value when its call ends.
+        // If another thread is using the value now, the other thread drops it when its call ends.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_value(&mut slot);
             drop(slot);
@@ -117,7 +117,8 @@ impl<T: Send + 'static> SharedHandle<T> {
         run_detached(py, || self.0.close());
     }
 
-    /// Closes the handle and returns its value; `None` if another thread is using the value, which then drops it.
+    /// Closes the handle and returns its value. If another thread is using the value, returns `None`, and the other
+    /// thread drops the value.
     pub fn take(&self, py: Python<'_>) -> Option<T> {
         let shared = &self.0;
         let value = shared.slot.try_lock().ok().and_then(|mut slot| shared.take_value(&mut slot));
@@ -125,8 +126,8 @@ impl<T: Send + 'static> SharedHandle<T> {
         value
     }
 
-    /// Calls a function that may wait. Releases the interpreter's lock during the call. Fails if another thread waits
-    /// in a call on the value.
+    /// Calls a function that may wait, and releases the interpreter's lock during the call. Fails if another thread is
+    /// in such a call on the same value.
     pub fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -143,8 +144,8 @@ impl<T: Send + 'static> SharedHandle<T> {
         })
     }
 
-    /// Calls a function that does not wait. Fails if a thread is waiting in a call on the value; a waiting asyncio task
-    /// is allowed.
+    /// Calls a function that does not wait. Fails if a thread is in a call on the value that may wait. An asyncio task
+    /// that waits for the value does not prevent the call.
     pub fn try_with<R: Send>(
         &self,
         py: Python<'_>,
@@ -213,7 +214,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Calls a function that may wait. The wait ends when the handle is closed or a signal handler raises an exception.
+/// Calls a function that may wait. The wait ends early if the handle is closed or a signal handler raises an exception.
 fn run_until_closed<T: Send + 'static, R: Send>(
     py: Python<'_>,
     shared: &Arc<Shared<T>>,
@@ -223,14 +224,14 @@ fn run_until_closed<T: Send + 'static, R: Send>(
     run_interruptible(py, move || watched.closed.load(Ordering::Acquire), call)
 }
 
-/// Calls a function, and releases the interpreter's lock during the call. Keep the returned guard as long as the
-/// interpreter uses the result.
+/// Calls a function, and releases the interpreter's lock during the call. Also returns a guard, which the caller must
+/// keep for as long as it uses the interpreter.
 pub fn run_detached<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> (R, InterpreterGuard) {
     py.detach(|| (call(), InterpreterGuard::new_or_park()))
 }
 
-/// Calls a function that may wait. Releases the interpreter's lock during the call. The wait ends when `is_cancelled`
-/// returns `true` or a signal handler raises an exception.
+/// Calls a function that may wait, and releases the interpreter's lock during the call. The wait ends early if
+/// `is_cancelled` returns `true` or a signal handler raises an exception.
 pub fn run_interruptible<R: Send>(
     py: Python<'_>,
     is_cancelled: impl Fn() -> bool + Send + 'static,

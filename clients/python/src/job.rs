@@ -12,8 +12,8 @@ use crate::handle::SharedHandle;
 use crate::position::PyPosition;
 use crate::record::PyRecord;
 
-/// A record that a group delivered. A record of a `work` group must be acknowledged or returned; any thread may do
-/// this.
+/// A record that a group delivered to a member. A record of a `work` group must be acknowledged or returned, from any
+/// thread.
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
@@ -111,8 +111,8 @@ impl Job {
     }
 }
 
-/// Runs `call`, which acknowledges, returns or renews the records with these tokens. Fails if claims have expired; the
-/// error names the tokens of these claims.
+/// Runs `call`, which acknowledges, returns or renews the claims with these tokens. Fails if some of the claims have
+/// expired; the error names their tokens.
 pub fn settle(
     py: Python<'_>,
     settler: &SharedHandle<ClaimSettler>,

@@ -25,7 +25,8 @@ pub struct Keys {
     stale: bool,
 }
 
-/// The value with which a condition compares: a number for a revision, version or lease, and bytes for a key's value.
+/// The value with which a condition of a transaction compares a key: a number for the key's revision, version or lease,
+/// or bytes for its value.
 #[derive(FromPyObject)]
 enum CompareValue {
     Number(u64),
@@ -35,11 +36,11 @@ enum CompareValue {
 /// A condition of a transaction: the key, the operator, the compared property of the key, and the value to compare it
 /// with.
 type Compared = (Vec<u8>, String, String, CompareValue);
-/// An operation of a transaction: its name; the key or the start of the range; the value or the end of the range; the
-/// number of a lease or the largest number of keys.
+/// One operation of a transaction. The fields are the operation's name; the key, or the start of the range; the value,
+/// or the end of the range; the number of a lease, or the largest number of keys.
 type Step = (String, Vec<u8>, Vec<u8>, u64);
 
-/// Converts an entry to a tuple with the fields of Python's `Entry`, in the same order.
+/// Converts a key and its value to a tuple with the fields of Python's `Entry`, in the order of these fields.
 pub fn row<'py>(py: Python<'py>, entry: &KvEntry) -> PyResult<Bound<'py, PyTuple>> {
     let (key, value) = (PyBytes::new(py, &entry.key), PyBytes::new(py, &entry.value));
     (key, value, entry.created, entry.modified, entry.version, entry.lease).into_pyobject(py)
@@ -142,7 +143,8 @@ impl Keys {
         Ok((written.revision, written.keys))
     }
 
-    /// Reads a range of keys. Returns the revision, the keys with their values, and whether there are more keys.
+    /// Reads at most `limit` keys from `start` up to and excluding `end`. Returns the revision, the keys with their
+    /// values, and whether there are more keys.
     fn range<'py>(
         &self,
         py: Python<'py>,
@@ -154,8 +156,8 @@ impl Keys {
         Ok((page.revision, rows(py, &page.entries)?, page.more))
     }
 
-    /// Runs a transaction. Returns the revision, whether all conditions held, and the result of each operation: either
-    /// the number of changed keys, or the keys that were read and whether there are more.
+    /// Runs a transaction. Returns the revision, whether all conditions held, and the result of each operation. The
+    /// result is the number of changed keys; or, for a read, the keys and whether there are more.
     fn transact<'py>(
         &self,
         py: Python<'py>,
@@ -185,13 +187,13 @@ impl Keys {
         Ok((outcome.revision, outcome.succeeded, results))
     }
 
-    /// Returns the epoch of the revisions, and the number of the last revision.
+    /// Returns the present epoch of the keys, and their last revision.
     fn revision(&self, py: Python<'_>) -> PyResult<(u32, u64)> {
         self.call(py, |kv| Ok(kv.revision()?))
     }
 
-    /// Watches keys with a prefix. `start` is an epoch and the first revision of that epoch to watch, where revision 0
-    /// means the oldest one; `None` starts with the next change.
+    /// Watches the keys that begin with `prefix`. `start` contains an epoch and the first revision of that epoch to
+    /// watch; revision 0 means the oldest available one. `None` starts with the next change.
     fn watch(&self, py: Python<'_>, prefix: &[u8], start: Option<(u32, u64)>) -> PyResult<RawWatch> {
         let from = match start {
             None => WatchFrom::Now,
@@ -203,7 +205,8 @@ impl Keys {
         Ok(RawWatch { watch })
     }
 
-    /// Creates a lease with a time to live of `ttl` seconds. If `keep` is set, a thread renews the lease.
+    /// Creates a lease with a time to live of `ttl` seconds. If `keep` is set, a thread renews the lease until the
+    /// handle is closed.
     fn lease(&self, py: Python<'_>, ttl: f64, keep: bool) -> PyResult<RawLease> {
         let ttl = timeout(Some(ttl))?.unwrap_or(Duration::ZERO);
         let lease = self.call(py, |kv| {

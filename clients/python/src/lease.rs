@@ -1,4 +1,4 @@
-//! The handle for a lease in Python, which `python/dunlin/kv.py` wraps.
+//! The native handle for a lease, which `python/dunlin/kv.py` wraps.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ impl RawLease {
         RawLease { id, ttl, handle, lease: SharedHandle::new(lease) }
     }
 
-    /// Returns the handle for one call. The caller must drop it after the call, because a kept handle keeps the
-    /// connection open.
+    /// Returns the handle for one call. The caller must drop the handle after the call, because a handle that is kept
+    /// keeps the connection open.
     pub fn handle(&self, py: Python<'_>) -> PyResult<LeaseHandle> {
         self.handle.try_with(py, |handle| Ok(handle.clone()))
     }

@@ -1,4 +1,4 @@
-//! The handle for a lock in Python, which `python/dunlin/kv.py` wraps.
+//! The native handle for a lock, which `python/dunlin/kv.py` wraps.
 
 use dunlin_client::HeldLock;
 use pyo3::prelude::*;
@@ -19,8 +19,8 @@ pub struct RawLock {
 
 #[pymethods]
 impl RawLock {
-    /// Takes the lock and returns its fencing token. If `wait` is set, waits for the lock as long as the lease lives;
-    /// otherwise fails if the lock is taken.
+    /// Takes the lock and returns its fencing token. If another holder has the lock, waits for it for as long as the
+    /// lease lives; if `wait` is not set, fails instead.
     fn acquire(&self, py: Python<'_>, wait: bool) -> PyResult<u64> {
         let (kv, handle) = (self.connection.get().client(py)?.kv(), self.lease.get().handle(py)?);
         let (name, value) = (&self.name, &self.value);

@@ -27,8 +27,7 @@ pub struct PyMember {
     pub settler: SharedHandle<ClaimSettler>,
 }
 
-/// A group member that requests records in advance. `requested` counts the records that were requested and have not
-/// arrived.
+/// A group member that requests records in advance. `requested` counts the requested records that have not arrived yet.
 pub struct PrefetchingMember {
     pub member: Member,
     /// The number of records to request in advance; 0 in a `share` group.
@@ -42,7 +41,7 @@ enum MemberEvent {
 }
 
 impl PrefetchingMember {
-    /// Requests more records, until `prefetch` records are requested and have not arrived.
+    /// Requests more records, until `prefetch` requested records have not arrived yet.
     fn claim(&mut self) {
         if self.requested < self.prefetch {
             self.member.claim(self.prefetch - self.requested);
@@ -50,8 +49,8 @@ impl PrefetchingMember {
         }
     }
 
-    /// Takes one event; returns `None` if none is available. Takes no second event, because its record would wait in
-    /// this process although other members could process it.
+    /// Takes one event; returns `None` if none is available. Never takes a second one in advance: its record would wait
+    /// in this process although another member could process it.
     fn take_event(&mut self) -> Result<Option<MemberEvent>, Failure> {
         let event = match self.member.try_next()? {
             None => return Ok(None),
@@ -160,7 +159,7 @@ impl PyMember {
         })
     }
 
-    /// Returns the next job or notice; `None` if none arrives within `timeout` seconds.
+    /// Returns the next job or notice; `None` if neither arrives within `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Py<PyAny>>> {
         self.next_within(py, arguments::timeout("timeout", timeout)?)
@@ -172,8 +171,8 @@ impl PyMember {
         settle(py, &self.settler, &tokens, |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Leaves the group. The node immediately gives the records that this member has claimed and not acknowledged to
-    /// other members.
+    /// Leaves the group. The node immediately gives other members the records that this member has claimed but not
+    /// acknowledged.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if !self.member.is_closed() {
             // If another thread waits for a record, the member leaves the group when that thread's wait ends.

@@ -1,4 +1,5 @@
-//! Notices as Python classes, for use with `match`. `docs/topic.md` describes the attributes of these classes.
+//! Defines a Python class for each notice, for use with `match`. `docs/topic.md` describes the attributes of these
+//! classes.
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ macro_rules! notices {
             }
         )*
 
-        /// Adds the classes to the module.
+        /// Adds the classes of all notices to the module.
         pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
             $(module.add_class::<$rust>()?;)*
             Ok(())
@@ -81,13 +82,13 @@ notices! {
         /// The state's bytes.
         data: Py<PyBytes>,
     }
-    /// A notice that tells whether a state topic has connected publishers.
+    /// Whether a state topic has connected publishers.
     PyPublishers "Publishers" {
         /// Whether at least one publisher is connected.
         connected: bool,
         /// The time at which `connected` last changed, in ns since the Unix epoch.
         since_ns: u64,
-        /// The time of the last append; `None` if there is no record.
+        /// The time of the topic's last append, in ns since the Unix epoch; `None` if the topic has no record.
         last_append_ns: Option<u64>,
     }
     /// The log was deleted; no more events follow.
@@ -105,7 +106,7 @@ impl PyPublishers {
     }
 }
 
-/// A type that a notice's field may have. It converts the field to text for the notice's `repr` in Python.
+/// A type of a notice's field that can be converted to text, for the notice's `repr` in Python.
 trait FieldText {
     fn field_text(&self) -> String;
 }

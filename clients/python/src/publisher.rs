@@ -1,4 +1,4 @@
-//! Python's classes `Publisher` and `Receipt`.
+//! Python's classes `Publisher` and `Receipt`, for publishing records and for the node's responses.
 
 use dunlin_client::Publisher;
 use dunlin_topic::{Draft, Publish, PublishError, Receipt};
@@ -55,13 +55,13 @@ impl PyReceipt {
     }
 }
 
-/// Collects the reports of refused records, so that a call can first send all its records.
+/// Collects the errors about refused records, so that a call can send all its records before it reports them.
 #[derive(Default)]
 struct RefusedRecords(Option<PublishError>);
 
 impl RefusedRecords {
-    /// Sends a record. The call of the publisher may report that it refused earlier records. This function then keeps
-    /// the report and succeeds, because the new record was sent nevertheless.
+    /// Sends a record. The call of `publisher` may return an error about earlier records that were refused. This
+    /// function then keeps the error and succeeds, because the new record was sent nevertheless.
     fn send(&mut self, publisher: &mut Publisher, draft: Draft<'_>) -> Result<(), PublishError> {
         match publisher.send(draft) {
             Err(PublishError::LeftOut { record, more, why }) => {
@@ -75,8 +75,8 @@ impl RefusedRecords {
         }
     }
 
-    /// Adds the collected reports of refused records to the outcome of a call. A successful call then fails with the
-    /// reports; the error of a failed call gets them as its cause.
+    /// Adds the collected errors about refused records to the outcome of a call. If the call has succeeded, it now
+    /// fails with these errors. If it has failed, they become the cause of its own error.
     fn report<R>(self, py: Python<'_>, outcome: PyResult<R>) -> PyResult<R> {
         let Some(refused) = self.0 else { return outcome };
         let refused = PyErr::from(Failure::from(refused));
@@ -137,8 +137,8 @@ impl PyPublisher {
             .map(PyReceipt)
     }
 
-    /// Publishes a record without waiting for the response. If this record fails, a later call reports the error;
-    /// `flush` reports all errors that were not reported yet.
+    /// Publishes a record without waiting for the response. If the node refuses the record, a later call reports the
+    /// error. `flush` reports all errors that were not reported before.
     #[pyo3(signature = (payload, *, key = None, headers = None, subject = None, reply = None,
         event_time_ns = None, expires_ns = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
@@ -164,8 +164,8 @@ impl PyPublisher {
         self.publisher.with_lock(py, |publisher| Ok(outgoing.with_draft(|draft| publisher.send(draft))?))
     }
 
-    /// Calls `send` for each of several payloads. Returns the number of payloads. Refused records do not stop the call;
-    /// the exception that reports them is raised after all other records were sent.
+    /// Calls `send` for each payload, and returns the number of payloads. A refused record does not end the call; the
+    /// exception for refused records is raised after all other records were sent.
     fn send_many(&self, py: Python<'_>, payloads: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let mut refused = RefusedRecords::default();
@@ -173,8 +173,8 @@ impl PyPublisher {
         refused.report(py, sent)
     }
 
-    /// Calls `send` for each row of an array, along its first axis. Returns the number of rows. Refused records do not
-    /// stop the call; the exception that reports them is raised after all other records were sent.
+    /// Calls `send` for each row of an array, along its first axis, and returns the number of rows. A refused record
+    /// does not end the call; the exception for refused records is raised after all other records were sent.
     fn send_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.check_subject()?;
         let view = PyMemoryView::from(rows)?;
@@ -219,7 +219,7 @@ impl PyPublisher {
         Ok(self.publisher.with_lock(py, |publisher| Ok(publisher.flush()?))?.map(PyReceipt))
     }
 
-    /// The size in bytes of the sent records to which the node has not responded yet.
+    /// The size in bytes of the records that were sent and to which the node has not responded yet.
     #[getter]
     fn unanswered_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.publisher.with_lock(py, |publisher| Ok(publisher.unanswered_bytes()))

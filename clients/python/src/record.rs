@@ -36,8 +36,8 @@ impl PyRecord {
         PyBytes::new(py, self.records.payload(self.index))
     }
 
-    /// The payload without a copy. As long as the view exists, the memory of all records that arrived together with
-    /// this one stays allocated.
+    /// The payload without a copy. As long as the view exists, the memory of all records that were received together
+    /// with this one stays allocated.
     #[getter]
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         let range = self.records.payload_range(self.index);
@@ -71,7 +71,8 @@ impl PyRecord {
         self.records.head(self.index).seq
     }
 
-    /// The sequence number of the record before this one in the log. The log has no record between these two.
+    /// A sequence number before this record's. The subscriber has lost no record between the two: those in between were
+    /// filtered, have expired, or are merged into this record.
     #[getter]
     fn prev_seq(&self) -> u64 {
         self.records.head(self.index).prev_seq

@@ -16,7 +16,8 @@ use dunlin_topic::{LogName, Position};
 
 use crate::column::{StableBytes, bytes_of};
 
-/// The numeric fields of one record: sequence number, epoch, times, and the offsets of payload and metadata.
+/// The numeric fields of one record: sequence numbers, epoch, times, the index of its log, and where its payload and
+/// metadata begin.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct RecordFields {
@@ -32,7 +33,7 @@ pub struct RecordFields {
     pub flags: u32,
 }
 
-/// Received records that were copied together from the receive buffer into memory for Python.
+/// Received records that were copied together, out of the receive buffer.
 #[derive(Default)]
 pub struct RecordGroup {
     heads: Vec<RecordFields>,
@@ -75,7 +76,7 @@ impl RecordGroup {
 
     #[cold]
     fn log_number_among_all(&mut self, log: &Arc<LogName>) -> u32 {
-        // Searches from the end, because the record's log is usually among the logs that were added last.
+        // Searches from the end, because the record most often belongs to one of the logs that were added last.
         let found = self.logs.iter().rposition(|other| Arc::ptr_eq(other, log));
         found.unwrap_or_else(|| {
             self.logs.push(Arc::clone(log));
@@ -89,7 +90,8 @@ impl RecordGroup {
         self.heads.push(RecordFields { payload_at, meta_at, ..RecordFields::default() });
     }
 
-    /// The number of added records. Must not be called after [`finish`](RecordGroup::finish), which adds an entry.
+    /// The number of records that were added. Must not be called after [`finish`](RecordGroup::finish), which adds an
+    /// entry that is no record.
     pub fn pushed(&self) -> usize {
         self.heads.len()
     }
@@ -151,7 +153,7 @@ impl RecordGroup {
         subject
     }
 
-    /// The size of each payload in bytes; `None` if the payloads have different sizes.
+    /// The size in bytes that all payloads have; `None` if they have different sizes.
     pub fn payload_bytes_each(&self) -> Option<usize> {
         let each = self.payload_range(0).len();
         (0..self.len()).all(|index| self.payload_range(index).len() == each).then_some(each)

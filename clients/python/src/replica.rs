@@ -34,12 +34,12 @@ pub struct PyReplica {
 /// A replica of a topic's state, with the epoch and the times of its last change.
 pub struct FollowedReplica {
     replica: Replica<State, Subscriber>,
-    /// The number of partitions of the topic, each of which has a state.
+    /// The number of partitions of the topic. Each partition has its own state.
     partitions: usize,
     epoch: Option<u32>,
-    /// The append time of the last record, in ns since the Unix epoch; `None` if unknown.
+    /// The append time of the topic's last record, in ns since the Unix epoch; `None` if unknown.
     append_ns: Option<u64>,
-    /// The event time of the last record, in ns since the Unix epoch; `None` if unknown.
+    /// The event time of the topic's last record, in ns since the Unix epoch; `None` if unknown.
     event_ns: Option<u64>,
     started: Instant,
 }
@@ -110,7 +110,7 @@ impl FollowedReplica {
             ReplicaReport::Deleted { log, .. } => {
                 events.push_back(ReplicaEvent::Deleted { partition: log.partition })
             }
-            // The replica itself counts all other reports. Python does not receive them.
+            // Python does not receive the other reports; the replica itself counts them.
             _ => {}
         });
         Ok(drained?)
@@ -170,8 +170,8 @@ impl PyReplica {
         if events.is_empty() {
             let apply = |following: &mut FollowedReplica| loop {
                 let mut events = VecDeque::new();
-                // Applies one event at a time, so that the state contains no change after the one that this call
-                // returns.
+                // Applies one event at a time. When this call returns a change, the state therefore contains no later
+                // change.
                 while events.is_empty() && following.drain(1, &mut events)? > 0 {}
                 let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 if !events.is_empty() || remaining.is_some_and(|remaining| remaining.is_zero()) {
@@ -182,13 +182,13 @@ impl PyReplica {
             events = self.with_timeout(py, timeout, apply)?;
         }
         let first = events.pop_front();
-        // Applying one event may yield two events: a fault, and the change that repairs it. The next call returns the
-        // second one.
+        // One event may lead to two reports: a fault, and the change that repairs it. The next call returns the second
+        // report.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
         first.map(|event| event.object(py)).transpose()
     }
 
-    /// Calls a function on the replica. The function may wait at most for `timeout`.
+    /// Calls a function on the replica. The function may wait for at most `timeout`.
     fn with_timeout<R: Send>(
         &self,
         py: Python<'_>,
@@ -201,8 +201,8 @@ impl PyReplica {
         }
     }
 
-    /// Calls a function with all complete states. A topic has one state for each of its partitions: the function
-    /// receives the partition, the position and the state.
+    /// Calls a function with all states that are complete. A topic has one state for each of its partitions, so the
+    /// function receives the partition, the position and the state of each.
     fn with_states<R: Send>(
         &self,
         py: Python<'_>,
@@ -264,7 +264,8 @@ impl PyReplica {
         }
     }
 
-    /// A future that resolves when an event may be available, or when a missing response has to be requested again.
+    /// A future that resolves when an event may be available. It also resolves when the replica has to repeat a request
+    /// whose response is missing.
     #[pyo3(name = "_wait")]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let following = self.following.clone();
@@ -311,8 +312,8 @@ impl PyReplica {
         })
     }
 
-    /// The position of the state; with several partitions, that of the first partition. `None` while no state is
-    /// complete.
+    /// The position of the state. If the topic has several partitions, the position of the first partition's state.
+    /// `None` while no state is complete.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<Option<PyPosition>> {
         let at =
@@ -320,13 +321,15 @@ impl PyReplica {
         Ok(at.map(PyPosition))
     }
 
-    /// The append time and the event time of the last record, in ns since the Unix epoch; `None` for an unknown time.
+    /// The append time and the event time of the topic's last record, in ns since the Unix epoch; `None` for an unknown
+    /// time.
     #[getter]
     fn times_ns(&self, py: Python<'_>) -> PyResult<(Option<u64>, Option<u64>)> {
         self.following.try_with(py, |following| Ok((following.append_ns, following.event_ns)))
     }
 
-    /// The time since the last append in seconds, by this machine's clock; `None` if the append time is unknown.
+    /// The time in seconds since the topic's last append, by this machine's clock; `None` if the append time is
+    /// unknown.
     #[getter]
     fn age(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let (append_ns, _) = self.times_ns(py)?;
@@ -334,14 +337,14 @@ impl PyReplica {
         Ok(append_ns.map(|append_ns| now.saturating_sub(Duration::from_nanos(append_ns)).as_secs_f64()))
     }
 
-    /// The last notice that says whether the topic has connected publishers.
+    /// The last notice about whether the topic has connected publishers.
     #[getter]
     fn publishers(&self, py: Python<'_>) -> PyResult<Option<PyPublishers>> {
         self.following
             .try_with(py, |following| Ok(following.replica.publishers().next().map(PyPublishers::of)))
     }
 
-    /// The checksum of the state; with several partitions, the checksum of the first partition's state.
+    /// The checksum of the state. If the topic has several partitions, the checksum of the first partition's state.
     #[getter]
     fn checksum(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.with_states(py, |states| {
@@ -349,7 +352,7 @@ impl PyReplica {
         })
     }
 
-    /// For each kind of event, by its name, how many such events have occurred since the replica was created.
+    /// For each kind of event, the event's name and how many such events have occurred since the replica was created.
     #[getter]
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts: ReplicaCounts =
@@ -398,7 +401,7 @@ impl PyReplica {
         Ok(PyLevels::new(rows.unwrap_or_default()))
     }
 
-    /// The relation of the best prices: `open` if a side is empty, otherwise `apart`, `locked` or `crossed`.
+    /// How the best bid relates to the best ask: `open` if a side is empty, otherwise `apart`, `locked` or `crossed`.
     #[getter]
     fn touch(&self, py: Python<'_>) -> PyResult<&'static str> {
         let touch = self.with_book(py, |book| book.touch())?;
@@ -410,7 +413,7 @@ impl PyReplica {
         })
     }
 
-    /// The value of a key in a state of last values; `None` if the key is missing.
+    /// The value of a key, if the topic's state holds last values; `None` if the key is missing.
     fn value<'py>(&self, py: Python<'py>, key: Vec<u8>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let value = self.with_states(py, |states| {
             states.iter().find_map(|(_, _, state)| state.values()?.get(&key).map(<[u8]>::to_vec))
@@ -418,7 +421,7 @@ impl PyReplica {
         Ok(value.map(|value| PyBytes::new(py, &value)))
     }
 
-    /// The total number of entries in the states of all partitions: price levels, orders, keys or entities.
+    /// The total number of price levels, orders, keys or entities in the states of all partitions.
     #[getter]
     fn entries(&self, py: Python<'_>) -> PyResult<u64> {
         self.with_states(py, |states| states.iter().map(|(_, _, state)| state.entries()).sum())

@@ -1,4 +1,4 @@
-//! Waiting in asyncio: one thread of a tokio runtime watches the sockets and wakes the event loops.
+//! Lets asyncio tasks wait for the node: one thread of a tokio runtime watches the sockets and wakes the event loops.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::failure::{Failure, InterpreterGuard};
 
-/// The runtime, and the id of the process that made it. A forked process makes a new one, because threads do not
-/// survive a fork.
+/// The runtime, and the id of the process that created it. A forked process creates its own runtime, because threads do
+/// not survive a fork.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
 fn handle() -> Result<Handle, Failure> {
@@ -32,8 +32,8 @@ fn handle() -> Result<Handle, Failure> {
     Ok(handle)
 }
 
-/// Returns an asyncio future of the running event loop. The future resolves when `work` has succeeded, and fails with
-/// the error of `work`.
+/// Returns a future of the asyncio event loop that is running. The future resolves when `work` has succeeded, and fails
+/// with the error of `work`.
 pub fn spawn<'py>(
     py: Python<'py>,
     work: impl Future<Output = Result<(), Failure>> + Send + 'static,
@@ -47,7 +47,7 @@ pub fn spawn<'py>(
     let (event_loop, pending) = (event_loop.unbind(), future.clone().unbind());
     let task = handle()?.spawn(async move {
         let outcome = work.await;
-        // If the interpreter is ending or the event loop is closed, the future cannot be resolved. The result is then
+        // If the interpreter is ending or the event loop is closed, the future cannot be resolved. The outcome is then
         // dropped.
         if let Some(_guard) = InterpreterGuard::new() {
             Python::try_attach(|py| drop(resolve_future(py, &event_loop, &pending, outcome)));

@@ -1,4 +1,4 @@
-//! The state of a state topic, for each kind of state that Dunlin supports.
+//! Holds the state of a state topic, for each kind of state that Dunlin supports.
 
 use std::sync::Arc;
 
@@ -42,12 +42,12 @@ impl State {
         }
     }
 
-    /// The last value of each key, if the reducer keeps last values.
+    /// The last value of each key; `None` if the state is of another kind.
     pub fn values(&self) -> Option<&LastValue> {
         if let State::Last(last) = self { Some(last) } else { None }
     }
 
-    /// The current entities, if this is the state of a region.
+    /// The current entities of a region; `None` if the state is of another kind.
     pub fn entities(&self) -> Option<RegionSnapshot> {
         if let State::Region(region) = self { Some(RegionSnapshot::of(region)) } else { None }
     }

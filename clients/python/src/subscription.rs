@@ -1,4 +1,4 @@
-//! Python's class `Subscription`, and the conversion of the arguments with which it is made.
+//! Python's class `Subscription`, and the conversion of the arguments with which Python creates one.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Subscription {
         self.source.next(py, IterationMode::All, arguments::timeout("timeout", timeout)?)
     }
 
-    /// Iterates over records only. If records are missing, the iterator raises `GapError`; the next call continues
+    /// Iterates over records only. If records are missing, the iterator raises `GapError`; its next call continues
     /// after the gap.
     fn records(&self) -> PyResult<Events> {
         if self.follows_state {
@@ -110,8 +110,8 @@ impl Subscription {
     }
 }
 
-/// Converts Python's `start` argument: a word such as `"latest"`, the position of the last record read, or a time in ns
-/// since the Unix epoch.
+/// Converts Python's `start` argument: a word such as `"latest"`, the position of the last record that was already
+/// read, or a time in ns since the Unix epoch.
 pub fn start(start: &Bound<'_, PyAny>) -> PyResult<Start> {
     if let Ok(position) = start.cast::<PyPosition>() {
         return Ok(Start::After(position.get().0));

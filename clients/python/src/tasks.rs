@@ -16,9 +16,9 @@ use crate::attachment::RawAttachment;
 use crate::connection::Connection;
 use crate::failure::Failure;
 
-/// A tenant: name, waiting, running and completed tasks, failed attempts, dead letters, CPU seconds.
+/// A row about a tenant: name, waiting, running and completed tasks, failed attempts, dead letters, CPU seconds.
 type TenantRow = (String, u64, u64, u64, u64, u64, f64);
-/// A worker: id, name, current tasks, free slots, completed tasks, whether it is draining.
+/// A row about a worker: id, name, current tasks, free slots, completed tasks, whether it is draining.
 type WorkerRow = (u64, String, u64, u64, u64, bool);
 
 /// Calls that submit, list and change a cluster's tasks.
@@ -147,8 +147,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// Returns the fields of a task as a dictionary, with the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's clock does not count from 1970. The Unix time that corresponds to `ms` is therefore the present
-    // Unix time plus the difference between `ms` and the present time of the cluster's clock.
+    // The cluster's clock does not count from 1970. Its time `ms` is therefore converted by its distance from the
+    // clock's present time, `now_ms`.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let unix_time = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let dict = PyDict::new(py);
@@ -212,8 +212,8 @@ impl TaskCalls {
         TaskCalls { connection }
     }
 
-    /// Submits tasks. Returns a list with each task's id and whether the task existed already, and the number of
-    /// seconds for which the cluster asks the submitter to pause.
+    /// Submits tasks. Returns a list with each task's id and whether the task existed already. Also returns the number
+    /// of seconds for which the cluster asks the submitter to pause.
     fn submit(&self, py: Python<'_>, tenant: &str, drafts: Vec<Draft>) -> PyResult<(Vec<(u64, bool)>, f64)> {
         let submitted =
             self.call(py, |tasks| tasks.submit_all(tenant, drafts.iter().map(Draft::task).collect()))?;
@@ -226,7 +226,8 @@ impl TaskCalls {
         info(py, &view, now_ms)
     }
 
-    /// Returns one page of the tasks that match the filter, and the task at which the next page starts.
+    /// Returns one page of the tasks that match the filter, and the number with which to request the next page; `None`
+    /// after the last page.
     #[pyo3(signature = (tenant, queue, kind, stage, label, start, limit, whole))]
     #[expect(clippy::too_many_arguments, reason = "as many as a filter has parts; Python gives them names")]
     fn page<'py>(
@@ -265,12 +266,13 @@ impl TaskCalls {
         self.call(py, |tasks| tasks.retry(task))
     }
 
-    /// Queues at most `count` dead letters of a tenant again. Returns their number.
+    /// Queues at most `count` dead letters of a tenant again, and returns how many. Skips poisoned tasks unless
+    /// `poisoned` is set.
     fn redrive(&self, py: Python<'_>, tenant: &str, count: u64, poisoned: bool) -> PyResult<u64> {
         self.call(py, |tasks| tasks.redrive_many(tenant, count, poisoned))
     }
 
-    /// Removes at most `count` dead letters of a tenant. Returns their number, and whether there are more dead letters.
+    /// Removes at most `count` dead letters of a tenant. Returns how many were removed, and whether there are more.
     fn discard(&self, py: Python<'_>, tenant: &str, count: u32) -> PyResult<(u64, bool)> {
         self.call(py, |tasks| tasks.discard(tenant, count))
     }

@@ -1,4 +1,4 @@
-//! The watch of keys in Python, which `python/dunlin/kv.py` wraps.
+//! The native handle for a watch of keys, which `python/dunlin/kv.py` wraps.
 
 use dunlin_client::{Change, Watch};
 use pyo3::prelude::*;
@@ -16,8 +16,8 @@ pub struct RawWatch {
     pub watch: SharedHandle<Watch>,
 }
 
-/// The changes of one revision: its epoch, its number, and a list with the entry of each written key and the name of
-/// each deleted key.
+/// The changes of one revision: the revision's epoch and number, and a list with the entry of each written key and the
+/// name of each deleted key.
 type Row<'py> = (u32, u64, Bound<'py, PyList>);
 
 fn change<'py>(py: Python<'py>, change: &Change) -> PyResult<Row<'py>> {
@@ -65,8 +65,8 @@ impl RawWatch {
         })
     }
 
-    /// The last revision that the watch has received, even if none of the watched keys changed in it; 0 before the
-    /// first one.
+    /// The last revision that the watch has received, even if this revision changed none of the watched keys; 0 before
+    /// the first revision.
     #[getter]
     fn revision(&self, py: Python<'_>) -> PyResult<u64> {
         self.watch.try_with(py, |watch| Ok(watch.revision()))

@@ -35,13 +35,13 @@ enum SceneViewer {
     Space(Viewer<3>),
 }
 
-/// Receives updates about the entities around one entity of a world; see [`RawWorld::near`].
+/// A subscription to updates about the entities around one entity of a world; [`RawWorld::near`] returns it.
 #[pyclass(frozen, module = "dunlin._dunlin")]
 pub struct RawViewer {
     viewer: SharedHandle<SceneViewer>,
 }
 
-/// A change of a scene, and the entity that the change concerns. The entity is `None` if it is no longer visible.
+/// A change of a scene, and the entity that has changed. The entity is `None` if it is no longer visible.
 struct EntityChange(SceneChange, Option<SceneEntity>);
 
 /// An entity copied out of the scene. In two dimensions, position and velocity have two numbers.
@@ -115,7 +115,7 @@ impl RawWorld {
         Ok(RawWorld { world, is_plane: dimensions == 2 })
     }
 
-    /// Returns a viewer, which receives updates about the entities around `entity`.
+    /// Returns a viewer, which receives updates about the entities that are at most `within` away from `entity`.
     #[pyo3(signature = (connection, entity, within, *, kind, not_kind, bytes_per_tick))]
     #[expect(clippy::too_many_arguments, reason = "as many as a viewer may choose; Python gives them names")]
     fn near(
@@ -155,8 +155,8 @@ impl RawWorld {
         Ok(RawViewer { viewer })
     }
 
-    /// Changes an entity. Returns the number of the process that applied the change, the number of the region, and the
-    /// last tick before the change.
+    /// Changes an entity. Returns the number of the process that applied the change, the number of the entity's region,
+    /// and the last tick before the change.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn command(
         &self,
@@ -184,8 +184,8 @@ impl RawWorld {
         Ok(result_place(result))
     }
 
-    /// Spawns an entity. Returns the number of the process that spawned the entity, the number of the region, and the
-    /// last tick before the spawn.
+    /// Spawns an entity. Returns the number of the process that spawned the entity, the number of the entity's region,
+    /// and the last tick before the spawn.
     #[pyo3(signature = (entity, *, position, velocity, kind, timeout))]
     fn spawn(
         &self,
@@ -210,8 +210,8 @@ impl RawWorld {
         Ok(result_place(result))
     }
 
-    /// Removes an entity. Returns the number of the process that removed the entity, the number of the region, and the
-    /// last tick before the removal.
+    /// Removes an entity. Returns the number of the process that removed the entity, the number of the entity's region,
+    /// and the last tick before the removal.
     #[pyo3(signature = (entity, *, timeout))]
     fn despawn(&self, py: Python<'_>, entity: u64, timeout: f64) -> PyResult<(u64, u64, u64)> {
         let timeout = self::timeout(Some(timeout))?.unwrap_or_default();
