@@ -1,4 +1,4 @@
-//! Requests and replies, in process.
+//! Sends a request to a responder and receives the reply, all inside one process.
 
 use std::time::Duration;
 

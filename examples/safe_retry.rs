@@ -1,4 +1,5 @@
-//! A publisher that numbers its records can send them again, because the owner recognizes the first attempt.
+//! A publisher that numbers its records can safely send a record again: the topic's owner recognizes the repetition and
+//! does not append the record twice.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{ProducerMark, Publish, PublishError};
@@ -12,8 +13,8 @@ fn main() -> anyhow::Result<()> {
     println!("first at {}, retry at {}, duplicate: {}", first.position, retry.position, retry.duplicate);
     assert!(retry.duplicate && retry.position == first.position);
 
-    // The owner accepts each record only if the log's last sequence number is 1, as the publisher expects. The second
-    // record is therefore refused.
+    // With `publish_expecting(1, …)`, the owner accepts a record only if the log's last sequence number is 1. After the
+    // first record this number is 2, so the owner refuses the second one.
     let mut publisher = node.publisher("payments")?;
     publisher.publish_expecting(1, "20 EUR")?;
     let refused = publisher.publish_expecting(1, "30 EUR");

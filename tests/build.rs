@@ -1,11 +1,11 @@
-//! Extracts the Rust example of a subscription from the README. The example becomes the source of the program
+//! Extracts the Rust example program from the README, which subscribes to a topic. It becomes the source of the program
 //! `readme-rust`, which a test runs.
 
 use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// The node's address as it stands in the README. In the program, `URL_ARGUMENT` replaces it.
+/// The node's address as the README shows it. In the extracted program, `URL_ARGUMENT` replaces this address.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
 /// A Rust expression for the program's first argument, which is the address of a node.
 const URL_ARGUMENT: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";

@@ -1,4 +1,4 @@
-//! Runs every example and checks the output that its first lines promise.
+//! Runs every example, and checks that it prints what its first comment promises.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -95,6 +95,6 @@ fn world_example_gives_a_region_to_its_second_process() {
     let mut second = RunningExample::start(&[url]);
     second.read_line();
     let owns = second.read_line();
-    // The region belonged to the first worker before, or had no owner yet.
+    // The second process owns a region that either belonged to the first process before, or had no owner yet.
     assert!(owns.contains("Owns { region: RegionId("), "{owns}");
 }

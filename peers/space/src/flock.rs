@@ -1,4 +1,5 @@
-//! A flock in krABMaga: it has the same rule as Dunlin's `Flock`, and uses krABMaga's own field and schedule.
+//! Simulates a flock of birds with the library krABMaga. The birds follow the same rule as in Dunlin's `Flock`, but
+//! live in krABMaga's own field and schedule.
 //!
 //! The schedule is sequential. The parallel schedule (feature `parallel`) locks the whole state during an agent's step,
 //! so threads do not make it faster. The field's cells are half as wide as the birds can see, which is faster than
@@ -27,11 +28,11 @@ pub struct FlockRequest {
     speed_max: f32,
     force_max: f32,
     weights: [f32; 3],
-    /// Each bird's position x, y and its velocity along x and y.
+    /// Each bird's position (x, y) and velocity (x, y).
     birds: Vec<[f32; 4]>,
 }
 
-/// The results of a run: its duration, its number of ticks, and how many neighbours the birds saw.
+/// The results of a run: its duration, its number of ticks, and how many neighbours a bird saw.
 #[derive(serde::Serialize)]
 pub struct RunReport {
     counted_ns: u64,
@@ -53,7 +54,7 @@ struct World {
     neighbour_count: u64,
 }
 
-/// Runs the requested ticks and returns the measurements.
+/// Simulates the requested number of ticks, and returns the measurements.
 pub fn run(request: FlockRequest) -> RunReport {
     let ticks = request.ticks;
     let field = Field2D::new(request.edge, request.edge, request.sight / 2.0, false);

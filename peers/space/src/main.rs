@@ -47,7 +47,7 @@ fn main() {
     println!("{{\"counted_ns\":{counted_ns},\"ticks\":{ticks},\"recall\":{recall}}}");
 }
 
-/// Moves the points as Dunlin's measurement does.
+/// Moves each point a little, by a distance that depends on `tick`, in the same way as Dunlin's measurement.
 fn advance(points: &mut [[f32; 3]], tick: u32) {
     for (nth, point) in points.iter_mut().enumerate() {
         for (axis, along) in point.iter_mut().enumerate() {
@@ -101,7 +101,8 @@ fn distance_sq(a: &[f32; 3], b: &[f32; 3]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// Returns the share of the true nearest points that the index found, for some of the points.
+/// Checks some of the points by comparing all distances. Returns which share of the true nearest neighbours the index
+/// found for these points.
 fn compare(points: &[[f32; 3]], distances: &Distances) -> f64 {
     let every = (points.len() / COMPARED).max(1);
     let (mut correct, mut total) = (0, 0);
@@ -110,7 +111,7 @@ fn compare(points: &[[f32; 3]], distances: &Distances) -> f64 {
         let mut exact: Vec<f32> = others.map(|(_, at)| distance_sq(at, &points[nth])).collect();
         exact.sort_unstable_by(f32::total_cmp);
         let own = &distances[nth * NEAREST..(nth + 1) * NEAREST];
-        // The two methods may add the squares in a different order, so rounding differences are allowed.
+        // The index may add the squares in another order than `distance_sq`, so rounding differences are allowed.
         correct += own.iter().zip(&exact).filter(|(own, exact)| **own <= **exact * 1.000_01).count();
         total += NEAREST;
     }

@@ -1,4 +1,4 @@
-//! Checks of the histories of all clients, for faults that the check for linearizability does not find.
+//! Checks the histories of all clients for faults that the linearizability checker does not find.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::history::{Operation, key};
 use crate::locks::LockHistory;
 use crate::watches::WatchTrace;
 
-/// Checks that each revision belongs to one change. If a change was requested after another one was acknowledged, it
-/// must have a later revision. Returns the number of changes whose revisions are known.
+/// Checks that no two changes have the same revision. If one change was requested after another was acknowledged, the
+/// later change must have the higher revision. Returns the number of changes whose revisions are known.
 pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
     let known = operations.iter().filter_map(|op| Some((op, op.response.as_ref()?.0, op.revision()?)));
     let changes: Vec<(&Operation, u64, u64)> = known.collect();
@@ -74,9 +74,9 @@ pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     Ok(held.len() as u64)
 }
 
-/// Checks the watches of keys: each watch must receive every revision in order, unless the revision was compacted. All
-/// watches must receive the same changes, and these must equal the changes of the acknowledged commands. Returns the
-/// number of revisions.
+/// Checks the watches of keys. Each watch must receive every revision in order, unless the revision was compacted. All
+/// watches must receive the same changes, which must equal those that the acknowledged commands made. Returns how many
+/// revisions the watches received in total.
 pub fn check_watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {
@@ -123,7 +123,7 @@ fn check_changes(bytes: &[u8], operation: &Operation) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of operations that were in progress when a fault began or ended.
+/// Returns the number of operations that were in progress when one of the `faults` began or ended.
 pub fn count_struck(operations: &[Operation], faults: &[(u64, String)]) -> u64 {
     let was_in_progress = |op: &&Operation| {
         let end = op.response.as_ref().map_or(u64::MAX, |(end, _)| *end);

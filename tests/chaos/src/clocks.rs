@@ -1,5 +1,5 @@
-//! Sets the system time that a node sees, while the node runs. The library `tests/chaos/clock.c`, which is loaded into
-//! the node's process, changes the time. A restarted node keeps the offset of its clock, as a restarted machine does.
+//! Changes the system time that a running node sees. The library `tests/chaos/clock.c`, which is loaded into the node's
+//! process, adds an offset to the time. A restarted node keeps the offset, as a restarted machine keeps a wrong clock.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 /// The clocks of a cluster's nodes, which can be set while the nodes run.
 #[derive(Debug)]
 pub struct Clocks {
-    /// The path of the library that is loaded into each node's process.
+    /// The path of the library that is loaded into the process of each node.
     library: PathBuf,
     dir: PathBuf,
 }
 
 impl Clocks {
-    /// Prepares clocks without an offset for these nodes.
+    /// Prepares a clock for each of these nodes. The clocks show the true time at first.
     pub fn start(library: &Path, dir: &Path, ids: &[u64]) -> io::Result<Clocks> {
         let clocks = Clocks { library: library.to_owned(), dir: dir.to_owned() };
         ids.iter().try_for_each(|id| clocks.set(*id, 0))?;
@@ -29,7 +29,8 @@ impl Clocks {
 
     /// Sets a node's clock to a time that is `offset_s` seconds after the true time.
     pub fn set(&self, id: u64, offset_s: i64) -> io::Result<()> {
-        // Replaces the offset with one write in place, because the process has mapped the file into its memory.
+        // Overwrites the offset in the existing file, with a single write, because the node's process has mapped the
+        // file into its memory.
         let file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.file(id))?;
         std::os::unix::fs::FileExt::write_all_at(&file, &offset_s.to_ne_bytes(), 0)

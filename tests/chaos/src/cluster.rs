@@ -18,7 +18,7 @@ use crate::run::RunSetup;
 use crate::terms::HighestTerms;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
-/// The largest error of a node's clock, in seconds, that a test accepts after it has set the clock.
+/// After a node's clock was set, it may differ from the intended time by at most this many seconds.
 const CLOCK_ERROR_S_MAX: i64 = 300;
 
 /// A cluster of replicas under test: its processes, clocks and network.
@@ -29,7 +29,7 @@ pub struct Cluster {
     log_bytes: u64,
     addresses: BTreeMap<u64, (SocketAddr, SocketAddr)>,
     running: BTreeMap<u64, Process>,
-    /// The ids of the nodes whose processes may end by themselves, because a disk fault was injected.
+    /// The ids of the nodes with a disk fault that can end their processes.
     may_end: Vec<u64>,
     /// The highest term that each node has reported.
     terms: HighestTerms,
@@ -63,12 +63,12 @@ impl Cluster {
             ReplicaResponse::Done(_) => {}
             other => bail!("the Raft group could not be created: {other:?}"),
         }
-        // The test must wait for the first leader: if all nodes lost power before the first election, the cluster might
-        // not exist afterwards.
+        // Waits for the first leader. If all nodes lost power before the first election, the cluster might not exist
+        // afterwards.
         self.leader_within(PATIENCE, None).map(drop).context("the group has no leader")
     }
 
-    /// Starts all nodes that are not running.
+    /// Starts all nodes that are not running, and waits until they are ready.
     pub fn start_missing(&mut self) {
         for id in self.network.ids().to_vec() {
             if self.running.contains_key(&id) {
@@ -85,7 +85,7 @@ impl Cluster {
             self.running.insert(id, Process::start(&name, &line[0], &line[1..]));
         }
         for process in self.running.values_mut() {
-            // A node that was already running has printed this line before, so it is not waited for.
+            // A node that was already running printed its line `READY` earlier.
             if !process.is_ready {
                 process.read_until("READY");
                 process.is_ready = true;
@@ -104,7 +104,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Injects a fault into a node's disk. Some of these faults end the node's process.
+    /// Injects the disk fault that the command `fault` describes into a node. Some disk faults end the node's process.
     pub fn set_disk_fault(&mut self, id: u64, fault: &str) {
         if let Some(process) = self.running.get_mut(&id) {
             process.write_line(&format!("disk {fault}"));
@@ -115,8 +115,7 @@ impl Cluster {
         }
     }
 
-    /// Sets a node's clock to a time that is `offset_s` seconds after the true time. Checks that the node sees the new
-    /// time.
+    /// Sets a node's clock to `offset_s` seconds after the true time, and checks that the node sees the changed time.
     pub fn set_clock(&mut self, id: u64, offset_s: i64) -> Result<()> {
         self.clocks.set(id, offset_s).with_context(|| format!("cannot set the clock of node {id}"))?;
         let Ok(ReplicaResponse::Status(status)) =
@@ -137,7 +136,7 @@ impl Cluster {
         self.running.get(&id)
     }
 
-    /// Ends all faults: nodes that were stopped continue, and nodes that have ended start again.
+    /// Ends all faults. Nodes that were stopped continue, and nodes that have ended start again.
     pub fn heal(&mut self) -> Result<()> {
         self.network.heal()?;
         self.running.values().for_each(Process::resume);
@@ -145,8 +144,8 @@ impl Cluster {
             self.set_disk_fault(id, "well");
             self.clocks.set(id, 0)?;
         }
-        // A fault `tear` takes effect only at the node's next sync, which may come after `heal`. Nodes with such a
-        // fault are therefore killed now.
+        // A fault `tear` takes effect only at the node's next sync, which may come after this function. Nodes with such
+        // a fault are therefore killed now.
         let may_end = std::mem::take(&mut self.may_end);
         self.kill(&may_end)?;
         self.reap()?;
@@ -154,7 +153,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that no node has ended, except because of a fault that can end nodes.
+    /// Checks that no node has ended, except nodes with a fault that can end them.
     pub fn reap(&mut self) -> Result<()> {
         self.terms.check()?;
         for id in self.network.ids().to_vec() {
@@ -210,7 +209,7 @@ impl Cluster {
         self.terms.check()
     }
 
-    /// The nodes' own addresses for clients, which lead to no proxy.
+    /// The addresses at which clients reach the nodes directly, without a proxy.
     pub fn addresses(&self) -> BTreeMap<u64, SocketAddr> {
         self.addresses.iter().map(|(id, (_, clients))| (*id, *clients)).collect()
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// The clock of a run in ns, which all its clients share.
+/// The clock of a run, which all clients of the run share. It counts ns.
 #[derive(Debug, Clone, Copy)]
 pub struct RunClock(Instant);
 
@@ -20,7 +20,7 @@ impl RunClock {
     }
 }
 
-/// The number of keys that a group of keys has.
+/// The number of keys in each group of keys.
 pub const KEYS: usize = 3;
 
 /// A key's value and its revision; the revision is 0 if the key does not exist.
@@ -31,7 +31,7 @@ pub type KeyState = (String, u64);
 pub enum KeyRequest {
     /// Reads a key.
     Get(usize),
-    /// Reads all keys.
+    /// Reads all keys of the group.
     Range,
     /// Writes a key.
     Put(usize, String),
@@ -46,7 +46,7 @@ pub enum KeyRequest {
 /// A response to a [`KeyRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyResponse {
-    /// The revision of the change; if a condition failed, the present revision of the key.
+    /// The revision of the change. If the request's condition failed, the present revision of the key.
     pub revision: u64,
     /// Whether a key was changed.
     pub done: bool,
@@ -70,7 +70,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Returns the revision of the change; `None` if the request changes nothing, or may have changed nothing.
+    /// Returns the revision of the change; `None` if the request changed nothing, or if its response was lost.
     pub fn revision(&self) -> Option<u64> {
         let (_, response) = self.response.as_ref()?;
         let changes = match self.request {
@@ -81,7 +81,8 @@ impl Operation {
         changes.then_some(response.revision)
     }
 
-    /// Returns the keys that the request writes, each with its new value; `None` as the value for a deleted key.
+    /// Returns the keys that the request writes, each with its new value. For a key that the request deletes, the value
+    /// is `None`.
     pub fn writes(&self) -> Vec<(usize, Option<&str>)> {
         match &self.request {
             KeyRequest::Get(_) | KeyRequest::Range => vec![],
@@ -114,7 +115,7 @@ impl Operation {
     }
 }
 
-/// Returns the name of a key, given by its group and its index in the group.
+/// Returns the name of the key with this index in a group.
 pub fn key(group: &str, index: usize) -> Vec<u8> {
     format!("{group}/{index}").into_bytes()
 }

@@ -18,9 +18,9 @@ use crate::replica_client::{ReplicaClient, ReplicaCommandOutcome};
 /// The number of clients that share a group.
 pub const CLIENTS_PER_GROUP: u64 = 3;
 /// After this many changes with unknown outcomes, a client only reads the group. Each such change doubles the number of
-/// orders that the checker has to try.
+/// possible histories that the checker has to try.
 const UNKNOWN_MAX: u32 = 2;
-/// How long the clients write to a group, in ms.
+/// How long clients use one group of keys before they go on to the next group, in ms.
 pub const SLICE_MS: u64 = 600;
 
 /// A client that writes and reads keys.
@@ -31,8 +31,8 @@ pub struct KeyClient {
     clock: RunClock,
     seed: SeededRandom,
     write_count: u64,
-    /// The group that the client uses at present, and for each key of the group the last revision that the client has
-    /// seen.
+    /// The group that the client uses at present, and the last revision that the client has seen of each key in this
+    /// group.
     known: (String, [u64; KEYS]),
     /// The number of this client's changes in the present group whose outcomes are unknown.
     unknown: u32,
@@ -41,7 +41,7 @@ pub struct KeyClient {
 }
 
 impl KeyClient {
-    /// Creates the client with this number.
+    /// Creates a client with the number `id`.
     pub fn new(
         id: u64,
         replica_client: ReplicaClient,
@@ -70,8 +70,8 @@ impl KeyClient {
         self.history
     }
 
-    /// Reads all keys of all groups one last time, and repeats reads that fail. Returns the client's history; `None` if
-    /// `should_stop` returns `true` before all groups are read.
+    /// Reads all keys of `groups`, and repeats reads that fail. Returns the client's history; `None` if `should_stop`
+    /// returns `true` before all groups are read.
     pub fn read_all(mut self, groups: &[String], should_stop: impl Fn() -> bool) -> Option<Vec<Operation>> {
         for group in groups {
             let before = self.history.len();
@@ -102,7 +102,7 @@ impl KeyClient {
         }
     }
 
-    /// Sends a request and adds it to the history.
+    /// Sends a request, and adds the request and its response to the history.
     fn perform(&mut self, group: String, request: KeyRequest) {
         let call = self.clock.now();
         let response = match self.send(&group, &request) {
@@ -113,7 +113,7 @@ impl KeyClient {
             Some(ReplicaCommandOutcome::Refused(refusal)) => {
                 panic!("group {group} refused {request:?}: {refusal}")
             }
-            // A failed read has no result, so it is not added to the history.
+            // The request changed nothing and returned nothing, so it is not added to the history.
             Some(ReplicaCommandOutcome::NotDone) | None => return,
             Some(ReplicaCommandOutcome::Unknown) => {
                 self.unknown += 1;

@@ -9,18 +9,17 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// The number of groups of keys that the linearizability checker examined, and the number of those that it could not
-/// decide.
+/// How many groups of keys the linearizability checker examined, and for how many of them it found no answer in time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckCounts {
     /// The number of groups of keys that the checker examined.
     pub groups: u64,
-    /// The number of groups that the checker could not decide in time.
+    /// The number of groups for which the checker found no answer in time.
     pub undecided: u64,
 }
 
-/// Checks with the program `program` that a history is linearizable. Writes the history to `dir`, and a page for each
-/// group of keys that is not linearizable.
+/// Checks with the program `program` that a history is linearizable. Writes the history to `dir`. For each group of
+/// keys that is not linearizable, also writes a page that shows the error.
 pub fn check(program: &str, dir: &Path, operations: &[Operation]) -> Result<CheckCounts> {
     let path = dir.join("history.jsonl");
     let mut file = BufWriter::new(std::fs::File::create(&path)?);

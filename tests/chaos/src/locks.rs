@@ -1,5 +1,5 @@
-//! Clients that take locks under leases, and write while they hold a lock. Some of them sleep for longer than their
-//! lease lasts, and then write.
+//! Clients that take locks under leases, and write while they hold a lock. Some clients sleep until their lease has
+//! ended, and then write nevertheless.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub struct LockHoldPeriod {
     pub lock: u64,
     /// The fencing token of the lock during the period.
     pub token: u64,
-    /// The number of the lease that held the lock.
+    /// The number of the lease under which the client held the lock.
     pub lease: u64,
     /// The start of the period, in ns: the time at which the client learned that it held the lock.
     pub from: u64,
@@ -50,7 +50,7 @@ pub struct GuardedWrite {
 pub struct LockHistory {
     /// The periods in which the client held locks.
     pub held: Vec<LockHoldPeriod>,
-    /// The client's guarded writes, including those after the end of its lease.
+    /// The client's guarded writes, including those that the client sent after its lease had ended.
     pub guarded: Vec<GuardedWrite>,
 }
 
@@ -65,7 +65,7 @@ pub struct LockClient {
     progress: Arc<ClientProgress>,
 }
 
-/// A lease, and the time until which it certainly exists.
+/// A lease, and the time until which the lease certainly exists.
 struct Lease {
     id: u64,
     ttl_ms: u64,
@@ -73,7 +73,7 @@ struct Lease {
 }
 
 impl LockClient {
-    /// Creates the client with this number.
+    /// Creates a client with the number `id`.
     pub fn new(
         id: u64,
         replica_client: ReplicaClient,
@@ -127,8 +127,8 @@ impl LockClient {
         true
     }
 
-    /// Waits until the client holds the lock. Returns the fencing token; `None` if the cluster refuses, the lease
-    /// cannot be renewed, or `stop` is set.
+    /// Repeats the request for the lock until the client holds the lock. Returns the fencing token; `None` if the
+    /// cluster refuses, the lease cannot be renewed, or `stop` is set.
     fn acquire(&mut self, lock: u64, lease: &mut Lease, stop: &AtomicBool) -> Option<u64> {
         let (name, wait) = (lock.to_string(), self.seed.between(0, 3) > 0);
         while !stop.load(Ordering::Relaxed) {
@@ -159,8 +159,8 @@ impl LockClient {
             self.pause(0, 50);
         }
         if self.seed.between(0, 1) == 0 {
-            // The client sleeps until its lease has ended. It does not notice this, and writes although another client
-            // may hold the lock.
+            // The client sleeps until its lease has ended, and then writes as if it still held the lock. Another client
+            // may hold the lock by then.
             self.pause(lease.ttl_ms, lease.ttl_ms + 400);
             self.write_guarded(lock, token);
         } else {
@@ -171,7 +171,8 @@ impl LockClient {
         self.history.held.push(held);
     }
 
-    /// Writes a value, on the condition that the lock's key is still the one that was created with this token.
+    /// Writes a value on the condition that `token` is still the lock's token: the lock's key must have been created in
+    /// revision `token`.
     fn write_guarded(&mut self, lock: u64, token: u64) {
         let (key, guarded) = ([LOCKS, lock.to_string().as_bytes()].concat(), format!("guarded/{lock}"));
         let value = token.to_string();

@@ -14,14 +14,14 @@ use crate::progress::{ClientProgress, ProgressCounts};
 
 /// The longest time that the test waits for any step. It is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// While no change is acknowledged, the test queries the status of the nodes at this interval.
+/// While the test waits for the clients' progress, it checks the terms of the nodes at this interval.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a fault that needs a leader waits until there is one.
+/// A fault that needs a leader waits at most this long until there is one.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How many changes must be acknowledged during a fault that leaves a majority connected.
 const PROGRESS: u64 = 5;
-/// How many times each lock must change its holder while clocks are wrong. About half of the holders do not release the
-/// lock but let their lease expire, so the expiry of leases is tested too.
+/// While clocks are wrong, each lock must change its holder this many times. About half of the holders do not release
+/// the lock but let their lease expire, so the expiry of leases is tested too.
 const HOLDER_CHANGES: u64 = 4;
 
 /// Injects the faults of a plan into a cluster.
@@ -30,7 +30,7 @@ pub struct Nemesis<'c> {
     cluster: &'c mut Cluster,
     clock: RunClock,
     progress: Arc<ClientProgress>,
-    /// The times in ns at which faults began or ended.
+    /// The times in ns at which faults began or ended, each with a text that names the fault.
     pub fault_times: Vec<(u64, String)>,
 }
 
@@ -40,7 +40,7 @@ impl Nemesis<'_> {
         Nemesis { cluster, clock, progress, fault_times: vec![] }
     }
 
-    /// Carries out all steps of the plan. When it returns, all faults have ended.
+    /// Carries out all steps of the plan. When this function returns without an error, all faults have ended.
     pub fn run(&mut self, plan: &Plan) -> Result<()> {
         for step in &plan.steps {
             self.run_step(step)?;
@@ -73,7 +73,8 @@ impl Nemesis<'_> {
         self.fault_times.push((self.clock.now(), what));
     }
 
-    /// Waits until enough changes of clients were acknowledged.
+    /// Waits until [`PROGRESS`] more changes of clients are acknowledged. `while_what` describes the present step for
+    /// an error's text.
     pub fn wait_for_progress(&self, while_what: &str) -> Result<()> {
         let before = self.progress.counts().changes;
         self.wait_until(while_what, |counts| counts.changes >= before + PROGRESS)
@@ -121,8 +122,8 @@ impl Nemesis<'_> {
             }
             Fault::Ring => self.cut_links(|count, from, to| {
                 let distance = from.abs_diff(to);
-                // A ring of three nodes would connect every node with every other. With three nodes, the fault
-                // therefore separates the first node from the last.
+                // In a ring of three nodes, every node would be connected with every other, and nothing would be cut.
+                // With three nodes, the fault therefore separates the first node from the last.
                 if count == 3 { distance == 2 } else { distance.min(count - distance) > 1 }
             }),
             Fault::Bridge => self.cut_links(|count, from, to| {
@@ -159,7 +160,7 @@ impl Nemesis<'_> {
         }
     }
 
-    /// Applies a fault to the node that `target` selects. Does nothing if there is no such node.
+    /// Calls `inject` with the node that `target` selects. Does nothing if there is no such node.
     fn on_node(
         &mut self,
         target: FaultTarget,
@@ -205,7 +206,7 @@ impl Nemesis<'_> {
         let Some(new) = self.cluster.leader_within(LEADER_TIMEOUT, Some(old)) else { return Ok(()) };
         self.record_fault(format!("… node {new} leads instead of {old}"));
         sleep(hold_ms);
-        // The old leader and the nodes in `moved` are a majority together. The new leader is not in `moved`.
+        // Together, the old leader and the nodes in `moved` are a majority. The new leader is not one of them.
         let ids = self.cluster.network.ids().to_vec();
         let others = ids.iter().copied().filter(|id| ![old, new].contains(id));
         let moved: Vec<u64> = others.take(ids.len() / 2).collect();

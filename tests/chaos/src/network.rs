@@ -2,7 +2,8 @@
 //! connections that the first node opens, one for connections that the second node opens.
 //!
 //! Node 1 connects to node 2 through proxy `1-2`, and clients connect to node 1 through proxy `c-1`. If node 1 cannot
-//! send to node 2, the proxies discard node 1's requests to node 2, and node 1's responses to requests of node 2.
+//! send to node 2, the proxies discard two kinds of messages: node 1's requests to node 2, and node 1's responses to
+//! node 2's requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use crate::toxiproxy::{ProxyDirection, Toxiproxy};
 
-/// A direction between two nodes: from the first node of the pair to the second.
+/// A direction between two nodes: from the first node of the tuple to the second.
 pub type NodePair = (u64, u64);
 
 /// The proxies between the nodes of a cluster, and between nodes and clients.
@@ -20,13 +21,13 @@ pub type NodePair = (u64, u64);
 pub struct ProxyNetwork {
     proxies: Toxiproxy,
     ids: Vec<u64>,
-    /// For each direction, the address at which the first node reaches the second.
+    /// For each direction, the address of the proxy through which the first node reaches the second.
     pub links: BTreeMap<NodePair, SocketAddr>,
-    /// For each node, the address at which clients reach it.
+    /// For each node, the address of the proxy through which clients reach the node.
     pub listeners: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<NodePair>,
-    /// Toxics, which is toxiproxy's name for the faults of a proxy: each entry has the names of the proxy and of the
-    /// toxic. Toxics that cut a direction are not in this list.
+    /// The faults of proxies, which toxiproxy calls toxics. Each entry has the names of the proxy and of the toxic.
+    /// Toxics that cut a direction are not in this list.
     toxics: Vec<(String, String)>,
     closed: Vec<String>,
 }
@@ -55,8 +56,8 @@ impl ProxyNetwork {
         })
     }
 
-    /// Cuts exactly these directions, and restores all others. A direction that is cut discards all bytes, without an
-    /// error.
+    /// Cuts exactly these directions, and restores all others. Bytes in a direction that is cut are discarded without
+    /// an error.
     pub fn cut(&mut self, cut: BTreeSet<NodePair>) -> Result<()> {
         for &(from, to) in cut.difference(&self.cut) {
             let nothing = json!({"timeout": 0});
@@ -89,15 +90,15 @@ impl ProxyNetwork {
         self.add_toxic_everywhere("latency", &json!({"latency": latency_ms, "jitter": jitter_ms}))
     }
 
-    /// Limits the rate of each connection between nodes to this many kB per second in each direction, and splits the
-    /// data into small pieces.
+    /// Limits each connection between nodes to this many kB per second in each direction. Also splits the data into
+    /// small pieces.
     pub fn limit_rate(&mut self, rate_kb: u64) -> Result<()> {
         self.add_toxic_everywhere("bandwidth", &json!({"rate": rate_kb}))?;
         let pieces = json!({"average_size": 700, "size_variation": 600, "delay": 100});
         self.add_toxic_everywhere("slicer", &pieces)
     }
 
-    /// Adds a toxic to all connections between nodes, in both directions.
+    /// Adds a toxic (a fault of a proxy) to all connections between nodes, in both directions.
     fn add_toxic_everywhere(&mut self, kind: &str, attributes: &serde_json::Value) -> Result<()> {
         for (from, to) in self.links.keys() {
             for (direction, suffix) in [(ProxyDirection::Up, "up"), (ProxyDirection::Down, "down")] {
@@ -136,7 +137,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Ends all faults.
+    /// Ends all faults of the network.
     pub fn heal(&mut self) -> Result<()> {
         self.cut(BTreeSet::new())?;
         for (proxy, toxic) in std::mem::take(&mut self.toxics) {
@@ -148,7 +149,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Returns the directions between these nodes and all other nodes, both from and to these nodes.
+    /// Returns the directions that lead from one of these nodes to a node that is not one of them, or back.
     pub fn links_around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
         self.links_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }

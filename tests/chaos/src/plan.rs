@@ -2,7 +2,7 @@
 
 use dunlin_replica::seed::SeededRandom;
 
-/// The node that a fault strikes, chosen when the fault begins.
+/// Which node a fault strikes. The node is chosen when the fault begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultTarget {
     /// The node that leads when the fault begins.
@@ -30,16 +30,16 @@ pub enum Fault {
     Deaf(FaultTarget),
     /// The nodes are divided into two parts that do not reach each other. The seed determines the parts' sizes.
     Halves(u64),
-    /// Every node reaches a majority of the nodes, but no two nodes reach the same majority.
+    /// Every node reaches a majority of the nodes, but the majorities differ.
     Ring,
     /// The nodes are divided into two parts that have one node in common.
     Bridge,
-    /// The leader is isolated. Once another node leads, a follower of the new leader loses power. When the follower
-    /// restarts, it reaches the old leader but not the new leader.
+    /// The leader is isolated. Once another node leads, some followers of the new leader lose power. When these
+    /// followers restart, they reach the old leader but not the new one.
     Moving,
     /// Each round trip between nodes takes this many ms longer; each direction adds half of this delay. A round trip
-    /// must stay shorter than the heartbeat of a node, because a leader accepts no writes while other nodes respond too
-    /// late.
+    /// must stay shorter than the nodes' heartbeat interval, because a leader accepts no writes while the other nodes
+    /// respond too late.
     Delay(u64),
     /// Each connection between nodes transfers at most this many kB per second in each direction, and delivers the data
     /// in small pieces.
@@ -52,7 +52,7 @@ pub enum Fault {
     MuteListener(FaultTarget),
     /// Every sync of every node takes this many ms.
     SlowDisks(u64),
-    /// A node's clock is ahead by this many seconds, or behind if the number is negative, until the faults end.
+    /// Until the faults end, a node's clock is ahead by this many seconds, or behind if the number is negative.
     SetClock(FaultTarget, i64),
     /// A node's disk is full.
     FullDisk(FaultTarget),
@@ -76,14 +76,14 @@ pub struct Step {
 pub struct Plan {
     /// The number of nodes.
     pub nodes: u64,
-    /// The size in bytes that a node's log may reach before the node replaces it with a snapshot.
+    /// When a node's log has reached this size in bytes, the node replaces the log with a snapshot.
     pub log_bytes: u64,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
 impl Fault {
-    /// Whether a majority stays connected during the fault, so that clients' changes must be acknowledged.
+    /// Whether a majority stays connected during the fault. Clients' changes must then be acknowledged.
     pub fn allows_progress(self) -> bool {
         matches!(self, Fault::SlowDisks(_) | Fault::Delay(_) | Fault::SetClock(..))
     }
@@ -100,8 +100,8 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
 
 fn random_step(seed: &mut SeededRandom) -> Step {
     let mut faults = vec![random_fault(seed)];
-    // Two sorts of faults stay alone: `Moving`, which changes the network itself, and faults during which changes must
-    // be acknowledged.
+    // Two sorts of faults are never combined with another fault: `Moving`, which changes the network itself, and every
+    // fault during which changes must be acknowledged.
     if !matches!(faults[0], Fault::Moving) && !faults[0].allows_progress() && seed.between(0, 3) == 0 {
         faults.push(additional_fault(seed));
     }
@@ -142,7 +142,7 @@ fn set_clock(seed: &mut SeededRandom, target: FaultTarget) -> Fault {
     Fault::SetClock(target, if seed.between(0, 1) == 0 { offset_s } else { -offset_s })
 }
 
-/// Returns a fault that can happen together with another fault.
+/// Returns a fault that can be combined with another fault.
 fn additional_fault(seed: &mut SeededRandom) -> Fault {
     let target = random_target(seed);
     match seed.between(0, 4) {

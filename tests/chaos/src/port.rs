@@ -5,8 +5,7 @@ use std::sync::Mutex;
 
 use dunlin_server::ReservedAddress;
 
-/// Reservations of ports, which last until this process ends. Child processes may listen on these ports again and
-/// again.
+/// Reservations of ports, which last until this process ends. Its child processes may listen on these ports repeatedly.
 static RESERVED: Mutex<Vec<ReservedAddress>> = Mutex::new(Vec::new());
 
 /// Returns an address with a random port that no other program gets while this process runs.

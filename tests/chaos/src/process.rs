@@ -1,4 +1,4 @@
-//! Processes that a test starts, stops and kills. When the test ends, they end too.
+//! Processes that a test starts, stops and kills. When the test ends, its processes end too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 
-/// The longest time that a test waits for any event. It is long because the machine may be busy.
+/// The longest time that a test waits for any event. This time is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Changes the command so that the kernel kills its process when the present thread ends. A killed test therefore
-/// leaves no processes behind.
+/// Changes the command such that the kernel kills the started process when the present thread ends. If a test is
+/// killed, no processes are left behind.
 pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // If the parent ended before this process asked for the signal, there will be no signal, so the start fails.
+        // If the parent has ended before this process requested the signal, the signal will never come. The start then
+        // fails.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.

@@ -1,5 +1,5 @@
-//! Counts the successful operations of all clients during a run. The run checks these counts, to see that the clients
-//! make progress.
+//! Counts the successful operations of all clients during a run. The run compares these counts over time, to check that
+//! the clients make progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ pub struct ClientProgress {
 pub struct ProgressCounts {
     /// The number of acknowledged changes of keys.
     pub changes: u64,
-    /// How often a lock has changed its holder; the smallest number of all locks.
+    /// How often each lock has changed its holder at least.
     pub holder_changes: u64,
 }
 

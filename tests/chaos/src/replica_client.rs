@@ -1,5 +1,5 @@
-//! A client of the replicas. It finds the leader, and reports for each command whether it was done, was not done, or
-//! may have been done.
+//! A client of the replicas. It finds the leader, and reports for each command whether the command was done, was not
+//! done, or may have been done.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -10,7 +10,8 @@ use dunlin_control::{ControlCommand, ControlRefusal, ControlReply, FoundKeys, Op
 use dunlin_replica::protocol::{GREETING, ReplicaRequest, ReplicaResponse, read_frame, write_frame};
 use dunlin_replica::seed::SeededRandom;
 
-/// How long the client waits for a response. After that, the result of the request is unknown.
+/// How long the client waits for a response. When this time has passed, it is unknown whether the request was carried
+/// out.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(900);
 /// How long the client searches for a node that accepts its request.
 const SEARCH_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -69,7 +70,7 @@ impl ReplicaClient {
         ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: SeededRandom::new(seed) }
     }
 
-    /// Sends a command to one node after another until a node accepts it, within the time limit of a search.
+    /// Sends a command to one node after another until a node accepts it, for at most [`SEARCH_TIMEOUT`].
     pub fn change(&mut self, command: &ControlCommand<'_>) -> ReplicaCommandOutcome {
         match self.search(&ReplicaRequest::change(command)) {
             Some(ReplicaResponse::Done(reply)) => ReplicaCommandOutcome::Done(reply),
@@ -79,8 +80,8 @@ impl ReplicaClient {
         }
     }
 
-    /// Reads keys linearizably. Returns `None` if no node responds in time. Half of the reads go to a random node
-    /// first, so that some of them reach former leaders, which must refuse.
+    /// Reads the keys from `start` up to and excluding `end`, linearizably. Returns `None` if no node responds in time.
+    /// Half of the reads begin at a random node, so that some of them reach former leaders, which must refuse.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<FoundKeys> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.random_node();
@@ -95,8 +96,8 @@ impl ReplicaClient {
     }
 
     /// Sends a request to one node after another, until a node executes or refuses it. Returns
-    /// [`ReplicaResponse::Unknown`] if a node may have received the request but did not respond, and `None` after
-    /// [`SEARCH_TIMEOUT`].
+    /// [`ReplicaResponse::Unknown`] if a node may have received the request but did not respond. Returns `None` if
+    /// [`SEARCH_TIMEOUT`] passes first.
     fn search(&mut self, request: &ReplicaRequest) -> Option<ReplicaResponse> {
         let deadline = Instant::now() + SEARCH_TIMEOUT;
         while Instant::now() < deadline {

@@ -1,5 +1,5 @@
-//! Makes one run of the fault tests of keys, leases and locks: starts a cluster and its clients, injects the faults of
-//! a seed, and checks the clients' histories.
+//! Makes one run of the fault tests of keys, leases and locks: starts a cluster and its clients, injects the faults
+//! that follow from a seed, and checks the clients' histories.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,7 +29,8 @@ const KEY_CLIENTS: u64 = 2 * CLIENTS_PER_GROUP;
 const LOCK_CLIENTS: u64 = 3;
 /// The number of clients that watch all changes of keys.
 const WATCHERS: u64 = 2;
-/// The smallest accepted share of groups of keys that the checker decides in time.
+/// The linearizability checker must reach a result for at least this share of the groups of keys. For the others, its
+/// time may run out.
 const DECIDED_MIN: f64 = 0.99;
 
 /// The settings of a run: the programs, the directory, and the length of the plan.
@@ -90,7 +91,7 @@ struct RunHistory {
     watched: Vec<WatchTrace>,
 }
 
-/// The threads of the clients that a run starts.
+/// The threads of a run's clients.
 struct Clients {
     stop: Arc<AtomicBool>,
     last: Arc<AtomicU64>,
@@ -113,7 +114,7 @@ pub fn run(setup: &RunSetup, seed: u64) -> Result<Report> {
     let faults = std::mem::take(&mut nemesis.fault_times);
     std::fs::write(dir.join("faults.txt"), fault_lines(&faults))?;
     let ended = outcome.and_then(|()| finish_run(&mut cluster, clock, seed, &clients.stop));
-    // Stops the clients before returning an error, because they must end even if the run has failed.
+    // Stops the clients before an error is returned, because they must end even if the run has failed.
     clients.stop.store(true, Ordering::Relaxed);
     let mut history = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
     history.operations.extend(ended?.1);
@@ -128,8 +129,8 @@ fn fault_lines(faults: &[(u64, String)]) -> String {
     faults.iter().map(line).collect()
 }
 
-/// Cuts the power of all nodes once more, and starts them again. Then reads all keys, and waits until all nodes have
-/// the same state. Returns the last revision, and the history of the reads.
+/// Ends the run: cuts the power of all nodes once more, starts them again, reads all keys, and waits until all nodes
+/// have the same state. Returns the last revision, and the history of the reads.
 fn finish_run(
     cluster: &mut Cluster,
     clock: RunClock,

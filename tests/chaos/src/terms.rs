@@ -1,17 +1,18 @@
-//! Checks the terms that nodes report. A node reports the term that it has stored on disk. This term must never
-//! decrease, not even after a power loss: a node that has voted in a term could otherwise vote in it again.
+//! Checks the terms that nodes report. A node reports the term that is stored on its disk. This term must never
+//! decrease, not even after a power loss: otherwise the node could vote twice in the same term.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
-/// The highest Raft term that each node has reported, and every report of a lower term.
+/// The highest Raft term that each node has reported, and a description of every report of a lower term.
 #[derive(Debug, Default)]
 pub struct HighestTerms(Mutex<(BTreeMap<u64, u64>, Vec<String>)>);
 
 impl HighestTerms {
-    /// Records the term that a node reported. A node that has just started reports 0, which does not count.
+    /// Records the term that a node reported. The term 0 is ignored, because a node reports it directly after its
+    /// start.
     pub fn record(&self, node: u64, term: Option<u64>) {
         let Some(term) = term.filter(|term| *term > 0) else { return };
         let (highest, decreases) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use crate::process::{PATIENCE, Process};
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running toxiproxy server. Dropping the value kills the server.
+/// A running toxiproxy server. Dropping the value kills the server's process.
 #[derive(Debug)]
 pub struct Toxiproxy {
     _process: Process,
@@ -55,7 +55,7 @@ impl Toxiproxy {
         Ok(server)
     }
 
-    /// Adds a proxy that forwards to `upstream`. Returns the proxy's address.
+    /// Adds a proxy that forwards connections to `upstream`. Returns the proxy's address.
     pub fn add(&self, name: &str, upstream: SocketAddr) -> Result<SocketAddr> {
         let proxy =
             json!({"name": name, "listen": "127.0.0.1:0", "upstream": upstream.to_string(), "enabled": true});

@@ -1,4 +1,4 @@
-//! Clients that watch all changes of keys. Each client sends each request to a random node.
+//! Clients that watch all changes of keys. A client requests the next changes repeatedly, each time from a random node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,14 +12,15 @@ use dunlin_replica::seed::SeededRandom;
 use crate::replica_client::request_once;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How many requests in a row may fail because the next change is not available. After that, the client assumes that
-/// every node has compacted this change.
+/// After this many consecutive requests to which nodes respond that the next change is not available, a client assumes
+/// that every node has compacted this change.
 const TRIES_MAX: u32 = 40;
 
-/// A value of `until` with which all clients stop watching.
+/// The value of `until` with which all clients stop watching.
 pub const GIVEN_UP: u64 = u64::MAX;
 
-/// The changes that one client received, and the ranges of revisions that it could not receive.
+/// The changes that one client received, and the ranges of revisions that it could not receive because they were
+/// compacted.
 #[derive(Debug, Clone, Default)]
 pub struct WatchTrace {
     /// All changes in order.
@@ -28,8 +29,8 @@ pub struct WatchTrace {
     pub compacted: Vec<(u64, u64)>,
 }
 
-/// Watches changes until it has received the revision in `until`, or until this value is [`GIVEN_UP`]. The value is 0
-/// while the last revision is unknown.
+/// Watches all changes until the client has received revision `until`. While the last revision is unknown, `until` is
+/// 0. Stops early if `until` becomes [`GIVEN_UP`].
 pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> WatchTrace {
     let (mut seed, mut watched, mut next) = (SeededRandom::new(seed), WatchTrace::default(), 1);
     let mut missed = 0;

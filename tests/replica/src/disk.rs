@@ -1,9 +1,8 @@
-//! A disk that loses power when the process ends. Before a sync, written bytes are only in the process's memory, so
-//! they are lost then.
+//! A disk that loses power when the process ends. Until a sync, written bytes are only in the process's memory, so the
+//! end of the process loses them. A test can therefore cut the power by killing the process.
 //!
-//! Killing the process therefore cuts the power. Commands make syncs slow, let syncs fail, make the disk full, or cut
-//! the power during a sync. In the last case, only some sectors of the sync are written, and some of these may be
-//! corrupt. Data that were synced before stay intact.
+//! Commands make syncs slow, let syncs fail, make the disk full, or cut the power during a sync. In the last case, only
+//! some sectors of the sync are written, and some of these may be corrupt. Data that were synced before stay intact.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,13 +26,14 @@ pub struct DiskFaults {
     full: AtomicBool,
     /// Whether syncs fail.
     broken: AtomicBool,
-    /// If not 0, the power fails during the next sync that writes. The number is the seed for the sectors that are
-    /// written.
+    /// If not 0, the power fails during the next sync that has bytes to write. The number is a seed, which determines
+    /// the sectors that are written.
     tear: AtomicU64,
 }
 
 impl DiskFaults {
-    /// Sets the faults from a command: `slow MS`, `full`, `broken`, `tear SEED` or `well`.
+    /// Sets the faults from a command: `slow MS`, `full`, `broken`, `tear SEED` or `well`. The command `well` ends
+    /// `slow` and `full`.
     pub fn apply(&self, command: &str) {
         let (what, number) = command.split_once(' ').unwrap_or((command, "0"));
         let number = number.parse().unwrap_or(0);
@@ -62,7 +62,7 @@ pub struct PowerLossDisk {
     unsynced: Mutex<HashMap<PathBuf, Arc<Mutex<Writes>>>>,
 }
 
-/// The unsynced writes of a file, in order. Each one has its offset in the file and its bytes.
+/// The unsynced writes of a file, in order: the offset of each write in the file, and its bytes.
 type Writes = Vec<(u64, Vec<u8>)>;
 
 #[derive(Debug)]
@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl PowerLossDisk {
-    /// Creates a disk that follows these faults.
+    /// Creates a disk with these faults. The faults can change later.
     pub fn new(faults: Arc<DiskFaults>) -> PowerLossDisk {
         PowerLossDisk { faults, unsynced: Mutex::default() }
     }
@@ -106,7 +106,7 @@ impl Disk for PowerLossDisk {
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn DiskFile>> {
         // Opens the file for writing if possible, even if `write` is `false`. All handles of a file share its unsynced
-        // writes, so a sync through any of them must be able to write.
+        // writes, so a sync of any handle must be able to write them.
         let file = RealDisk.open(path, true).or_else(|_| RealDisk.open(path, write))?;
         Ok(self.file(path, file))
     }
@@ -200,13 +200,15 @@ impl DiskFile for PowerLossFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // The real file is not synced, because bytes that were written to it remain when only the process ends.
+        // The real file is not synced: only the process can end here, and bytes in the real file survive the end of the
+        // process.
         Ok(())
     }
 }
 
 impl PowerLossFile {
-    /// Writes a random selection of the sectors, flips a bit in some of them, and ends the process.
+    /// Simulates a power failure during a sync: writes a random selection of the sectors, flips a bit in some of them,
+    /// and ends the process.
     fn tear(&self, writes: &Writes) -> ! {
         let mut seed = SeededRandom::new(self.faults.tear.load(Ordering::Relaxed));
         let reached = seed.between(0, 100);

@@ -1,5 +1,5 @@
-//! Sends raft's messages over TCP. A lane is the queue of one kind of messages; there is one connection for each lane
-//! to each other node. A connection can have several messages in flight.
+//! Sends raft's messages over TCP. A lane is the queue for one kind of messages. Each lane has one connection to each
+//! other node, on which several messages can wait for responses at the same time.
 //!
 //! Messages and responses are encoded as `length, number, bytes`. If messages on a connection wait and no response
 //! arrives for [`RESPONSE_TIMEOUT`], the connection is closed, and these messages fail. The next message opens a new
@@ -23,19 +23,19 @@ use tokio::time::timeout;
 
 use super::protocol::FRAME_BYTES_MAX;
 
-/// The longest time between two responses on a connection with waiting messages. After this time, the connection is
-/// closed.
+/// If messages on a connection wait and no response arrives for this long, the connection is closed.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 type ReplyPromise = oneshot::Sender<io::Result<Bytes>>;
 
-/// The connections to the other nodes: one for each lane to each node.
+/// The connections to the other nodes: one for each pair of a node and a lane.
 pub struct Links(BTreeMap<(u64, RequestLane), mpsc::UnboundedSender<(Bytes, ReplyPromise)>>);
 
 impl Links {
-    /// Connects to the other nodes. `addresses` contains the address of the proxy that leads to each node.
+    /// Starts the connections to the other nodes. `addresses` contains, for each node, the address of the proxy that
+    /// leads to it.
     pub fn start(addresses: BTreeMap<u64, SocketAddr>) -> Links {
         let start = |((id, address), lane)| {
             let (sender, receiver) = mpsc::unbounded_channel();
@@ -61,7 +61,7 @@ impl Transport for Links {
     }
 }
 
-/// The messages of a connection that have no response yet, by the number of the message.
+/// The messages of a connection that have no response yet. The keys are the messages' numbers.
 type PendingReplies = Arc<Mutex<BTreeMap<u64, ReplyPromise>>>;
 
 async fn run_link(address: SocketAddr, mut requests: mpsc::UnboundedReceiver<(Bytes, ReplyPromise)>) {
@@ -74,7 +74,7 @@ async fn run_link(address: SocketAddr, mut requests: mpsc::UnboundedReceiver<(By
             Ok(stream) => stream,
             Err(error) => {
                 let _ = first.1.send(Err(error.kind().into()));
-                // The connection could not be opened. The messages that have arrived during the attempt fail too.
+                // The connection could not be opened. The messages that were queued in the meantime fail too.
                 while let Ok((_, promise)) = requests.try_recv() {
                     let _ = promise.send(Err(error.kind().into()));
                 }
@@ -144,8 +144,8 @@ async fn receive(reader: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
     Ok((number, bytes.into()))
 }
 
-/// Serves the other nodes. Passes the messages of a connection to raft in their order. Sends each response as soon as
-/// raft has handled its message.
+/// Serves the other nodes. Passes the messages of a connection to raft in the order in which they arrive. Sends each
+/// response as soon as it is ready, so responses may be in another order.
 pub async fn serve_peers<F>(
     listener: TcpListener,
     answer: impl Fn(Bytes) -> F + Clone + Send + Sync + 'static,
@@ -161,8 +161,8 @@ pub async fn serve_peers<F>(
             while let Ok((number, request)) = receive(&mut reader).await {
                 let mut response_future = Box::pin(answer(request));
                 let writer = Arc::clone(&writer);
-                // The first poll passes the message to raft. It happens here, so that no later message overtakes this
-                // one.
+                // The first poll passes the message to raft. This task polls, so that no later message of the
+                // connection overtakes this one.
                 let ready = poll_fn(|context| Poll::Ready(response_future.as_mut().poll(context))).await;
                 tokio::spawn(async move {
                     let response = match ready {

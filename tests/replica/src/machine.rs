@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_control::{Change, ControlCommand, ControlEffects, ControlState, StateRestorer};
 use dunlin_raft::{FrozenMachine, StateMachine};
 
-/// A replica's state, and the changes since the process started or last received a snapshot.
+/// A replica's state, and the changes since the process started or since it last received a snapshot.
 #[derive(Debug, Default)]
 pub struct ReplicaMachine {
     state: ControlState,
@@ -21,7 +21,8 @@ impl ReplicaMachine {
         &self.state
     }
 
-    /// Returns the revision of the oldest change that is available, or the next revision if there is none.
+    /// Returns the revision of the oldest change that is available; if none is available, the revision of the next
+    /// change.
     pub fn oldest(&self) -> u64 {
         self.state.revision() + 1 - self.changes.len() as u64
     }

@@ -1,4 +1,5 @@
-//! The messages between a replica and the clients of the chaos tests. The length of each message precedes it.
+//! The messages between a replica and the clients of the chaos tests. On a connection, each message is preceded by its
+//! length.
 
 use std::io::{self, Read, Write};
 
@@ -11,11 +12,11 @@ use serde_json::Value;
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// The first byte that a node sends on each connection. A client that has not received this byte knows that no node has
-/// read its request. An accepted connection does not show this, because a proxy also accepts connections while its node
-/// is down.
+/// read its request. The accepted connection alone does not show that a node reads, because a proxy accepts connections
+/// even while its node is down.
 pub const GREETING: u8 = b'!';
 
-/// A request of a client to a replica.
+/// A request of a client to one replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaRequest {
     /// Applies a command.
@@ -24,9 +25,9 @@ pub enum ReplicaRequest {
     Read(Vec<u8>, Vec<u8>),
     /// Returns the status of this node.
     Status,
-    /// Returns the changes that this node has, starting at this revision.
+    /// Returns the changes from this revision on that the node has.
     Changes(u64),
-    /// Founds a cluster of these nodes, each with its id and address.
+    /// Founds a cluster of these nodes. Each entry is a node's id and address.
     Begin(Vec<(u64, String)>),
 }
 
@@ -35,7 +36,7 @@ pub enum ReplicaRequest {
 pub enum ReplicaResponse {
     /// The command was applied, or the keys were read, with this result.
     Done(ControlReply),
-    /// The command was refused, for a reason that follows from the state, so that all nodes refuse it.
+    /// The command was refused. The reason follows from the state, so every node would refuse the command.
     Refused(ControlRefusal),
     /// The node did nothing, because it is not the leader. The number is the id of the leader, or 0 if the node does
     /// not know the leader.
@@ -50,7 +51,7 @@ pub enum ReplicaResponse {
     Changes(Option<Vec<Change>>),
 }
 
-/// Creates a reply that contains the keys of a read range.
+/// Creates a reply that contains the keys that a range read has found.
 pub fn read_reply(found: FoundKeys) -> ControlReply {
     ControlReply::Transaction {
         revision: 0,
@@ -59,12 +60,12 @@ pub fn read_reply(found: FoundKeys) -> ControlReply {
     }
 }
 
-/// Writes a frame.
+/// Writes a message, preceded by its length.
 pub fn write_frame(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(&[&(bytes.len() as u32).to_le_bytes(), bytes].concat())
 }
 
-/// Reads a frame.
+/// Reads a length, and then a message of this length.
 pub fn read_frame(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut len = [0; 4];
     from.read_exact(&mut len)?;

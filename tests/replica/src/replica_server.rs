@@ -1,4 +1,4 @@
-//! Serves the clients of the chaos tests. On each connection, it handles one request after another.
+//! Serves the clients of the chaos tests. The requests of one connection are handled one after another.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use super::machine::ReplicaMachine;
 use super::protocol::{FRAME_BYTES_MAX, GREETING, ReplicaRequest, ReplicaResponse, read_reply};
 
-/// The largest number of changes in a response.
+/// The largest number of changes in one response.
 const CHANGES_MAX: usize = 1_000;
 
-/// Serves forever.
+/// Accepts clients at `listener` and serves them, until the process ends.
 pub async fn serve(listener: TcpListener, group: Arc<GroupHandle<ReplicaMachine>>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
@@ -69,7 +69,7 @@ async fn change(command: Vec<u8>, group: &GroupHandle<ReplicaMachine>) -> Replic
     }
     let result = match group.propose(Bytes::from(command)).await {
         Ok(result) => result,
-        // Raft received the command, and then stopped or lost its leader.
+        // Raft received the command, but then stopped or lost its leader. The command may still be applied.
         Err(RaftGroupError::Unknown | RaftGroupError::Stopped(_)) => return ReplicaResponse::Unknown,
         Err(error) => return not_done(error),
     };
@@ -104,7 +104,7 @@ fn status(group: &GroupHandle<ReplicaMachine>) -> serde_json::Value {
     })
 }
 
-/// Returns the system time in seconds since 1970. The chaos tests use it only to check that they have set the clock.
+/// Returns the system time in seconds since 1970. With this time, the chaos tests check that they have set the clock.
 fn time_of_day_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,4 +1,4 @@
-//! Random decisions that can be repeated: the same seed leads to the same decisions.
+//! Makes random decisions that can be repeated: the same seed leads to the same decisions.
 
 /// A generator of random numbers (xorshift) that repeats the same numbers for the same seed.
 #[derive(Debug, Clone)]

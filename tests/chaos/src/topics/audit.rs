@@ -19,11 +19,12 @@ pub struct ReadCounts {
     pub epochs: u64,
 }
 
-/// The ends of epochs that were reported to one subscriber, by epoch.
+/// The end of each epoch whose end was reported to one subscriber. The keys are epochs.
 type EndedEpochs = BTreeMap<u32, EpochEnd>;
 
-/// The end of an epoch, as the node reported it to one subscriber: the last record that the subscriber received, the
-/// position at which the next epoch begins, and whether no record is missing in between.
+/// The end of an epoch, as a node reported it to one subscriber. It consists of the last sequence number that the
+/// subscriber received in the epoch, the position at which the next epoch begins, and whether no record is missing in
+/// between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EpochEnd {
     last: u64,
@@ -66,7 +67,7 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
 
 type ReaderHistory = (BTreeMap<Position, u64>, EndedEpochs, Vec<(u32, u64, u64)>);
 
-/// Checks that every record directly follows the previous one, or that the records in between were reported as missing.
+/// Checks that every event begins directly after the previous one, so that every missing record was reported.
 fn check_sequence(trace: &SubscriberTrace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
@@ -125,8 +126,8 @@ fn check_durable_order(
     Ok(())
 }
 
-/// Checks for every acknowledged record that it was received at its acknowledged position, or that its loss was
-/// reported.
+/// Checks for every acknowledged record that the subscriber received it at the acknowledged position, or that its loss
+/// was reported.
 fn check_acknowledged(
     ledger: &PublishedBatches,
     records: &BTreeMap<Position, u64>,
@@ -143,8 +144,8 @@ fn check_acknowledged(
                 };
                 let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_complete;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
-                // Whether the subscriber skipped the epoch: the epoch is later than one that ended, and earlier than
-                // the one that the subscriber received next.
+                // Whether the subscriber skipped the whole epoch of `position`: this epoch is later than the epoch
+                // `old`, and earlier than the one that the subscriber received after `old`.
                 let is_between = |(old, end): (&u32, &EpochEnd)| {
                     (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_complete
                 };

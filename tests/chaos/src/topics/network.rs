@@ -50,22 +50,23 @@ impl NamespaceNetwork {
         Ok(())
     }
 
-    /// Returns a node's address for clients. Nodes are counted from 0.
+    /// Returns the address at which clients reach a node. Nodes are counted from 0.
     pub fn client_address(&self, node: usize) -> Ipv4Addr {
         self.address(Side::Clients, node + 1)
     }
 
-    /// A node's address for other nodes.
+    /// Returns the address at which the other nodes reach a node. Nodes are counted from 0.
     pub fn node_address(&self, node: usize) -> Ipv4Addr {
         self.address(Side::Nodes, node + 1)
     }
 
-    /// Returns the beginning of a command line, which runs a program in a node's namespace.
+    /// Returns the first words of a command line that runs a program in a node's namespace. The program and its
+    /// arguments are to be added.
     pub fn command_in(&self, node: usize) -> Vec<String> {
         ["ip", "netns", "exec", &self.namespace(node + 1)].map(str::to_owned).to_vec()
     }
 
-    /// If `cut` is set, cuts a node off from the other nodes; otherwise reconnects it.
+    /// If `cut` is set, cuts a node off from the other nodes; otherwise reconnects the node.
     pub fn cut(&self, node: usize, cut: bool) -> Result<()> {
         ip(&["link", "set", &self.link_name(Side::Nodes, node + 1), if cut { "down" } else { "up" }])
     }
@@ -90,7 +91,7 @@ impl NamespaceNetwork {
 
 impl Drop for NamespaceNetwork {
     fn drop(&mut self) {
-        // Errors are ignored, because a namespace or link may not exist.
+        // Ignores errors, because a namespace or link may not exist.
         for node in 1..=self.nodes {
             let _ = ip(&["netns", "del", &self.namespace(node)]);
         }

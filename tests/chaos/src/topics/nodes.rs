@@ -24,7 +24,7 @@ pub struct Nodes {
     program: String,
     dir: PathBuf,
     running: Vec<Option<Process>>,
-    /// The network of the nodes. This field is the last one, so that the network is dropped after the processes.
+    /// The network of the nodes. This is the last field, so that the network is dropped after the processes.
     network: NamespaceNetwork,
 }
 
@@ -124,7 +124,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// The status of each node that responds.
+    /// Returns the status of each node that responds.
     pub fn statuses(&self) -> Vec<NodeStatus> {
         let client = ClusterClient::open(&self.node_dir(0)).map(|client| client.survey());
         client.unwrap_or_default().into_iter().filter_map(|node| node.status.ok()).collect()

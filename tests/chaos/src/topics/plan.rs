@@ -30,8 +30,8 @@ pub struct Step {
     pub rest_ms: u64,
 }
 
-/// Makes a plan. One of its steps lasts longer than a node's lease, so that the volatile topics of the node that is
-/// down get another owner.
+/// Makes a plan. At least one of its steps lasts longer than a node's lease, so that the volatile topics of the node
+/// with the fault get another owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
     let mut seed = SeededRandom::new(seed);
     let long_step = seed.between(0, steps.max(1) - 1);

@@ -1,7 +1,8 @@
 //! The publishers of a run. Each publisher publishes to one topic through one node. Each record contains its number.
+//!
 //! The publisher of a durable topic repeats a record under the same producer number until the node acknowledges it, so
-//! the topic appends it once. The publisher of a volatile topic does not repeat a record whose response was lost,
-//! because a new owner does not recognize repeated records.
+//! the topic appends the record once. The publisher of a volatile topic does not repeat a record whose response was
+//! lost, because a new owner does not recognize repeated records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ pub struct PublishCall {
     pub response: Option<(u64, Position)>,
 }
 
-/// The ledger of one publisher: all batches that it published.
+/// The ledger of one publisher: all batches that the publisher has published.
 #[derive(Debug, Clone, Default)]
 pub struct PublishedBatches {
     /// The batches, in order.
@@ -58,7 +59,7 @@ pub fn record_payload(topic: &str, number: u64) -> Vec<u8> {
     format!("{topic} {number} {}", "-".repeat(padding as usize)).into_bytes()
 }
 
-/// Returns the number in a record's payload; `None` if the payload is not that of a record of the topic.
+/// Returns the number in a record's payload; `None` if the payload does not belong to a record of this topic.
 pub fn record_number(topic: &str, payload: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(payload).ok()?.strip_prefix(topic)?.strip_prefix(' ')?;
     let number = text.split(' ').next()?.parse().ok()?;
@@ -66,7 +67,7 @@ pub fn record_number(topic: &str, payload: &[u8]) -> Option<u64> {
 }
 
 impl Writer {
-    /// Connects to a node and creates the topic.
+    /// Connects to a node and creates the topic `topic`.
     pub fn open(
         topic: &'static str,
         is_durable: bool,
@@ -81,7 +82,7 @@ impl Writer {
         )?;
         let mut config =
             TopicConfig { durable: is_durable.then(DurableOptions::default), ..TopicConfig::default() };
-        // The topic retains so much that no subscriber misses a record.
+        // The topic keeps so many bytes that no subscriber misses a record.
         config.retention.bytes = 64 << 20;
         client.create_topic(topic, &config, true).with_context(|| format!("cannot create topic {topic}"))?;
         let identity = is_durable.then_some(ProducerIdentity { producer: seed | 1, epoch: 1 });
@@ -100,7 +101,7 @@ impl Writer {
         })
     }
 
-    /// Publishes until `stop` is set. Then continues until one more batch is acknowledged, which is the last one.
+    /// Publishes batches until `stop` is set and one more batch is acknowledged. Returns the ledger.
     pub fn run(mut self, stop: &AtomicBool) -> Result<PublishedBatches> {
         let mut deadline = None;
         loop {
@@ -145,8 +146,8 @@ impl Writer {
         Ok(response.is_some())
     }
 
-    /// Publishes a failed batch again. If the topic may have appended the batch, the publisher sends it under the same
-    /// producer numbers, so that the topic recognizes it.
+    /// Publishes a failed batch again. If the topic may have appended the batch before, the publisher uses the same
+    /// producer numbers again, so that the topic recognizes the repetition.
     fn retry(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
         if !matches!(error, PublishError::Unknown(_)) {
             return self.publisher.publish_batch(drafts).map(Some);

@@ -43,7 +43,7 @@ pub struct SubscriberTrace {
     pub events: Vec<ReaderEvent>,
 }
 
-/// For each topic, the position of its last record. The value is set when all records are published.
+/// The position of each topic's last record. It is set after all records are published.
 pub type TopicEnds = OnceLock<BTreeMap<&'static str, Position>>;
 
 /// Reads until the subscriber has received the topic's last record, or until `stop` is set. Returns the subscriber's
@@ -118,7 +118,7 @@ fn record_event(topic: &str, event: &Event<'_>, events: &mut Vec<ReaderEvent>, a
             ReaderEvent::Epoch(change.old, change.last_seen, change.known_through, change.new_first)
         }
         Event::Notice(Notice::Lagging(_)) => return,
-        // The subscriber has asked for all records, so the node must not skip any.
+        // The subscriber requests all records, so the node must not skip any.
         Event::Notice(Notice::Advance { through, .. }) if *through > *at => {
             ReaderEvent::Wrong(format!("nothing of interest is said to lie between {at} and {through}"))
         }

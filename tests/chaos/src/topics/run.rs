@@ -1,5 +1,5 @@
-//! Makes one run of the fault tests of topics: starts a cluster, publishers and subscribers, injects the faults of a
-//! seed, and checks what the subscribers received.
+//! Makes one run of the fault tests of topics: starts a cluster, publishers and subscribers, injects the faults that
+//! follow from a seed, and checks what the subscribers received.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use super::{NODES, TOPICS};
 use crate::history::RunClock;
 use crate::nemesis::PATIENCE;
 
-/// How many batches must be acknowledged before the first fault, and again after the last one.
+/// How many batches must be acknowledged before the first fault, and again after the last fault.
 const PROGRESS: u64 = 40;
 /// The interval at which a run checks the number of acknowledged batches, and whether the subscribers have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ pub struct TopicsSetup {
     pub steps: u64,
 }
 
-/// Counts of a successful run: of its steps, batches and events.
+/// The numbers of steps, batches and events of a successful run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TopicsReport {
     steps: usize,
@@ -128,7 +128,8 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Waits until [`PROGRESS`] more batches are acknowledged. `when` describes the present step for an error's text.
+    /// Waits until [`PROGRESS`] more batches are acknowledged. `when` describes the present step, for the text of an
+    /// error.
     fn wait_for_progress(&self, when: &str) -> Result<()> {
         let (before, deadline) = (self.acknowledged.load(Ordering::Relaxed), Instant::now() + PATIENCE);
         while self.acknowledged.load(Ordering::Relaxed) < before + PROGRESS {
@@ -140,7 +141,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Stops all clients. If `outcome` is no error, returns the publishers' ledgers and the subscribers' traces.
+    /// Stops all clients. Returns the publishers' ledgers and the subscribers' traces, or the error in `outcome`.
     fn finish(mut self, outcome: Result<()>) -> Result<(Vec<PublishedBatches>, Vec<SubscriberTrace>)> {
         let panicked = |_| anyhow!("a client thread panicked");
         self.stop.store(true, Ordering::Relaxed);
@@ -151,7 +152,7 @@ impl Clients {
             .map(|writer| writer.join().map_err(panicked)?.context("a publisher thread failed"))
             .collect();
         if let Ok(ledgers) = &ledgers {
-            // Succeeds, because the value is set only here.
+            // This cannot fail, because the value is set nowhere else.
             let _ = self.ends.set(topic_ends(ledgers));
         }
         let deadline = Instant::now() + PATIENCE;
