@@ -3,8 +3,9 @@
 //! - Positions have no holes: each record, gap or epoch change begins directly after the previous event.
 //! - Within an epoch, each record arrives once and in order. All received records are in the ledger. A record that was
 //!   acknowledged has the acknowledged position.
-//! - Every missing record was reported. A gap covers at least as many records as were acknowledged in its place, and at
-//!   most as many as the publisher attempted to publish there. Only at an epoch change may more records be missing.
+//! - Every missing record was reported. Between two received records, the gaps contain at least as many records as were
+//!   acknowledged there, and at most as many as the publisher attempted to publish there. Only at an epoch change may
+//!   more records be missing.
 
 use crate::ledger::Ledger;
 use crate::trace::TraceLine;
@@ -20,7 +21,7 @@ pub struct AuditCounts {
     pub missed: u64,
     /// Number of epoch changes.
     pub epochs: u64,
-    /// The number of calls that failed because there was no connection.
+    /// Number of calls that failed because there was no connection.
     pub disconnects: u64,
     /// Number of notices that warn a subscriber of its lag (`Lagging`).
     pub lag_warnings: u64,
@@ -50,7 +51,7 @@ pub enum ReaderStart {
 struct Audit<'a> {
     ledger: &'a Ledger,
     writer: u32,
-    /// The position (epoch and sequence number) of the last event; `None` before the first.
+    /// The position (epoch and sequence number) of the last event; `None` before the first event.
     at: Option<(u32, u64)>,
     /// The number that the last received record has in the publisher's ledger.
     n: Option<u64>,
@@ -61,7 +62,7 @@ struct Audit<'a> {
     counts: AuditCounts,
 }
 
-/// Checks the trace of one subscriber against the ledger of a publisher. Returns the first error that it finds.
+/// Checks the trace of one subscriber against the ledger of a publisher. Stops at the first error, and returns it.
 pub fn audit(
     lines: &[TraceLine],
     start: ReaderStart,
@@ -135,7 +136,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Checks that the event at this position directly follows the previous event.
+    /// Checks that an event at this position directly follows the previous event.
     fn check_position(&self, epoch: u32, seq: u64) -> Result<(), String> {
         let expected = match (self.at, self.n) {
             (Some((epoch, seq)), _) => (epoch, seq + 1),

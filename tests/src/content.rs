@@ -9,7 +9,7 @@ pub const BYTES_MIN: usize = 24;
 /// The contents of a test record's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TestPayload {
-    /// The number of the writer (a process that publishes) that published the record.
+    /// The number of the writer that published the record. A writer is a process that publishes.
     pub writer: u32,
     /// The record's number in the writer's ledger, from 1.
     pub n: u64,
@@ -33,7 +33,7 @@ impl TestPayload {
         out
     }
 
-    /// Decodes a payload; `None` if any byte is wrong.
+    /// Decodes a payload; returns `None` if any byte is wrong.
     pub fn decode(bytes: &[u8]) -> Option<TestPayload> {
         let n = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
         let writer = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);

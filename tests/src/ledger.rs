@@ -1,16 +1,17 @@
-//! A ledger: a publisher's list of its own records. Audits compare the traces of subscribers with it.
+//! A ledger: a publisher's list of the records that it published. Audits compare the events that subscribers received
+//! with this list.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The records of one writer, numbered from 1: how many it attempted to publish, which ones were acknowledged, and
-/// which errors it received.
+/// The records of one writer, numbered from 1: how many records the writer attempted to publish, which ones were
+/// acknowledged, and which errors its calls returned.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// The highest number among the records that the writer may have sent.
+    /// The highest number of a record that the writer may have sent.
     pub attempted: u64,
-    /// The acknowledged records by number. Each one has its epoch and sequence number, or `None` if the response did
-    /// not contain them.
+    /// The acknowledged records. Each key is a record's number. The value is the record's epoch and sequence number, or
+    /// `None` if the response did not contain them.
     pub acked: BTreeMap<u64, Option<(u32, u64)>>,
     /// The errors that publish calls returned.
     pub failures: Vec<String>,
@@ -19,9 +20,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Parses a line of the writer's output: `try N`, `ack FIRST LAST EPOCH SEQ`, `acks FIRST LAST`, `err WHY`, or
-    /// `last N`. In `ack`, record LAST has sequence number SEQ, and the others have the numbers before it. In `acks`, the
-    /// positions of the acknowledged records are unknown.
+    /// Adds a line of the writer's output: `try N`, `ack FIRST LAST EPOCH SEQ`, `acks FIRST LAST`, `err WHY`, or `last
+    /// N`. Other lines are ignored.
+    ///
+    /// In `ack`, SEQ is the sequence number of record LAST, and the records before LAST have the sequence numbers
+    /// before SEQ. In `acks`, the positions of the acknowledged records are unknown.
     pub fn add_line(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();

@@ -1,8 +1,10 @@
 //! Tests of the whole system: nodes, publishers and subscribers are separate processes, which the tests kill, stop and
-//! restart. Publishers write ledgers, which list the attempted records and the positions of the acknowledged ones.
-//! Subscribers write traces of the events that they receive. The audit compares traces with ledgers, and does not rely
-//! on the node's own statistics. The tested faults are SIGKILL and SIGSTOP of any process, cut connections, and hostile
-//! bytes. Tests of several nodes and their disks are in `chaos`.
+//! restart. Publishers write ledgers, which list the records that they attempted to publish, and the positions of the
+//! acknowledged records. Subscribers write traces of the events that they receive.
+//!
+//! The audit compares traces with ledgers, and does not rely on the node's own statistics. The tested faults are
+//! SIGKILL and SIGSTOP of any process, cut connections, and hostile bytes. Tests of several nodes and their disks are
+//! in `chaos`.
 
 pub mod audit;
 pub mod content;

@@ -1,4 +1,4 @@
-//! A TCP proxy in front of a node, which can cut its connections or delay their bytes.
+//! A TCP proxy in front of a node. The proxy can cut clients' connections to the node, or delay their bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum number of delayed pieces in each direction of a connection. One piece has at most 64 KiB.
+/// In each direction of a connection, the largest number of pieces that wait for the end of their delay. A piece has at
+/// most 64 KiB.
 const DELAYED_MAX: usize = 256;
 
 /// Forwards connections to a node, and can cut the connections or delay their bytes.
 #[derive(Debug)]
 pub struct Proxy {
-    /// The proxy's own address.
+    /// The address at which clients connect to the proxy.
     pub address: SocketAddr,
     cut: watch::Sender<u64>,
     accepted: Arc<AtomicU64>,
@@ -25,12 +26,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy for the node at `node`.
+    /// Starts a proxy that forwards connections to the address `node`.
     pub fn start(node: SocketAddr) -> Proxy {
         Proxy::with_delay(node, Duration::ZERO)
     }
 
-    /// Starts a proxy that delays bytes in both directions.
+    /// Starts a proxy that delays all bytes by `delay`, in both directions.
     pub fn with_delay(node: SocketAddr, delay: Duration) -> Proxy {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
@@ -76,7 +77,7 @@ async fn forward(mut client: TcpStream, node: SocketAddr, delay: Duration, mut c
     tokio::select! {
         () = forwarded => {}
         _ = cuts.changed() => {
-            // With this option, closing the connection resets it and discards the bytes in transit.
+            // With this option, the end of a connection resets it and discards the bytes in transit.
             let _ = client.set_zero_linger();
             let _ = node.set_zero_linger();
         }

@@ -1,3 +1,4 @@
-//! The program `readme-rust URL`: the README's Rust example of a subscription, which `build.rs` extracts.
+//! The program `readme-rust URL`: the Rust example program of the README, which subscribes to a topic. `build.rs`
+//! extracts this program.
 
 include!(concat!(env!("OUT_DIR"), "/subscribe.rs"));

@@ -1,4 +1,5 @@
-//! The roles that a process of the tests can have. The first argument names the role.
+//! The roles that a process of the tests can have, such as node, publisher or subscriber. The first argument names the
+//! role.
 
 pub mod crowd;
 pub mod failovers;
@@ -34,7 +35,7 @@ pub fn run(mut arguments: Vec<String>) -> Result<()> {
     }
 }
 
-/// Returns the value of the argument `key=value`, or the default if it is missing.
+/// Returns the value of the argument `key=value`, or `default` if this argument is missing.
 fn option<T: std::str::FromStr>(arguments: &[String], key: &str, default: T) -> Result<T>
 where
     T::Err: std::error::Error + Send + Sync + 'static,

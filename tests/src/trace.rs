@@ -1,8 +1,8 @@
-//! A subscriber's trace: one line for each event, or for several consecutive records.
+//! A subscriber's trace. Each line is an event, or stands for several consecutive records.
 
 use std::fmt;
 
-/// One line of a trace: an event, or several consecutive records.
+/// One line of a trace: an event, or several consecutive records that share the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceLine {
     /// The subscription has begun.
@@ -13,7 +13,7 @@ pub enum TraceLine {
         writer: u32,
         /// The epoch of the records.
         epoch: u32,
-        /// The first and last sequence number.
+        /// The sequence numbers of the first and the last record.
         seqs: (u64, u64),
         /// The numbers that the first and the last record have in the writer's ledger.
         ns: (u64, u64),
@@ -82,8 +82,8 @@ impl TraceLine {
         }
     }
 
-    /// Adds the records of the next line to this line, if they directly follow the records of this line. Returns
-    /// whether they do.
+    /// If the records of the line `next` directly follow the records of this line, adds them to this line and returns
+    /// `true`. Otherwise changes nothing and returns `false`.
     pub fn join(&mut self, next: &TraceLine) -> bool {
         let (
             TraceLine::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },

@@ -18,7 +18,7 @@ fn audit_lines(lines: &[TraceLine]) -> Result<AuditCounts, String> {
 
 #[test]
 fn trace_with_all_records_or_exact_gaps_passes_the_audit() {
-    // In the ledger, records 16 to 20 have no response. Two of them were appended, and the others were not.
+    // In the ledger, records 16 to 20 have no response. Only two of these records were appended.
     audit_lines(&[
         records(7, (1, 15), (1, 15)),
         records(7, (16, 17), (16, 17)),

@@ -1,8 +1,8 @@
 //! `crowd URL SUBJECT COUNT`: starts COUNT clients, each with its own connection and subscription.
 //!
-//! Prints `joined` when all clients have subscribed. When it reads a line `sync N`, waits until every client has
-//! received record N or a later record, and then prints `synced N EPOCHS GAPS WRONG`. EPOCHS, GAPS and WRONG are the
-//! numbers of epoch changes, gaps and errors since the previous line `synced`.
+//! Prints `joined COUNT` when all clients have subscribed. A line `sync N` on standard input makes the process wait
+//! until every client has received record N or a later record. The process then prints `synced N EPOCHS GAPS WRONG`:
+//! the numbers of epoch changes, gaps and errors since the previous line `synced`.
 
 use std::io::BufRead as _;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ async fn read(mut subscriber: Subscriber, last_seen: Arc<LastSeen>, counts: Arc<
             Ok(Event::Notice(Notice::EpochChanged(_))) => drop(counts.epochs.fetch_add(1, Ordering::Relaxed)),
             Ok(Event::Notice(Notice::Gap(_))) => drop(counts.gaps.fetch_add(1, Ordering::Relaxed)),
             Ok(Event::Notice(_)) => {}
-            // The node is unreachable. The client tries again.
+            // The node is unreachable, so the client tries again.
             Err(dunlin_client::topic::SubscribeError::Connection(_)) => {}
             Err(_) => {
                 counts.wrong.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,9 @@
-//! `failovers TRIES`: measures how long a cluster of three nodes has no leader after its leader was killed. For each
-//! try, prints the time from the kill to the first acknowledged write. At the end, prints the median, the 99th
-//! percentile and the maximum of these times. Then prints the same figures for the duration of an election, which
-//! begins when a node becomes a candidate and ends when it leads.
+//! `failovers TRIES`: measures for how long a cluster of three nodes accepts no writes after its leader was killed. For
+//! each try, prints the time from the kill to the first acknowledged write. At the end, prints the median, the 99th
+//! percentile and the maximum of these times.
+//!
+//! Then prints the same figures for the durations of the elections. An election begins when a node becomes a candidate,
+//! and ends when this node leads.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use crate::port;
 use crate::process::Process;
 
 const NODES: usize = 3;
-/// The pause between two kills.
+/// The pause before each kill.
 const PAUSE: Duration = Duration::from_millis(700);
 
 struct Member {
@@ -21,7 +23,7 @@ struct Member {
     arguments: Vec<String>,
 }
 
-/// Runs the measurement.
+/// Runs the measurement. The first of the `arguments` is the number of tries.
 pub fn run(arguments: &[String]) -> Result<()> {
     let tries: usize = arguments.first().context("the number of tries is missing")?.parse()?;
     let dir = std::env::temp_dir().join(format!("dunlin-failovers-{}", std::process::id()));

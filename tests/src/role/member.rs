@@ -29,7 +29,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use super::option;
 
-/// Runs until it reads `end`, or until the parent process has ended.
+/// Runs the node until it reads a line `end`, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     let [data_dir, listen] = [0, 1].map(|at| arguments.get(at).cloned().unwrap_or_default());
     let join: String = option(arguments, "join", String::new())?;

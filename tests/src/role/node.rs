@@ -1,6 +1,6 @@
 //! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a single
-//! node with a listener `tcp`. The argument `nats` adds a listener `nats`. With the argument `data`, the node stores
-//! its topic `t` in this directory.
+//! node with a listener `tcp` at ADDRESS. The argument `nats` adds a listener `nats`. With the argument `data`, the
+//! node stores a durable topic `t` in this directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use dunlin_server::{Server, ServerConfig};
 
 use super::option;
 
-/// Runs until it is killed, or until the parent process has ended.
+/// Runs the node until its process is killed, or until the parent process has ended.
 pub fn run(arguments: &[String]) -> Result<()> {
     crate::limits::raise_open_files();
     let mut config = Config::default();

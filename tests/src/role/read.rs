@@ -3,8 +3,10 @@
 //! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in an argument stands for a
 //! subscription, which has its own thread. The kind says how the subscription reads: `next` waits for each event,
 //! `drain` takes many events at once, `poll` never waits, `task` is async, and `slow` pauses often and grants little
-//! credit. A `registered` subscriber is one for which the publishers of a reliable topic wait. `late-KIND` is a
-//! subscriber that joins after the first records. Every subscription starts at the oldest retained record.
+//! credit.
+//!
+//! Publishers of a reliable topic wait for a subscriber of the kind `registered`. The kind `late-KIND` reads as KIND
+//! does, but joins after the first records. Every subscription starts at the oldest retained record.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -19,13 +21,13 @@ use crate::trace::TraceLine;
 
 /// The timeout of a call that waits for an event.
 const CALL_TIMEOUT: Duration = Duration::from_millis(300);
-/// The longest time that a call may take: two heartbeats, and some time because the machine may be busy.
+/// The longest time that a call may take: two heartbeats, and more because the machine may be busy.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// The number of bytes that a slow subscriber allows to be in transit. It is small, so that the buffers of the sockets
+/// How many bytes a node may send to a slow subscriber in advance. This number is small, so that the sockets' buffers
 /// hold few records.
 const SLOW_CREDIT: usize = 8 << 10;
 
-/// Subscribes and reads.
+/// Runs the role `read`: subscribes with all clients, and prints the traces.
 pub fn run(arguments: &[String]) -> Result<()> {
     super::stop_flag();
     let (sender, lines) = channel();
@@ -55,7 +57,7 @@ struct Reader {
     seed: SeededRandom,
 }
 
-/// Writes the trace of one subscription, and joins consecutive records to one line.
+/// Writes the trace of one subscription. Consecutive records share one line.
 struct TraceWriter {
     name: String,
     lines: Sender<String>,
@@ -159,7 +161,7 @@ impl Reader {
     }
 }
 
-/// Subscribes. Tries again while the node is down.
+/// Subscribes to a pattern. Repeats the request while the node is down.
 fn subscribe(client: &Client, pattern: &str, options: &SubscribeOptions) -> Result<Subscriber> {
     for _ in 0..20 {
         match client.subscribe(pattern, options.clone()) {

@@ -13,8 +13,8 @@
 //! | `known REGION` | prints the last known tick of a followed region |
 //! | `take REGION EPOCH` | takes over a followed region in a new epoch |
 //! | `counts` | prints how many entities left for other processes and arrived from them, and the number of ticks |
-//! | `refusals` | waits for a refusal by this process or another one, and prints its reason |
-//! | `cut PART…` | divides the world anew: each PART is the start of a region on the space-filling curve, in twelfths |
+//! | `refusals` | waits until this process or another one refuses a connection between them; prints the reason |
+//! | `cut PART…` | divides the world anew: region N begins at the Nth PART, in twelfths of the space-filling curve |
 
 use std::io::BufRead as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,7 +49,7 @@ pub fn setup(standby: bool) -> RegionSetup<3> {
     setup
 }
 
-/// Returns the entity with this id. Its position and velocity follow from `seed`.
+/// Returns the entity `id`, with a position and a velocity that follow from `id` and `seed`.
 pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     let world = WorldBox::<3>::cube(EDGE).expect("the edge length is above 0");
     let context = TickContext { tick: 0, seconds: 0.0, world, seed };
@@ -58,7 +58,7 @@ pub fn entity(id: u64, seed: u64) -> Entity<'static, 3> {
     Entity { velocity: std::array::from_fn(|axis| swing(3 + axis as u64) * 40.0), ..Entity::at(id, position) }
 }
 
-/// Returns a partition of the world into regions, numbered from 1, which have equally long stretches of the
+/// Divides the world into `regions` regions, numbered from 1. Each region has an equally long stretch of the
 /// space-filling curve.
 pub fn partition(regions: u32) -> Partition {
     Partition::even(3, &(1..=regions).map(RegionId).collect::<Vec<_>>())
@@ -66,7 +66,7 @@ pub fn partition(regions: u32) -> Partition {
 
 type Process = Space<3, RandomWalk>;
 
-/// Runs until standard input ends.
+/// Runs the role `space` until standard input ends.
 pub fn run(arguments: &[String]) -> Result<()> {
     let (number, count): (u32, u32) = (option(arguments, "process", 1)?, option(arguments, "processes", 1)?);
     let ports: String = option(arguments, "ports", String::new())?;
@@ -192,7 +192,7 @@ fn spawn(space: &Process, count: u64, seed: u64, region: RegionId) -> Result<()>
     Ok(())
 }
 
-/// Takes over a region that another process owned.
+/// Makes this process the owner of a region that another process owned.
 fn take_over(space: &Process, region: RegionId, epoch: u64) -> Result<()> {
     let was_taken = space.call(move |runner| {
         let peers: Vec<_> =

@@ -1,6 +1,6 @@
 //! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker that takes `work` ms for each task, and
-//! then prints `did TASK TOKEN`. If a task's payload is the text of `die`, the worker kills itself. When it reads a
-//! line `drain` from standard input, it drains, and prints its counts at the end.
+//! then prints `did TASK TOKEN`. If the payload of a task is TEXT, the worker kills its own process. A line `drain` on
+//! standard input makes the worker drain, and print its counts at the end.
 
 use std::io::BufRead;
 use std::sync::Arc;

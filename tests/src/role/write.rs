@@ -1,8 +1,9 @@
 //! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline] [batch=N]
 //! [pause=US]`: publishes numbered records, and writes its ledger to standard output.
 //!
-//! Runs until the test stops it, or until `count` records are published. Then publishes one last record, and repeats it
-//! until it is acknowledged. Without `count`, a failed record is not published again, but counts as attempted.
+//! Runs until the test stops it, or until `count` records were attempted. Then publishes last records, each with the
+//! next number, until one of them is acknowledged. A record whose call fails is not published again, but counts as
+//! attempted.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use super::{option, stop_flag};
 use crate::content::{BYTES_MIN, TestPayload};
 use crate::seed::SeededRandom;
 
-/// The longest time that a call may take: two heartbeats, and some time because the machine may be busy.
+/// The longest time that a call may take: two heartbeats, and more because the machine may be busy.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
 struct Writer {
@@ -59,7 +60,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     writer.finish()
 }
 
-/// Writes a line at once, so that the ledger is complete even if this process is killed.
+/// Writes a line at once, so that no line of the ledger is lost if this process is killed.
 fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -125,7 +126,7 @@ impl Writer {
         bail!("the last record was not accepted")
     }
 
-    /// Makes a call. If the call takes too long, reports this as an error in the ledger.
+    /// Makes a call. If the call takes longer than [`CALL_MAX`], prints a line `hang` with its duration.
     fn run_timed<T>(&mut self, call: impl FnOnce(&mut Publisher) -> T) -> Result<T> {
         let start = Instant::now();
         let outcome = call(&mut self.publisher);
@@ -138,8 +139,8 @@ impl Writer {
 
 fn print_outcome(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // If the records are duplicates, the receipt has only the position at which the last one was first appended.
-        // The positions of the others are unknown.
+        // For records that were already appended before, the receipt contains only the position of the last record. The
+        // positions of the other records are unknown.
         Ok(receipt) if receipt.duplicate => print_line(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

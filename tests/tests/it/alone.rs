@@ -1,5 +1,5 @@
-//! Tests of handles that are idle while the node is killed and restarted. Each later call must succeed or fail within a
-//! short time.
+//! Tests of clients' handles that are idle while the node is killed and restarted. When such a handle is used later,
+//! its calls must succeed or fail within a short time.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use dunlin_system_tests::port;
 
 use crate::processes::{HEARTBEAT, Node, SHORT_HEARTBEAT, url};
 
-/// Time added to each limit, because the machine may be busy.
+/// The time by which a call may exceed its time limit, because the machine may be busy.
 const EXTRA_TIME: Duration = Duration::from_secs(30);
 
-/// Makes a call. Panics if the call takes longer than two heartbeats and [`EXTRA_TIME`].
+/// Makes a call. Panics if the call takes longer than the sum of two heartbeats and [`EXTRA_TIME`].
 fn assert_quick<T>(what: &str, call: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let outcome = call();
@@ -22,7 +22,7 @@ fn assert_quick<T>(what: &str, call: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Repeats a call until it succeeds. Panics if a failing call takes too long.
+/// Repeats a call until it succeeds, at most ten times. Panics if a call takes too long.
 fn retry<T, E: std::fmt::Display>(what: &str, mut call: impl FnMut() -> Result<T, E>) -> T {
     let mut errors = Vec::new();
     for _ in 0..10 {
@@ -56,7 +56,7 @@ fn earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
 }
 
-/// Kills the node and restarts it. All handles are idle for a while before and after the restart.
+/// Kills the node and restarts it. Waits for a while before and after the restart, so that all handles are idle.
 fn restart(node: Node) -> Node {
     let address = node.address;
     node.kill();
@@ -85,7 +85,7 @@ fn idle_handles_reconnect_when_used_after_a_node_restart() {
                 Err(error) => panic!("the responder ended: {error}"),
             };
             if let Some(reply) = reply {
-                // Ignores an error, because the requester may have no connection.
+                // Ignores the error, because the requester may have no connection.
                 let _ = responder.reply(&reply, b"answer");
             }
         }
@@ -110,7 +110,7 @@ fn idle_handles_reconnect_when_used_after_a_node_restart() {
     node.assert_no_errors();
 }
 
-/// Makes a call with every handle while the node is down. Each call must fail soon.
+/// While the node is down or frozen, makes a call with every handle. Each call must fail soon.
 fn assert_all_fail_soon(
     client: &Client,
     subscriber: &mut Subscriber,
@@ -141,8 +141,8 @@ fn calls_to_a_dead_node_fail_within_two_heartbeats() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    // This subscriber never replies. The request makes the requester create its inbox and its publisher before the node
-    // is killed.
+    // The subscriber of `ask` never replies. The purpose of this request is that the requester has its inbox and its
+    // publisher before the node is killed.
     let _listener = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
     assert!(matches!(unanswered, Err(RequestError::TimedOut(_))), "{unanswered:?}");
@@ -171,7 +171,7 @@ fn calls_to_a_frozen_node_fail_in_time_and_succeed_later() {
     while events.last().is_none_or(|last: &String| last != "end") {
         events.push(next(&mut subscriber));
     }
-    // The records `x` and `y` got no response. The node may have appended them, but each one at most once and in order.
+    // The records `x` and `y` got no response. The node may have appended each of them, but at most once and in order.
     assert!(matches!(events.join(" ").as_str(), "end" | "x end" | "y end" | "x y end"), "{events:?}");
     retry("topics", || clients[3].topics(""));
     node.assert_no_errors();
@@ -183,8 +183,8 @@ fn idle_subscriber_behind_the_retention_gets_an_exact_gap() {
     let (reader_client, writer_client) = (connect(&node), connect(&node));
     let mut subscriber = reader_client.subscribe("t", earliest()).unwrap();
     let mut publisher = writer_client.publisher("t").unwrap();
-    // The records together are much larger than everything that can hold them: the credit of 1 MiB, the sockets'
-    // buffers, and the retention of 64 KiB.
+    // The records together are much larger than all that can hold them: the credit of 1 MiB, the sockets' buffers, and
+    // the retention of 64 KiB.
     let filler = [b'.'; 1_000];
     for n in 0..20_000u32 {
         publisher.send([&n.to_le_bytes()[..], &filler].concat().as_slice()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests a backup of tasks that are spread over several shards. The backup is restored to a new cluster.
+//! Tests that a backup of tasks, which are spread over several shards, can be restored to a new cluster.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,8 @@ use crate::cluster_under_test::{ClusterUnderTest, start_with};
 
 const SHARDS: u8 = 2;
 const TENANTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// The stages in which the tasks of the test are. Each tenant has one task in each of these stages, in this order.
+/// The stages that the tasks of the test have at the time of the backup. Each tenant has one task in each stage, in
+/// this order.
 const STAGES: [TaskStage; 7] = [
     TaskStage::Completed,
     TaskStage::Dead,
@@ -54,7 +55,8 @@ fn attach(client: &Client, kinds: &[&str]) -> Attachment {
     client.tasks().attach(options).expect("a worker")
 }
 
-/// Receives three tasks of each tenant. Completes one of them, fails one without a retry, and keeps one running.
+/// Receives three tasks of each tenant. Completes one of the three, lets one fail without a retry, and does not finish
+/// the third.
 fn run_tasks(worker: &Attachment) {
     let deadline = Instant::now() + PATIENCE;
     let mut received = 0;
@@ -72,7 +74,7 @@ fn run_tasks(worker: &Attachment) {
     assert!(worker.flush(PATIENCE));
 }
 
-/// Returns the values of a task that must be the same before the backup and after the restore.
+/// Returns the values of a task that a backup and a restore must not change.
 fn restored_values(view: &TaskView) -> String {
     let TaskView { task, tenant, kind, payload, priority, attempts, after, .. } = view;
     let outcome = view.outcome.as_ref().map(|outcome| (&outcome.bytes, outcome.failure));
@@ -91,7 +93,7 @@ fn wait_for_completion(tasks: &Tasks, id: u64) {
     }
 }
 
-/// Returns the status of the cluster, as the node with this listener reports it.
+/// Returns the cluster's status, as the node with the HTTP listener `listener` reports it.
 fn fetch_cluster(listener: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(listener).expect("the port is open");
     let request = format!("GET /v1/node/cluster HTTP/1.1\r\nHost: {listener}\r\nConnection: close\r\n\r\n");
@@ -102,7 +104,7 @@ fn fetch_cluster(listener: &str) -> serde_json::Value {
     serde_json::from_str(&response[start..=end]).expect("JSON")
 }
 
-/// Waits until the node with this listener leads all shards.
+/// Waits until the node with the HTTP listener `listener` leads all shards.
 fn wait_for_own_leadership(listener: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -151,8 +153,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let tasks = client.tasks();
     let after = views(&tasks, &ids);
     for ((before, after), stage) in before.iter().zip(&after).zip(STAGES.iter().cycle()) {
-        // If the cluster already counts the worker as dead, the running task waits for another worker, and its attempt
-        // does not count.
+        // If the cluster already counts the worker as dead, the task that it ran waits for another worker, and the
+        // attempt does not count.
         let is_lost = *stage == TaskStage::Running && after.stage == TaskStage::Ready && after.lost == 1;
         if !is_lost {
             assert_eq!((after.stage, restored_values(after)), (*stage, restored_values(before)));
@@ -163,8 +165,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
 
-    // The new cluster runs the remaining tasks. A task that was running at the time of the backup runs again, after the
-    // lease of its worker has ended.
+    // The new cluster runs the remaining tasks. A task that was running at the time of the backup runs again after its
+    // worker's lease has ended.
     let worker = attach(&client, &["held", "waits", "done", "dead"]);
     let mut done = 0;
     let deadline = Instant::now() + PATIENCE;
@@ -189,8 +191,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     }
 }
 
-/// A restored cluster must not serve clients before it has a leader and a revision above all revisions of the old
-/// cluster. It must elect the leader at once, without an election timeout.
+/// Before a restored cluster serves clients, it must have a leader, and its revision must be above all revisions of the
+/// old cluster. The leader must be elected at once, without an election timeout.
 #[test]
 fn restored_cluster_has_a_leader_before_it_serves_clients() {
     let cluster = ClusterUnderTest::with(&[Vec::new()]);

@@ -1,4 +1,5 @@
-//! Tests of hostile clients. The same node also serves a publisher and a subscriber that behave correctly.
+//! Tests of clients that send invalid data or read nothing. The same node also serves a publisher and a subscriber that
+//! behave correctly.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -17,7 +18,7 @@ use crate::processes::{Node, SubscriberProcess, Writer, audit_all};
 use crate::stopped::create_reliable;
 use crate::tier;
 
-/// The number of bytes by which the node's memory may grow during a test.
+/// The number of bytes by which the node's memory may grow during one test.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
 
 fn connect(node: SocketAddr) -> TcpStream {
@@ -83,7 +84,8 @@ fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
 /// Reads until the node closes the connection. Returns the last error that the node sent.
 fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut received = Vec::new();
-    // Reading may fail at the end: if the node has not read all bytes, the connection is reset when the node closes it.
+    // This read may end with an error: the node resets the connection if it closes the connection before it has read
+    // all bytes.
     let _ = stream.read_to_end(&mut received);
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
@@ -128,8 +130,7 @@ fn check_error_codes(node: SocketAddr) {
     }
 }
 
-/// Sends random bytes in different places: at the start, after the preamble, after the greeting, and inside of
-/// messages.
+/// Sends random bytes on new connections: at the start, after the preamble, after the greeting, or inside a message.
 fn send_noise(node: SocketAddr, seed: &mut SeededRandom) {
     for _ in 0..300 {
         let mut bytes: Vec<u8> = (0..seed.between(1, 3_000)).map(|_| seed.draw() as u8).collect();
@@ -153,7 +154,7 @@ fn send_noise(node: SocketAddr, seed: &mut SeededRandom) {
     }
 }
 
-/// Sends valid messages that end at a random byte, and then drops the connection. Repeats this many times.
+/// Sends valid messages, cuts them off at a random byte, and drops the connection. Repeats this many times.
 fn send_truncated(node: SocketAddr, seed: &mut SeededRandom) {
     let messages =
         [greeting(), subscribe(1, "t"), subscribe(2, ">"), encode(FromClient::Ping(Ping { token: 1 }))]
@@ -165,19 +166,20 @@ fn send_truncated(node: SocketAddr, seed: &mut SeededRandom) {
     }
 }
 
-/// Opens many connections and drops them. Every third connection sends a greeting first.
+/// Opens `connections` connections, and drops each at once. Every third connection sends a greeting first.
 fn open_and_close(node: SocketAddr, connections: u64) {
     for number in 0..connections {
         let mut stream = connect(node);
         if number % 3 == 0 {
             let _ = stream.write_all(&greeting());
         }
-        // If the node has already sent a response, dropping the stream with unread bytes resets the connection.
+        // If the node has already sent a response, dropping the stream resets the connection, because the response is
+        // unread.
         drop(stream);
     }
 }
 
-/// Opens clients that read nothing: three subscribe to the topic, one sends PING messages, and one publishes.
+/// Opens clients that read nothing: three of them subscribe to the topic, one sends PING messages, and one publishes.
 fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     let open = |requests: Vec<u8>| {
         let mut stream = connect(node);
@@ -202,8 +204,8 @@ fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     streams
 }
 
-/// Sends requests until the node stops reading them. The node must stop at some time, because the client reads no
-/// responses.
+/// Sends requests until the node reads no more of them. The node must stop reading at some time, because this client
+/// reads no responses.
 fn send_until_unread(stream: &mut TcpStream, mut next: impl FnMut() -> Vec<u8>) {
     let mut sent = 0;
     loop {

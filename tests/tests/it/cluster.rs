@@ -1,5 +1,5 @@
-//! Tests of clusters whose nodes are killed, added, removed, emptied, shut down one after another, and restored from a
-//! backup.
+//! Tests of clusters. Nodes are killed, added, removed, shut down one after another, restarted without their data, and
+//! restored from a backup.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -49,7 +49,7 @@ fn acknowledged_writes_survive_the_death_of_the_leader() {
 fn nodes_join_leave_and_rejoin_with_new_numbers() {
     let mut cluster = ClusterUnderTest::of(1);
     cluster.put(0, "first", "1");
-    // Only one node can join with this token.
+    // This token is not reusable: only one node can join with it.
     let token = cluster.token(false);
     let join_address = cluster.members[0].address.clone();
     let join = |name: &str, address: &str| {
@@ -64,8 +64,8 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     cluster.join("3").expect("the node joins");
     cluster.wait_for_voters(3);
     assert_eq!(cluster.members[2].number, 3);
-    // A removed node ends with an error that tells the operator what to do. If it is restarted, it ends with the same
-    // error.
+    // A removed node ends with an error that tells the operator what to do. After a restart, the node ends with the
+    // same error again.
     cluster.client().remove(3).expect("the node is removed");
     let error = cluster.members[2].process.read_until("ended");
     assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
@@ -76,7 +76,7 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
     assert!(cluster.client().remove(3).is_err(), "node 3 is no member");
     assert!(cluster.client().remove(9).unwrap_err().to_string().contains("there is no node 9"));
-    // After its directory was emptied, the node joins as a new one.
+    // After the data directory was emptied, the node joins as a new node.
     std::fs::remove_dir_all(&dir).expect("the directory is emptied");
     cluster.join_at("3", &address).expect("the node joins");
     cluster.wait_for_voters(3);
@@ -95,7 +95,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     let numbers: Vec<u64> = cluster.members.iter().map(|member| member.number).collect();
     assert_eq!(numbers, [1, 3, 4], "the lost one is not missed");
     cluster.put(2, "key", "new");
-    // Copies the node's directory. The copy becomes stale when the node starts once more.
+    // Copies the directory of a stopped node. The copy becomes stale when the node starts from its own directory.
     let stopped = cluster.kill(2);
     let copy = cluster.dir.path().join("copy");
     copy_dir(&stopped.dir, &copy);
@@ -110,7 +110,7 @@ fn wiped_node_rejoins_and_a_stale_directory_copy_is_refused() {
     assert_eq!(cluster.get(0, "key"), "new");
 }
 
-/// Starts a node that the cluster must refuse. Returns the error with which the node ends.
+/// Starts a node that the cluster must refuse. Returns the error with which the node's process ends.
 fn refused(dir: &Path, address: &str) -> String {
     match start(dir, address, None) {
         Err(error) => error,
@@ -127,7 +127,8 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         copy_dir(&cluster.members[2].dir, &copy);
         for _ in 0..2 {
             let error = refused(&copy, &port::free().to_string());
-            // If the machine is busy and the running node does not respond in time, the text is another one.
+            // If the running node does not respond in time, because the machine is busy, the text is `node 3 seems to
+            // run`.
             let runs = ["node 3 runs already", "node 3 seems to run"].iter().any(|runs| error.contains(runs));
             assert!(runs && error.contains("is a copy"), "{error}");
         }
@@ -140,8 +141,8 @@ fn copy_of_a_running_node_is_refused_without_harm_to_it() {
         cluster.wait_for_voters(3);
     }
     assert_eq!(cluster.get(2, "key"), "meanwhile");
-    // If a node's directory was copied while the node was down, the copy that starts first becomes the node. The
-    // cluster refuses the other one.
+    // While a node is down, its directory is copied. The directory that is started first, here the copy, then belongs
+    // to the node. The cluster refuses the other directory.
     let stopped = cluster.kill(2);
     let copy = cluster.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
@@ -175,7 +176,7 @@ fn other_nodes_learn_the_new_address_of_a_moved_node() {
     }
 }
 
-/// Copies a running node's directory as `cp -a` does. Files that the node deletes during the copy may be missing.
+/// Copies a running node's directory as `cp -a` does. If the node deletes a file during the copy, the copy may lack it.
 fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for entry in std::fs::read_dir(from).expect("the directory can be read").flatten() {
@@ -193,19 +194,19 @@ fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
 fn node_of_another_cluster_is_refused_with_advice() {
     let (one, mut other) = (ClusterUnderTest::of(1), ClusterUnderTest::of(1));
     let token = one.token(true);
-    // A new node tries to join the other cluster, with a token of the first cluster.
+    // A new node tries to join the second cluster with a token of the first cluster.
     let join_address = other.members[0].address.clone();
     let dir = one.dir.path().join("2");
     let refused =
         start(&dir, &port::free().to_string(), Some((&join_address, &token))).err().expect("refused");
     assert!(refused.contains("belongs to another cluster than the token"), "{refused}");
-    // A node of the other cluster tries to join the first cluster, with its own directory and a token of the first
+    // A node of the second cluster tries to join the first cluster, with its own directory and a token of the first
     // cluster.
     let node = other.kill(0);
     let join_address = one.members[0].address.clone();
     let refused = start(&node.dir, &node.address, Some((&join_address, &token))).err().expect("refused");
     assert!(refused.contains("but the join token is for another cluster"), "{refused}");
-    // A node tries to start at the address of a running node.
+    // A node tries to start at an address that a running node uses.
     other.restart(&node);
     let used_address = &one.members[0].address;
     let refused = start(&dir, used_address, Some((&join_address, &token))).err().expect("refused");
@@ -217,7 +218,7 @@ fn submit(tasks: &Tasks, count: usize) -> Vec<u64> {
     tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|submitted| submitted.task).collect()
 }
 
-/// The epoch of the topic of task events.
+/// Returns the epoch of the topic that contains the task events.
 fn tasks_epoch(client: &Client) -> u32 {
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };
     let mut events = client.subscribe("$tasks.>", options).expect("the subscription is accepted");
@@ -322,16 +323,16 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     cluster.join("2").expect("the node joins");
     cluster.wait_for_voters(2);
     assert_eq!(cluster.get(1, "key"), "alone");
-    // If the directory of a member is opened without a cluster listener, the node refuses control requests, and does
-    // not found a cluster of its own.
+    // A node is opened in a member's directory without a cluster listener. It refuses control requests, and does not
+    // found a cluster of its own.
     let node = cluster.kill(1);
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// The cluster must refuse to remove a node if too few of the remaining nodes run. If the dead node's disk were lost
-/// after such a removal, the cluster could never recover.
+/// The cluster must refuse to remove a node if, without it, too few nodes would be running for a majority. If the dead
+/// node's disk were lost after such a removal, the cluster could never recover.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -345,7 +346,8 @@ fn removal_that_leaves_no_majority_is_refused() {
     cluster.put(0, "key", "two-of-two-live");
 }
 
-/// A group of two nodes needs the vote of the removed node to complete its removal, also over new connections.
+/// A cluster of two nodes can remove one of them only with the vote of the removed node. The removal must be completed
+/// even if all connections are cut in the meantime.
 #[test]
 fn removal_of_a_node_continues_over_new_connections() {
     let listen = [(); 2].map(|()| port::free());
@@ -366,7 +368,7 @@ fn removal_of_a_node_continues_over_new_connections() {
         status["nodes"].as_array().unwrap().iter().any(|node| node["node"] == 2 && !node["removed"].is_null())
     });
     proxies.iter().for_each(Proxy::cut);
-    // This also cuts the connection of the request.
+    // The cut has also ended the connection of this request, so its result is ignored.
     let _ = removal.join().unwrap();
     cluster.wait_until("only node 1 votes", |statuses| {
         statuses.iter().any(|status| status.node == 1 && status.voters == [1])
@@ -383,7 +385,8 @@ fn fetch(node: &ClusterNode, path: &str) -> serde_json::Value {
     serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// Without a majority, no lease ends. The nodes must notice in another way that the killed leader is dead.
+/// The nodes usually learn of a dead node by the end of its lease, but no lease ends without a majority. They must
+/// notice in another way that the killed leader is dead.
 #[test]
 fn node_without_a_majority_does_not_name_the_dead_leader() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -407,7 +410,8 @@ fn node_without_a_majority_does_not_name_the_dead_leader() {
     });
 }
 
-/// If the founder of a cluster has lost its data directory, it must not found another cluster at the same address.
+/// If the node that founded a cluster has lost its data directory, it must not found another cluster at the same
+/// address.
 #[test]
 fn cluster_founder_without_its_data_directory_does_not_start() {
     let mut cluster = ClusterUnderTest::of(2);
@@ -433,7 +437,7 @@ fn key_writes_continue_while_leaders_end_one_after_another() {
         let mut stopping = cluster.members.remove(at);
         stopping.process.read_until("ended in order");
         // A node that shuts down ends only after another node leads, so no client waits for an election. On a busy
-        // machine, the third node may learn of the new leader late.
+        // machine, the third node may learn later which node leads.
         let survey = ClusterClient::open(&cluster.members[0].dir).unwrap().survey();
         let mut statuses = survey.iter().filter_map(|node| node.status.as_ref().ok());
         assert!(statuses.any(|status| status.leader == Some(status.node)), "{survey:?}");

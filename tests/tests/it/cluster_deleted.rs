@@ -1,5 +1,5 @@
 //! Tests of topics that are created under the names of deleted topics, while nodes are killed and restarted. A
-//! restarted node reads the old deletions in its log again. They must not delete the new topics.
+//! restarted node reads the old deletions in its log again. These deletions must not delete the new topics.
 
 use std::fmt::from_fn;
 

@@ -1,4 +1,4 @@
-//! Tests that every node reports the same counts of a topic as the node that owns the topic.
+//! Tests that every node reports the same counts of a topic as the topic's owner.
 
 use dunlin_client::scheduler::NewTask;
 use dunlin_client::topic::{
@@ -28,8 +28,8 @@ fn fetch_json(member: &ClusterNode, path: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"))
 }
 
-/// Returns how many records the topic has appended, how many records and bytes it retains, and how many subscriptions
-/// it has, as the member's HTTP listener reports them.
+/// Returns four counts of the topic, as the member's HTTP listener reports them: appended records, retained records,
+/// subscribers, and rows in the list of subscriptions.
 fn topic_counts(member: &ClusterNode) -> [Value; 4] {
     let listed = &fetch_json(member, "/v1/topics?pattern=x")["topics"][0];
     let subscriptions = fetch_json(member, "/v1/subscriptions");
@@ -59,7 +59,8 @@ fn every_node_shows_the_figures_of_a_topic() {
         until("the description has them", || {
             let described = client.describe_topic("x").expect("the topic exists");
             let last = described.logs.iter().map(|log| log.last_seq).max();
-            // The first node reads the old records separately for `far`. Only that node lists it.
+            // The subscription `far` reads old records, which the first node requests from the owner separately. The
+            // list must contain `far` only once nevertheless.
             let mut names: Vec<&str> = described.subscribers.iter().map(|one| one.name.as_str()).collect();
             names.sort_unstable();
             (last, described.subscribers_total) == (Some(4), Some(2)) && names == ["far", "near"]
@@ -102,7 +103,8 @@ fn topics_of_an_absent_owner_are_listed_without_figures() {
     assert!(client.describe_topic("x").expect("the topic exists").logs.is_empty());
 }
 
-/// Starts a watch of keys through gRPC. Returns the status code with which the watch ends.
+/// Starts a watch of keys through gRPC at the revision `start_revision`. Returns the status code with which the watch
+/// ends.
 fn watch_by_grpc(member: &ClusterNode, start_revision: u64) -> Option<Code> {
     let address = format!("http://{}", member.listener("grpc"));
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
