@@ -1,5 +1,5 @@
-//! Tests of clients that write while something happens to the leader: its disk is full, it is stopped or shut down, or
-//! it replicates megabytes.
+//! Tests of clients that write while their cluster's leader has a full disk, is stopped or shut down, or replicates
+//! megabytes.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use super::cluster_under_test::{ClusterNode, ClusterUnderTest, start, start_with
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// Mounts a file system of this size. Returns `None` if the user lacks the permission to mount a file system.
+    /// Mounts a file system of `bytes` bytes. Returns `None` if the user may not mount a file system.
     fn of(bytes: u64) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().expect("a directory");
         let size = format!("size={bytes}");
@@ -60,7 +60,7 @@ fn readyz(member: &ClusterNode) -> String {
     response
 }
 
-/// A leader whose disk is full must not report that it is ready, and must give the leadership away.
+/// A leader whose disk is full must not report that it is ready, and must give up the leadership.
 #[test]
 fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     let Some(small) = SmallDisk::of(192 << 20) else {
@@ -126,7 +126,8 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
                     loop {
                         match kv.put(format!("of-{writer}"), count.to_string()) {
                             Ok(_) => break,
-                            // On a busy machine, a running node may lose the leadership. The write is then repeated.
+                            // On a busy machine, a node that is not being shut down may lose the leadership too. The
+                            // write is then repeated.
                             Err(KvError::Unknown(reason)) if reason.starts_with("the leader changed") => {}
                             Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                             Err(error) => panic!("writer {writer}, put {count}: {error}"),
@@ -153,13 +154,13 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
 }
 
-/// Returns two sums of CPU times in ns: of a node's threads whose name is `name`, and of those whose names are longer
-/// and begin with `name`.
+/// Returns two sums of CPU times in ns: of the node's threads whose name is exactly `name`, and of its threads whose
+/// names continue after `name`.
 fn cpu_ns(member: &ClusterNode, name: &str) -> (u64, u64) {
     let (mut own_ns, mut other_ns) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
     for task in tasks.map(|task| task.expect("the thread can be listed").path()) {
-        // If a thread ends while its files are read, it counts as 0.
+        // A thread that ends while its files are read counts as 0.
         let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
         let (comm, ns) = (read("comm"), read("schedstat"));
         let ns: u64 = ns.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
@@ -172,7 +173,8 @@ fn cpu_ns(member: &ClusterNode, name: &str) -> (u64, u64) {
     (own_ns, other_ns)
 }
 
-/// Another thread copies and encrypts megabytes for replication. Heartbeats must not wait for that thread.
+/// The node copies and encrypts megabytes for replication in a separate thread. Heartbeats must not wait for this
+/// thread.
 #[test]
 fn large_transactions_change_neither_leader_nor_term() {
     let listen = [0, 1, 2].map(|_| port::free());
@@ -205,13 +207,13 @@ fn large_transactions_change_neither_leader_nor_term() {
     let value = vec![7; 900 << 10];
     let keys: Vec<Vec<u8>> = (0..8).map(|key| format!("large-{key}").into_bytes()).collect();
     let large = keys.iter().fold(Transaction::new(), |all, key| all.put(key, &value));
-    // Writes more bytes than the log may hold. While the node replicates, it therefore also takes a snapshot and
-    // deletes the oldest entries of the log.
+    // Writes more bytes than the log may hold. The node therefore also takes a snapshot and deletes the oldest entries
+    // of the log while it replicates.
     for number in 0..12 {
         loop {
             match client.kv().transact(&large) {
                 Ok(_) => break,
-                // On a busy machine, the write may time out. It is then repeated.
+                // On a busy machine, the write may time out, and is then repeated.
                 Err(KvError::Unknown(_)) => {}
                 Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                 Err(error) => panic!("transaction {number}: {error}"),
@@ -253,10 +255,12 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
     }
 }
 
-/// A write that was sent to a frozen leader must get a result long before the timeout of the connection.
+/// If a write was sent to a leader that is then frozen, the write must get a result long before the connection times
+/// out.
 #[test]
 fn write_to_a_frozen_leader_goes_to_the_next_leader() {
-    // This timeout of connections is longer than the test. Only a new leader or term can end the wait.
+    // A connection to a silent node times out after 600 s, which is longer than the test. Only a new leader or term can
+    // end the wait.
     let node_options = vec!["silent=600000".to_owned()];
     let mut cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
     for round in 0..3 {

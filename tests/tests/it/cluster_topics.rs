@@ -1,5 +1,5 @@
-//! Tests of topics in a cluster whose nodes are processes. A client of any node can publish to any topic and read any
-//! topic.
+//! Tests of topics in a cluster, each of whose nodes is a process. Through any node, a client can publish to every
+//! topic and read every topic.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ pub fn from(start: Start) -> SubscribeOptions {
     SubscribeOptions { start, ..SubscribeOptions::default() }
 }
 
-/// Reads until record `last` has arrived. Returns the numbers of the received records, and the received notices.
+/// Reads until record `last` has arrived. Returns the numbers of the records that were received, and the notices.
 pub fn read_until(subscriber: &mut Subscriber, last: u64) -> (Vec<u64>, Vec<Notice>) {
     let (mut numbers, mut notices) = (Vec::new(), Vec::new());
     while numbers.last() != Some(&last) {
@@ -67,7 +67,7 @@ impl Nats {
         line.trim_end().to_owned()
     }
 
-    /// Waits until the node has handled all messages that were sent so far.
+    /// Waits until the node has handled all messages that this client has sent.
     fn flush(&mut self) {
         self.send("PING\r\n");
         while self.read_line() != "PONG" {}
@@ -144,8 +144,8 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
-    // Each topic is created through another node. Some records are published before the topic's subscribers start, and
-    // others after that.
+    // Each topic is created through another node. One record is published before the topic's subscribers start; the
+    // others are published after that.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
         publish(&clients[maker], topic, [0]);
         let mut readers: Vec<Subscriber> =
@@ -215,7 +215,7 @@ fn epoch_changes(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
 
 #[test]
 fn topic_moved_under_load_loses_no_record() {
-    // Each lease is so long that no owner loses its lease on a slow machine.
+    // The leases are so long that no owner loses its lease on a slow machine.
     let options = vec!["cluster.lease_ttl=1m".to_owned()];
     let cluster = ClusterUnderTest::with(&[options.clone(), options.clone(), options]);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
@@ -275,8 +275,8 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     }
     let (_, before) = owner(&clients[1], "t");
     let dead = cluster.kill(0);
-    // A record may be refused, or its response may be lost so that its outcome is unknown. In both cases the publisher
-    // goes on with the next number.
+    // The record may be refused, or its response may be lost so that its outcome is unknown. In both cases the test
+    // continues with the next number.
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut number = 501;
     until("the topic has another owner", || match publisher.publish(number.to_string().as_bytes()) {
@@ -296,7 +296,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
         );
         assert_eq!(epoch_changes(&notices), [(before, None)], "{notices:?}");
     }
-    // A node that was restarted and has no records can serve the topic too.
+    // A restarted node, which has no records of the topic, can serve the topic too.
     cluster.restart(&dead);
     cluster.wait_for_voters(3);
     let restarted = cluster.members.last().expect("the node is back").connect();
@@ -329,7 +329,8 @@ fn former_owner_relays_records_to_the_new_owner_after_a_freeze() {
     });
     publish(&clients[2], "t", 200..=300);
     cluster.members[0].process.resume();
-    // The former owner continues and still accepts records. All subscribers must receive these records.
+    // The former owner runs again and still accepts records. It must pass them on, so that all subscribers receive
+    // them.
     let mut late = clients[0].publisher("t").unwrap();
     until("who was deposed hands on", || late.publish(b"400").is_ok());
     for reader in &mut readers {
@@ -341,8 +342,8 @@ fn former_owner_relays_records_to_the_new_owner_after_a_freeze() {
     assert_ne!(owner(&clients[0], "t").0, stopped);
 }
 
-/// When an owner is shut down, each of its last records must reach the subscribers exactly once, even if they move to
-/// another node.
+/// While an owner is being shut down, it accepts its last records. Each of them must reach every subscriber exactly
+/// once, even if another node owns the topic afterwards.
 #[test]
 fn stopping_owner_delivers_each_durable_record_once() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -352,7 +353,7 @@ fn stopping_owner_delivers_each_durable_record_once() {
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
     let published = Arc::new(AtomicU64::new(0));
     let published_count = Arc::clone(&published);
-    // This client publishes until its node is gone.
+    // This client publishes until the owner, to which it is connected, has ended.
     std::thread::spawn(move || {
         let mut publisher = owner.publisher("kept").unwrap();
         let is_published = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
@@ -398,7 +399,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     assert!(refused.starts_with("-ERR") && refused.contains("waits for its owner"), "{refused}");
     let response = http(&cluster.members[0], "POST", "/v1/topics/kept", "0");
     assert!(response.contains("503") && response.contains("OWNER_AWAY"), "{response}");
-    // A subscriber starts while the owner is down. It receives records as soon as the owner is back.
+    // This subscriber starts while the owner is down. It receives records as soon as the owner is back.
     let mut waiting_reader = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
     cluster.restart(&dead);
     until("the topic accepts records again", || publisher.publish(b"1000").is_ok());
@@ -453,7 +454,7 @@ fn any_node_relays_requests_and_names_the_owner_of_a_group() {
     publish(&clients[0], "double", []);
     requester_nats.send("PUB double 4\r\ndone\r\n");
     responder_thread.join().expect("the thread ends");
-    // A share group works at the owner of its topic.
+    // Clients can join a share group only at the owner of the group's topic.
     let (number, _) = owner(&clients[0], "double");
     for (member, client) in cluster.members.iter().zip(&clients) {
         let joined = client.join(Group { topic: "double", name: "g" }, GroupOptions::default());

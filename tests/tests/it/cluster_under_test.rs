@@ -10,7 +10,8 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 use super::processes::role;
 
-/// The interval between two status queries. It is not shorter, because each query opens a connection to every node.
+/// The interval between two status queries. A shorter interval would be costly, because each query opens a connection
+/// to every node.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A node of a [`ClusterUnderTest`], and its process.
@@ -19,12 +20,13 @@ pub struct ClusterNode {
     pub number: u64,
     pub dir: PathBuf,
     pub address: String,
-    /// The JSON that the node printed in its line `READY`.
+    /// The text after `READY` in the line with which the node reports that it is ready: fields `NAME=VALUE`, such as
+    /// the addresses of the listeners.
     ready: String,
 }
 
 impl ClusterNode {
-    /// The address of a listener.
+    /// The address of the listener `name`.
     pub fn listener(&self, name: &str) -> String {
         field(&self.ready, name).unwrap_or_else(|| panic!("no {name} in {:?}", self.ready))
     }
@@ -54,7 +56,7 @@ pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<C
     start_with(dir, address, join, &[])
 }
 
-/// Like [`start`], but with additional arguments of the role `member`.
+/// Like [`start`], but passes the additional arguments `options` to the role `member`.
 pub fn start_with(
     dir: &Path,
     address: &str,
@@ -102,7 +104,7 @@ fn start_process(
 }
 
 impl ClusterUnderTest {
-    /// Starts a cluster of `count` nodes.
+    /// Starts a cluster of `count` nodes, without additional arguments.
     pub fn of(count: usize) -> ClusterUnderTest {
         let dir = tempfile::tempdir().expect("a directory");
         let first = dir.path().join("1");
@@ -115,7 +117,7 @@ impl ClusterUnderTest {
         cluster
     }
 
-    /// Starts a cluster with one node for each entry of `options`, which contains the arguments for that node.
+    /// Starts a cluster with one node for each entry of `options`. The entry contains the node's additional arguments.
     pub fn with(options: &[Vec<String>]) -> ClusterUnderTest {
         let dir = tempfile::tempdir().expect("a directory");
         let address = || port::free().to_string();
@@ -131,7 +133,7 @@ impl ClusterUnderTest {
         cluster
     }
 
-    /// Adds a node. Returns its index.
+    /// Adds a node, whose directory is named `name`. Returns the node's index in `members`.
     pub fn join(&mut self, name: &str) -> Result<usize, String> {
         self.join_at(name, &port::free().to_string())
     }
@@ -144,14 +146,15 @@ impl ClusterUnderTest {
         Ok(self.members.len() - 1)
     }
 
-    /// Writes a join token to a file.
+    /// Writes a new join token to a file, and returns the file's path. Several nodes can use the token if it is
+    /// `reusable`.
     pub fn token(&self, reusable: bool) -> PathBuf {
         let file = self.dir.path().join("token");
         let deadline = Instant::now() + PATIENCE;
         let token = loop {
             match self.client().token(Some(Duration::from_secs(600)), reusable) {
                 Ok(token) => break token,
-                // At this moment, the cluster may have no leader. The request is then repeated.
+                // The cluster may have no leader at this moment. The request is then repeated.
                 Err(error) => assert!(Instant::now() < deadline, "no token: {error}"),
             }
         };
@@ -188,7 +191,7 @@ impl ClusterUnderTest {
         });
     }
 
-    /// Returns the index of the leader in `members`.
+    /// Waits until a node reports that it leads, and returns the index of this node in `members`.
     pub fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -204,7 +207,7 @@ impl ClusterUnderTest {
         }
     }
 
-    /// Kills a node with SIGKILL. Returns the handle with which it can be restarted.
+    /// Kills a node with SIGKILL and removes it from `members`. Returns the node, so that it can be restarted.
     pub fn kill(&mut self, at: usize) -> ClusterNode {
         let mut member = self.members.remove(at);
         member.process.kill();
@@ -213,7 +216,7 @@ impl ClusterUnderTest {
         member
     }
 
-    /// Restarts a killed node with its directory.
+    /// Restarts a killed node with its old directory.
     pub fn restart(&mut self, member: &ClusterNode) {
         let member = start(&member.dir, &member.address, None).expect("the node starts again");
         self.members.push(member);

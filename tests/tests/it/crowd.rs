@@ -42,7 +42,7 @@ impl Crowd {
         Crowd { process, clients }
     }
 
-    /// Waits until every client has received record `n`. Returns the counts since the last call.
+    /// Waits until every client has received record `n`. Returns the counts since the previous call.
     fn wait_for_sync(&mut self, n: u64) -> CrowdCounts {
         self.process.write_line(&format!("sync {n}"));
         let line = self.process.line_within(Duration::from_secs(120)).expect("the crowd goes on");
@@ -63,7 +63,7 @@ fn publish(publisher: &mut Publisher, n: u64) {
     publisher.publish(TestPayload { writer: 1, n, last: false }.encode(100).as_slice()).unwrap();
 }
 
-/// Waits until the node reports exactly `readers` subscriptions of the topic.
+/// Waits until the node reports exactly `readers` subscriptions of the topic `t`.
 fn wait_for_readers(client: &Client, readers: u64) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
@@ -137,7 +137,7 @@ fn kill_the_node_of_a_crowd(clients: u64) {
 }
 
 fn reset_the_connections_of_a_crowd(clients: u64) {
-    // The proxy runs in this process and opens two files for each connection.
+    // The proxy runs in this process, and needs two open files for each connection.
     let clients = tier::crowd(clients).min(limits::raise_open_files() / 3);
     let node = Node::start_anywhere(&NODE);
     let proxy = Proxy::start(node.address);

@@ -10,7 +10,7 @@ use dunlin_system_tests::seed::SeededRandom;
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
 
-/// The counts of all tries, added up.
+/// The counts of all tries together.
 #[derive(Default)]
 struct Total {
     tries: u64,
@@ -58,13 +58,13 @@ fn kill_nodes(tries: u64) {
         counts.disconnects,
     );
     assert!(tries == 0 || counts.epochs > 0, "no epoch changed: the test tests nothing");
-    // A subscriber gets a gap only if it falls far enough behind, which depends on chance. After ten tries, there must
-    // be a gap.
+    // A subscriber gets a gap only if it falls far enough behind, which depends on chance. In ten tries, at least one
+    // gap must happen.
     assert!(tries < 10 || counts.gaps > 0, "no gap happened: the test tests nothing");
 }
 
 /// Runs one try: starts a writer and subscribers of all kinds except `registered`, and kills the node one to three
-/// times in the meantime.
+/// times while they run.
 fn kill_and_restart(seed: u64, total: &mut Total) {
     let mut random = SeededRandom::new(seed);
     let address = port::free();

@@ -1,5 +1,5 @@
-//! Tests that kill a node with SIGKILL while records are published to its durable topic. Every record that the node
-//! acknowledged as synced must exist afterwards, once, in order and intact.
+//! Tests that kill a node with SIGKILL while records are published to its durable topic. Afterwards, every record that
+//! the node acknowledged must exist once, in order and intact.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,8 @@ fn kill_nodes(tries: u64) {
     assert!(total.kills == 0 || total.epochs > 0, "no epoch changed: the test tests nothing");
 }
 
-/// Starts a node with this directory and kills it under load. Repeats this two or three times.
+/// Starts a node with the directory `dir`, and kills it two or three times while records are published. Then checks the
+/// records.
 fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
     let _ = std::fs::remove_dir_all(dir);
     let mut random = SeededRandom::new(seed);
@@ -89,8 +90,8 @@ fn kill_repeatedly(seed: u64, dir: &Path, total: &mut Total) {
     total.acked += ledger.acked.len() as u64;
 }
 
-/// Reads all records on disk in order, and checks their bytes. Returns the epoch and the sequence number of each
-/// record, and its number in the writer's ledger.
+/// Reads all records from the disk in order, and checks their bytes. Returns three numbers for each record: its epoch,
+/// its sequence number, and its number in the writer's ledger.
 fn read_stored(dir: &Path) -> Vec<(u32, u64, u64)> {
     let (node, _) = Embedded::open(Config::default(), Arc::new(RealDisk), dir).unwrap();
     let options = SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() };

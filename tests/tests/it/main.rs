@@ -1,5 +1,5 @@
-//! Tests of the guarantees of delivery when processes or connections fail. Nodes, publishers and subscribers are
-//! separate processes.
+//! Tests of what nodes guarantee about the delivery of records when processes or connections fail. Nodes, publishers
+//! and subscribers are separate processes.
 //!
 //! `cargo test` runs each test a few times. `cargo xtask chaos` runs each test many times; environment variables state
 //! the number of runs (module `tier`).

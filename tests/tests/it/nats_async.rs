@@ -1,4 +1,5 @@
-//! Tests of the NATS listener with the unmodified client async-nats. They test the same cases as module `nats_clients`.
+//! Tests of the NATS listener with the unmodified client library async-nats. The tests are the same as those of module
+//! `nats_clients`.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use futures_util::{StreamExt, future};
 use crate::nats_node::NatsNode;
 use crate::tls_node::TlsNode;
 
-/// Runs a test with a client whose tasks all run on this thread. While the thread is busy, the client therefore reads
-/// nothing.
+/// Runs a test with a client whose tasks all run on the test's thread. While this thread is busy, the client therefore
+/// reads nothing.
 fn with_client<F: Future<Output = ()>>(run: impl FnOnce(NatsNode, Client) -> F) {
     let node = NatsNode::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

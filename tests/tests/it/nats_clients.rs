@@ -65,7 +65,8 @@ fn nats_go_passes_all_checks_over_tls() {
     check_client_over_tls("nats.go", &installed_path("go/client"), &[]);
 }
 
-/// Returns a path in the directory where `cargo xtask nats-clients` installs the libraries.
+/// Returns the full path of `path`, which is inside the directory where `cargo xtask nats-clients` installs the
+/// libraries.
 fn installed_path(path: &str) -> PathBuf {
     let directory = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     PathBuf::from(directory).join(path)
@@ -101,7 +102,8 @@ fn check_client(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     assert!(client.wait().success(), "{}", client.errors());
 }
 
-/// Runs all cases over TLS, except those that restart the node.
+/// Runs the cases over TLS with one client program. Leaves out the last two cases, in which the test would have to stop
+/// the client or restart the node.
 fn check_client_over_tls(name: &str, program: &std::path::Path, arguments: &[PathBuf]) {
     let node = TlsNode::start();
     let mut arguments: Vec<String> = arguments.iter().map(|path| path.display().to_string()).collect();

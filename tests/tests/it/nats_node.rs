@@ -1,4 +1,4 @@
-//! A node with a NATS listener, which tests can kill and restart at the same address.
+//! A node with a NATS listener. Tests can kill the node, and restart it at the same address.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use dunlin_system_tests::port;
 
 use crate::processes::Node;
 
-/// A node with a NATS listener at a fixed address, which tests can kill and restart.
+/// A node with a NATS listener at a fixed address. Tests can kill and restart the node.
 pub struct NatsNode {
     node: Option<Node>,
     tcp: SocketAddr,
@@ -39,7 +39,7 @@ impl NatsNode {
         format!("nats://{}", self.nats)
     }
 
-    /// Publishes records of 1,000 bytes through Dunlin's own listener.
+    /// Publishes `count` records of 1,000 bytes, through Dunlin's own listener.
     pub fn publish(&self, subject: &str, count: u64) {
         let node = self.node.as_ref().expect("the node is running");
         let client = Client::connect(&node.url(), Default::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of a cluster's NATS listeners: the addresses of nodes that clients receive, the creation of topics for new
-//! subjects, and the inboxes of users.
+//! Tests of the NATS listeners of a cluster's nodes: the node addresses that clients receive, the creation of topics
+//! for new subjects, and the inboxes of users.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use dunlin_system_tests::process::PATIENCE;
 
 use crate::cluster_under_test::{ClusterNode, ClusterUnderTest};
 
-/// A NATS client for tests. It accepts a message `INFO` at any time.
+/// A NATS client for tests. The node may send it a message `INFO` at any time.
 struct Peer(BufReader<TcpStream>);
 
 impl Peer {
@@ -32,7 +32,7 @@ impl Peer {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
     }
 
-    /// Returns the next line from the node. If the line is `PING`, also responds with `PONG`.
+    /// Returns the next line from the node. If the line is `PING`, responds with `PONG` first.
     fn read_line(&mut self) -> String {
         let mut line = String::new();
         assert!(self.0.read_line(&mut line).unwrap() > 0, "the node ended the connection");
@@ -44,7 +44,7 @@ impl Peer {
 
     /// Reads `INFO` messages until `connect_urls` contains exactly these addresses.
     fn wait_for_urls(&mut self, expected: &BTreeSet<String>) {
-        // This PING requests the node's first PONG. Only after it does the node send further messages `INFO`.
+        // The node sends its first PONG in response to this PING. Only after that does it send further messages `INFO`.
         self.write_line("PING");
         let mut last = None;
         loop {
@@ -79,7 +79,7 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
     let wait_for_all = |peers: &mut Vec<Peer>, cluster: &ClusterUnderTest| {
         let expected = urls(&cluster.members);
         peers.iter_mut().for_each(|peer| peer.wait_for_urls(&expected));
-        // A client that connects now receives the same addresses.
+        // A new client receives the same addresses when it connects.
         Peer::connect(expected.first().unwrap()).wait_for_urls(&expected);
     };
     wait_for_all(&mut peers, &cluster);
@@ -88,7 +88,7 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
     wait_for_all(&mut peers, &cluster);
     let killed = cluster.kill(third);
     wait_for_all(&mut peers, &cluster);
-    // The restarted node listens at other ports than before.
+    // The restarted node listens at other ports than before it was killed.
     cluster.restart(&killed);
     wait_for_all(&mut peers, &cluster);
     let address = cluster.members[third].listener("nats");
@@ -96,11 +96,13 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
     third_client.wait_for_urls(&urls(&cluster.members));
 }
 
-/// Many new subjects must share the entries of the cluster's log, and not need an entry each.
+/// If a client publishes to many new subjects at once, the creation of their topics must take few entries of the
+/// cluster's log, not one entry for each topic.
 #[test]
 fn new_subjects_in_one_burst_share_raft_entries() {
     const SUBJECTS: usize = 200;
-    // A renewal of a lease is an entry of the log too. The leases of this test are so long that none is renewed.
+    // The renewal of a lease takes an entry of the log too. The leases of this test are so long that no lease is
+    // renewed.
     let node_options = vec!["lease=600000".to_owned()];
     let cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
     let mut peer = Peer::connect(&cluster.members[1].listener("nats"));
@@ -123,7 +125,7 @@ fn new_subjects_in_one_burst_share_raft_entries() {
     assert!(used < SUBJECTS as u64 / 4, "{used} entries");
 }
 
-/// If a user subscribes to the inbox of another user, every node must refuse. The user would otherwise receive the
+/// Every node must refuse a user's subscription to the inbox of another user. Otherwise the user would receive the
 /// other user's replies.
 #[test]
 fn inbox_of_another_user_is_refused_at_each_node() {
@@ -159,8 +161,8 @@ fn inbox_of_another_user_is_refused_at_each_node() {
         let received = std::iter::from_fn(|| Some(ana.read_line())).find(|line| !line.starts_with("INFO"));
         assert_eq!(received.as_deref(), Some("MSG _INBOX.ana.1 1 2"));
         assert_eq!(ana.read_line(), "ok");
-        // A user may open the same inbox on a second connection. A client that reconnects does this before its old node
-        // has noticed that the first connection is lost.
+        // A user may subscribe to the same inbox on a second connection. A client does this when it reconnects before
+        // its old node has noticed that the first connection is lost.
         assert_eq!(subscribe(&mut connect(member, "ana"), "_INBOX.ana.*", 1), [""; 0]);
         assert_eq!(subscribe(&mut cid, "_INBOX.cid.*", 2), [""; 0]);
     }

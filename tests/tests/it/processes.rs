@@ -1,4 +1,5 @@
-//! The processes of a test, and their output: a node, writers (which publish) and readers (which subscribe).
+//! The processes of a test: a node, writers (which publish) and readers (which subscribe). The test reads the output of
+//! these processes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +10,8 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::TraceLine;
 
-/// The heartbeat interval in tests in which clients must notice that the node has stopped. Other tests use a long
-/// interval, because heartbeats come late on a busy machine.
+/// The heartbeat interval of nodes in tests in which clients must notice that the node has stopped. Other tests use a
+/// long interval, because heartbeats may be late on a busy machine.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// [`HEARTBEAT`] as an argument of the role `node` (`tests/src/role/node.rs`).
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
@@ -20,7 +21,7 @@ pub fn role(name: &str, arguments: &[&str]) -> Process {
     Process::start(name, env!("CARGO_BIN_EXE_system-role"), &arguments)
 }
 
-/// The process of a node, and the address of the node.
+/// A node's process, and the address at which the node listens.
 pub struct Node {
     pub process: Process,
     pub address: SocketAddr,
@@ -41,7 +42,7 @@ impl Node {
         Node { process, address }
     }
 
-    /// Starts a node at any free port. For tests that do not restart the node.
+    /// Starts a node at any free port, for tests that do not restart the node.
     pub fn start_anywhere(arguments: &[&str]) -> Node {
         Node::start_with(([127, 0, 0, 1], 0).into(), arguments)
     }
@@ -50,7 +51,7 @@ impl Node {
         url(self.address)
     }
 
-    /// Kills the node with SIGKILL. First checks that the node is still running and has written no errors.
+    /// Kills the node with SIGKILL. Checks that the node was still running, and that it has written no errors.
     pub fn kill(mut self) {
         let status = self.process.exit_status();
         assert_eq!(status, None, "the node ended by itself:\n{}", self.process.errors());
@@ -113,14 +114,14 @@ impl Writer {
         self.wait_until(|ledger| ledger.acked.len() >= expected);
     }
 
-    /// Makes the writer publish its last record, and waits until this record is acknowledged. Returns the ledger.
+    /// Lets the writer publish its last record, and waits until this record is acknowledged. Returns the ledger.
     pub fn finish(mut self) -> Ledger {
         self.process.write_line("stop");
         self.wait_for_end()
     }
 
-    /// Waits until the writer's last record is acknowledged and the writer's process has ended. Checks that the writer
-    /// succeeded, and that none of its calls took too long. Returns the ledger.
+    /// Waits until the writer's last record is acknowledged and its process has ended. Checks that the process ended
+    /// without an error, and that none of its calls took too long. Returns the ledger.
     pub fn wait_for_end(mut self) -> Ledger {
         self.wait_until(|ledger| ledger.last.is_some());
         for line in self.process.finish(PATIENCE) {
@@ -140,7 +141,7 @@ impl Writer {
     }
 }
 
-/// A process that runs subscribers. Each subscriber prints a trace, which the test reads.
+/// A process that runs subscribers. The process prints a trace for each subscriber, which the test reads.
 pub struct SubscriberProcess {
     pub process: Process,
     traces: BTreeMap<String, Vec<TraceLine>>,

@@ -1,4 +1,5 @@
-//! Tests every guarantee of delivery with every listener. A table in `docs/listeners.md` shows the results.
+//! Tests, with every listener, each guarantee about the delivery of records. A table in `docs/listeners.md` shows the
+//! results.
 //!
 //! To test a new listener, implement [`listener::Listener`] for it and add it to [`LISTENERS`]. To test a new
 //! guarantee, add an entry to [`checks::PROMISES`]. A listener declares which guarantees it does not offer, and the
@@ -34,7 +35,8 @@ fn check_guarantees(listener: &dyn Listener) {
     check_all(listener, NodeUnderTest::start);
 }
 
-/// Tests all guarantees at a node with users, where each subscription is filtered and each publish is checked.
+/// Tests all guarantees with this listener, at a node that authenticates users. The node then checks each publish, and
+/// filters what each subscription receives.
 fn check_guarantees_with_users(listener: &dyn Listener) {
     check_all(listener, NodeUnderTest::start_with_users);
 }

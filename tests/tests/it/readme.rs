@@ -1,4 +1,5 @@
-//! Runs the example programs of README.md, which subscribe to a topic. The tests extract the programs from that page.
+//! Runs the example programs in README.md, which subscribe to a topic. The tests extract these programs from the
+//! README.
 //!
 //! The tests always run the Rust program and the `curl` command. They run the Go and Node.js programs only in `cargo
 //! xtask nats-clients`. The Python program runs in `clients/python/tests/test_examples.py`.
@@ -14,10 +15,10 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 const SUBJECT: &str = "orders.eu";
 const PAYLOAD: &str = "{\"qty\":5}";
-/// The pause between two records that a test publishes, until the program prints one of them.
+/// Until the program prints a record, the test publishes one record after another, with this pause between them.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A node that is configured like the node of `dunlin dev`, but listens at other ports.
+/// A node that is configured as `dunlin dev` configures its node, but listens at other ports.
 struct Dev {
     server: Server,
     publisher: Publisher,
@@ -32,7 +33,7 @@ impl Dev {
         Dev { server, publisher: node.publisher(SUBJECT).expect("the topic is created") }
     }
 
-    /// Returns the text with the addresses of `dunlin dev` replaced by the addresses of this node.
+    /// Returns the text, in which the addresses of `dunlin dev` are replaced by the addresses of this node.
     fn with_node_addresses(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (protocol, port) in [(Protocol::Tcp, 4220), (Protocol::Nats, 4222), (Protocol::Http, 8222)] {
@@ -43,8 +44,8 @@ impl Dev {
         text
     }
 
-    /// Publishes a record again and again until the program prints a line with it. One record is not enough, because
-    /// the test cannot see when the program has subscribed.
+    /// Publishes records until the program prints the line `line`. One record is not enough, because the test cannot
+    /// see when the program has subscribed.
     fn wait_for_output(&mut self, mut program: Process, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -62,7 +63,7 @@ impl Dev {
     }
 }
 
-/// Returns the README's example program in this language.
+/// Returns the README's example program for a language, which is the language of its code block.
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));
@@ -128,7 +129,8 @@ fn nats_js_subscribes_as_the_readme_shows_it() {
     node.wait_for_output(process("node", &[&program.display().to_string()]), &expected_line());
 }
 
-/// Returns a directory for a test's program, beside the libraries that `cargo xtask nats-clients` installs.
+/// Creates a directory for a test's program, beside the libraries that `cargo xtask nats-clients` installs, and returns
+/// its path.
 fn test_dir(name: &str) -> PathBuf {
     let libraries = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     let folder = Path::new(&libraries).join(name);

@@ -1,4 +1,4 @@
-//! Tests in which a node refuses a client's requests. Other clients must not notice this.
+//! Tests in which a node refuses a client's requests. Other clients of the node must not be affected.
 
 use dunlin_client::topic::{
     Draft, Publish, PublishError, Retention, Start, Subscribe, SubscribeOptions, TopicConfig,
@@ -22,7 +22,7 @@ fn error_for_a_port_in_use_names_the_address() {
 
 #[test]
 fn only_the_publisher_over_the_memory_budget_is_refused() {
-    // The heartbeat interval is long, so that clients do not take the node for dead when the machine pauses.
+    // The heartbeat interval is long, so that clients do not assume that the node is dead when the machine pauses.
     let node = Node::start_anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };
@@ -42,7 +42,7 @@ fn only_the_publisher_over_the_memory_budget_is_refused() {
         assert!(limit == 4 << 20 && asked + used > limit, "{asked} more on top of {used} of {limit}");
         modest.publish(b"meanwhile").unwrap();
     }
-    // The node still accepts smaller records for both topics, although the retention of the first topic is many times
+    // The node still accepts smaller records for both topics. The retention of the topic `greedy` alone is many times
     // the memory budget.
     for _ in 0..20 {
         greedy.publish(Draft::from(&oversized[..500_000])).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of a world whose regions are in separate processes. No entity may be lost or duplicated. If the processes run
-//! in lock-step, the bytes of the entities must equal those of a world in a single process.
+//! Tests of a world whose regions are in separate processes. No entity may be lost or duplicated. If all processes run
+//! the same ticks together, the entities must have the same bytes as in a world that runs in a single process.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -43,7 +43,8 @@ impl World {
         self.processes.push(process);
     }
 
-    /// Sends a command to all processes, and then waits until each process has responded. Returns the responses.
+    /// Sends a command to all processes, and then waits until each process has printed a line that begins with
+    /// `response`. Returns the rest of these lines.
     fn send_to_all(&mut self, command: &str, response: &str) -> Vec<String> {
         self.processes.iter_mut().for_each(|process| process.write_line(command));
         self.processes.iter_mut().map(|process| process.read_until(response)).collect()
@@ -55,7 +56,7 @@ impl World {
         all
     }
 
-    /// Waits until `condition` returns `true` for the counts of the processes.
+    /// Waits until `condition` returns `true` for the counts of all processes.
     fn wait_until(&mut self, what: &str, condition: impl Fn(&[[u64; 3]]) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -68,8 +69,8 @@ impl World {
         }
     }
 
-    /// Returns three counts for each process: the entities that it handed over to others, the entities that it received
-    /// from others, and its ticks.
+    /// Returns three counts for each process: the entities that it handed over to other processes, the entities that it
+    /// received from other processes, and its ticks.
     fn counts(&mut self) -> Vec<[u64; 3]> {
         let numbers = |text: String| {
             let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -97,7 +98,7 @@ fn ids(ledger: &Ledger) -> Vec<u64> {
     ledger.iter().map(|(id, ..)| id.0).collect()
 }
 
-/// Runs a world with one region in one process for `ticks` ticks. Returns its entities.
+/// Runs a world with one region in one process for `ticks` ticks. Returns the world's entities.
 fn single_process_ledger(ticks: u64) -> Ledger {
     let mut lockstep = Lockstep::new(&setup(false), &WALK, 1);
     (0..ENTITIES).for_each(|id| lockstep.spawn(&entity(id, SEED)).unwrap());
@@ -114,7 +115,7 @@ fn processes_in_lockstep_equal_a_single_process() {
             spawned.iter().map(|count_text| count_text.parse::<u64>().unwrap()).sum::<u64>(),
             ENTITIES
         );
-        // Each of these runs continues at the tick at which the one before it ended.
+        // Each of these runs begins at the tick at which the previous run ended.
         for (ticks, so_far) in [(40, 40), (1, 41), (39, 80)] {
             world.send_to_all(&format!("run {ticks}"), "ran");
             assert_eq!(
@@ -139,7 +140,8 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
         counts.iter().all(|counts| counts[0] > 10 && counts[1] > 10)
     });
     world.send_to_all("hold", "held");
-    // The second `hold` waits until those entities have arrived that were handed over in the last ticks.
+    // After a process has carried out `hold`, entities may still arrive from processes that were in their last ticks.
+    // The second `hold` waits until these entities have arrived.
     world.send_to_all("hold", "held");
     let (after, counts) = (world.ledger(), world.counts());
     assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());
@@ -147,7 +149,8 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
     assert_eq!(sum(0), sum(1), "{counts:?}");
 }
 
-/// Starts three processes, and runs them up to a tick. Each process is the standby for the region of the next process.
+/// Starts three processes, and lets them run until the standby of the second region knows tick `tick`. Each process is
+/// the standby for the region of the next process.
 fn start_with_standbys(tick: u64) -> World {
     let mut world = World::of(3, &["standby=true"]);
     world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");
@@ -168,7 +171,7 @@ fn start_with_standbys(tick: u64) -> World {
     world
 }
 
-/// Kills the second process. The first process must take over its region, and no entity may be lost.
+/// Kills the second process. The first process must take over the second one's region, and no entity may be lost.
 fn continue_without_second(mut world: World) {
     world.processes.remove(1).kill();
     world.processes[0].write_line("take 2 2");
@@ -213,7 +216,7 @@ fn process_of_another_world_is_refused_with_both_names() {
     world.processes[1].write_line("refusals");
     let refusal = world.processes[1].read_until("refused");
     assert!(refusal.contains("\"elsewhere\"") && refusal.contains("\"tests\""), "{refusal}");
-    // This shows that the first process still carries out commands.
+    // The first process must still carry out commands.
     world.processes[0].write_line("spawn 10 1");
     world.processes[0].read_until("spawned");
     world.processes[0].write_line("run 5");

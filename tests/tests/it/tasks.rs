@@ -1,4 +1,4 @@
-//! Tests of tasks while workers and nodes are killed. Every task must be completed in the end.
+//! Tests that every task is completed in the end, even if workers and nodes are killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn submit(tasks: &Tasks, count: usize, payload: &[u8]) -> Vec<u64> {
     tasks.submit_all("t", new).expect("there is room").tasks.iter().map(|submitted| submitted.task).collect()
 }
 
-/// Parses lines of workers about completed tasks. Returns the number and the token of each task.
+/// Parses the lines in which workers report completed tasks. Returns each task's number and token.
 fn parse_done(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
     let read = |line: String| {
         let (task, token) = line.strip_prefix("did ")?.split_once(' ')?;
@@ -65,7 +65,7 @@ fn parse_done(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
 fn tasks_of_a_killed_worker_go_to_another_worker() {
     let node = Node::start_anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
-    // The worker's lease is so long that it does not end before the kill, even on a slow machine.
+    // This lease of the worker is so long that it does not end before the kill, even on a slow machine.
     let mut first = start_worker(&node.url(), &["slots=8", "work=60000", "ttl=5000"]);
     let ids = submit(&tasks, 8, b"");
     until("the worker has 8 tasks", || tasks.signals().expect("the node answers").held == 8);
@@ -128,7 +128,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
         node.kill();
         node = Node::start_with(address, &[&data]);
         let deadline = Instant::now() + PATIENCE;
-        // If the response is lost with the connection, submits the tasks once more.
+        // The response may be lost with the connection. The tasks are then submitted once more.
         ids.extend(loop {
             let new = (0..50).map(|_| NewTask::new(b"work", b"later")).collect();
             match tasks.submit_all("t", new) {
@@ -152,7 +152,7 @@ fn acknowledged_tasks_survive_a_killed_node_and_workers_resume() {
     node.kill();
 }
 
-/// A cluster whose nodes can be killed, and restarted with the same listeners as before.
+/// A cluster whose nodes can be killed. A killed node can be restarted with the same listeners as before.
 struct TaskCluster {
     nodes: ClusterUnderTest,
     listeners: Vec<String>,
@@ -207,9 +207,10 @@ fn options(listener: &str, shards: u8) -> Vec<String> {
     vec![format!("listener={listener}"), format!("shards={shards}")]
 }
 
-/// Starts a thread that submits batches of tasks for these tenants in turn, until `stop` is set. The tasks have
-/// idempotency keys. The thread stores the number of acknowledged tasks in `acknowledged`. It returns the tasks' ids
-/// from the responses, and how many tasks the acknowledged batches had.
+/// Starts a thread that submits batches of tasks, for one of the tenants after another, until `stop` is set. The tasks
+/// have idempotency keys. The thread stores the number of acknowledged tasks in `acknowledged`.
+///
+/// The thread returns all tasks' ids that the responses contained, and the number of tasks in the acknowledged batches.
 fn start_submitter(
     url: String,
     tenants: &'static [&'static str],
@@ -227,8 +228,7 @@ fn start_submitter(
                 retry,
                 ..NewTask::new(b"work", key.as_bytes())
             });
-            // If the outcome of a batch is unknown, the batch is submitted again. The idempotency keys prevent
-            // duplicates.
+            // A batch whose outcome is unknown is submitted again. The idempotency keys prevent duplicates.
             match tasks.submit_all(tenants[sent % tenants.len()], new.collect()) {
                 Ok(done) => {
                     ids.extend(done.tasks.iter().map(|submitted| submitted.task));
@@ -296,7 +296,7 @@ fn kill_leaders_under_load(shards: u8, tenants: &'static [&'static str], times: 
         let leader = cluster.leader();
         let listener = cluster.listener(leader);
         let killed = cluster.nodes.kill(leader);
-        // Waits until another node leads. After that, tasks must go on being completed.
+        // Waits until another node leads. After that, workers must complete further tasks.
         cluster.leader();
         cluster.restart(&killed, &listener);
     }
@@ -363,7 +363,7 @@ fn refusal_of_a_wrong_shard_count_names_the_right_count() {
     let error = refused.err().expect("the start is refused");
     assert!(error.contains("has 2 shards of tasks, not 1: set tasks.shards = 2"), "{error}");
 
-    // A member that restarts with another number of shards is refused too.
+    // If a member restarts with another number of shards, it is refused too.
     let listener = cluster.listener(0);
     let killed = cluster.nodes.kill(0);
     let restarted =

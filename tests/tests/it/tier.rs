@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use dunlin_system_tests::seed::SeededRandom;
 
-/// Returns the seeds with which a test runs. If `DUNLIN_CHAOS_SEED` is set, this is the only seed. Otherwise there are
-/// as many new seeds as `DUNLIN_CHAOS_TRIES` says, or `tries`. Then there are more, until `DUNLIN_CHAOS_MINUTES` have
+/// Returns the seeds with which a test runs. If `DUNLIN_CHAOS_SEED` is set, this is the only seed. Otherwise the number
+/// of seeds is `DUNLIN_CHAOS_TRIES`, or else `tries`. More seeds follow until `DUNLIN_CHAOS_MINUTES` minutes have
 /// passed.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
     let fixed_seed = number("DUNLIN_CHAOS_SEED");
@@ -23,8 +23,8 @@ pub fn crowd(clients: u64) -> u64 {
     number("DUNLIN_CHAOS_CROWD").unwrap_or(clients)
 }
 
-/// Returns the time limit of a test: `time` in `cargo xtask chaos`, and otherwise no limit, because a machine that runs
-/// other tests at the same time may pause for a while.
+/// Returns the time limit of a test. In `cargo xtask chaos`, this is `time`. Otherwise there is no limit, because a
+/// machine that runs other tests at the same time may pause for a while.
 pub fn at_most(time: Duration) -> Duration {
     let is_chaos = number("DUNLIN_CHAOS_TRIES").is_some();
     if is_chaos { time } else { Duration::MAX }

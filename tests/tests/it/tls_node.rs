@@ -1,5 +1,5 @@
-//! A node in the test's process whose NATS listener uses TLS. The node's certificate comes from an authority that the
-//! test creates.
+//! A node that runs in the test's process and whose NATS listener uses TLS. The node's certificate comes from an
+//! authority that the test creates.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use dunlin_server::{Protocol, Server, ServerConfig, TlsConfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
-/// A node whose NATS listener uses TLS, with the directory of its certificates.
+/// A node whose NATS listener uses TLS, and the directory of the node's certificates.
 pub struct TlsNode {
     dir: TempDir,
     server: Server,
@@ -18,8 +18,8 @@ impl TlsNode {
     pub fn start() -> TlsNode {
         let dir = TempDir::new().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        // The authority needs a name that differs from the node's. OpenSSL, which Python and Node.js use, otherwise
-        // takes the node's certificate for a self-signed one.
+        // The authority needs another name than the node. Otherwise OpenSSL, which Python and Node.js use, takes the
+        // node's certificate for a self-signed one.
         authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Python accepts an authority only if its certificate has this key usage.

@@ -1,10 +1,10 @@
-//! Polling in tests. A test that can wait for an event (on a channel, a thread or a subscription) does not poll. It
-//! waits for the event, for at most [`PATIENCE`].
+//! Polls for conditions in tests. A test that can wait for an event (on a channel, a thread or a subscription) does not
+//! poll. It waits for the event, for at most [`PATIENCE`].
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The time after which a wait in a test fails. It is long, because a test must also pass on a slow machine.
+/// The longest time that a test waits for one event. It is long, because a test must also pass on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pause between two polls.

@@ -1,4 +1,4 @@
-//! The checks of the guarantees. Each check starts its own node.
+//! The functions that check the guarantees. Each check starts its own node.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn order(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
     reader.numbers(1..=20_000)?;
-    // If an earlier record were delivered twice or late, it would arrive before this last one.
+    // An earlier record that is delivered twice or late would arrive before this last record.
     publish_numbers(&mut publisher, 20_001..=20_001)?;
     reader.numbers(20_001..=20_001)
 }
@@ -145,19 +145,19 @@ fn wildcards(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     subjects.insert(reader.record()?.subject);
     subjects.insert(reader.record()?.subject);
     ensure!(subjects.iter().eq(["news.a.uk", "news.b.uk"]), "{subjects:?}");
-    // This record must arrive next. The subscription has then received no record of a topic that does not match its
-    // pattern.
+    // If this record arrives next, the subscription has received no record of a topic that does not match its pattern.
     trial.publisher("news.a.uk")?.publish("last")?;
     let last = reader.record()?;
     ensure!(last.payload == b"last", "{last:?}");
     Ok(())
 }
 
-/// The size of a payload of which a few fill the buffers of both sockets.
+/// The size of a payload. Far fewer records of this size than a test publishes fill the buffers of both sockets.
 const LARGE_BYTES: usize = 1_000;
 
-/// Publishes far more than the topic retains and the sockets hold, and only then reads. The listener must report
-/// exactly the missing records, or close the connection with a reason before it delivers a later record.
+/// Publishes far more bytes than the topic retains and the sockets hold, and only then reads. The listener must report
+/// exactly the missing records. Alternatively, it may close the connection with a reason before it delivers a later
+/// record.
 fn gap(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const RECORDS: u64 = 30_000;
     trial.create_short("t")?;
@@ -206,10 +206,10 @@ fn lagging(trial: &mut GuaranteeTest<'_>) -> Result<()> {
 
 fn slow_reader(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
-    /// The number of records, which is five times as many as the topic retains.
+    /// The number of records: five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
-    /// How many records are published at once. They take at most an eighth of the retention. A subscriber counts as
-    /// lagging only when half of the retention is unread, so one that reads after each publish never lags.
+    /// How many records are published at once. They take at most an eighth of the retention. A subscriber that reads
+    /// after each publish therefore never lags: lagging means that half of the retention is unread.
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
@@ -222,8 +222,8 @@ fn slow_reader(trial: &mut GuaranteeTest<'_>) -> Result<()> {
         reader.numbers(first..=first + AT_ONCE - 1)?;
     }
     let growth = trial.node.node.budget().used().saturating_sub(before);
-    // For subscribers that cannot receive gaps, the node retains up to 16 MiB. Apart from this, its memory may grow by
-    // at most 9 MiB.
+    // The idle subscribers read nothing. For those that cannot receive gaps, the node keeps up to 16 MiB. The rest of
+    // the node's memory may grow by at most 9 MiB.
     ensure!(growth < (16 << 20) + (9 << 20), "the node grew by {growth} bytes for readers that do not read");
     drop(idle);
     Ok(())
@@ -288,11 +288,11 @@ fn restart_while_idle(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     reader.numbers(1..=3)?;
     trial.node.restart()?;
     trial.create("t", TopicConfig::default())?;
-    // Waits for as long as a client may pause before it connects again.
+    // Waits as long as a client may wait before it connects again.
     std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
-    // The client must learn of the restart, through a new epoch or a closed connection. Records may arrive before that.
-    // If no event arrives at all, the check fails.
+    // The client must learn of the restart, through a new epoch or a closed connection. Records may arrive first. If no
+    // event arrives at all, the check fails.
     for _ in 0..10 {
         match reader.next(PATIENCE) {
             Ok(SubscriberEvent::Nothing) => bail!("neither an event nor an error arrived"),
@@ -316,7 +316,7 @@ fn groups(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;
     while (seen.len() as u64) < LAST {
         if seen.len() as u64 == RECORDS && !is_last_published {
-            // If a record were delivered twice, the second delivery would arrive before this last record.
+            // If a record is delivered twice, its second delivery arrives before this last record.
             is_last_published = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());

@@ -1,5 +1,5 @@
-//! Tests of the gRPC listener use the generated client of `dunlin.v1`. Each connection of a client has its own runtime,
-//! which runs only while the test waits in a call.
+//! Tests of the gRPC listener, with the client that is generated from `dunlin.v1`. Each connection of a client has its
+//! own runtime, which runs only while the test waits in a call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ impl Listener for Grpc {
     }
 }
 
-/// A connection of a client, and the runtime on which it runs.
+/// A client's connection, and the runtime on which the connection runs.
 struct Connection {
     address: SocketAddr,
     runtime: Runtime,
@@ -59,7 +59,7 @@ impl Connection {
     }
 }
 
-/// The generated client, with a function that adds the credentials to each call.
+/// The generated client. The function adds the credentials to each call.
 type Calls = DunlinClient<InterceptedService<Channel, fn(Request<()>) -> Result<Request<()>, Status>>>;
 
 async fn connect(address: SocketAddr) -> Result<Calls> {
@@ -132,7 +132,7 @@ impl ListenerClient for Caller {
         let request =
             v1::SubscribeRequest { subjects: vec![subject.to_owned()], ..v1::SubscribeRequest::default() };
         let mut requests = runtime.block_on(client.subscribe(request))?.into_inner();
-        // Waits for the first message, which contains the position at which the subscription has begun.
+        // Waits for the first message, which states the position at which the subscription begins.
         runtime.block_on(requests.message())?;
         // The thread ends when the node ends, which is at the end of the test.
         thread::spawn(move || {
@@ -178,19 +178,19 @@ impl ListenerClient for Caller {
     }
 }
 
-/// A subscription. If its connection is cut, it subscribes again on a new one.
+/// A subscriber. If its connection is cut, the subscriber opens a new connection and subscribes again.
 struct GrpcReader {
     connection: Connection,
     request: v1::SubscribeRequest,
     stream: Option<Streaming<v1::SubscribeResponse>>,
-    /// For each log, the position that was received last.
+    /// For each log, the last position that was received.
     at: BTreeMap<(String, u32), v1::LogPosition>,
-    /// Events that were received and not returned yet.
+    /// Events that have been received but not returned yet.
     pending: VecDeque<SubscriberEvent>,
 }
 
 impl GrpcReader {
-    /// Opens the stream, and reads the positions at which it begins.
+    /// Opens the subscription's stream, and reads the positions at which the stream begins.
     fn open(&mut self) -> Result<()> {
         if !self.at.is_empty() {
             let logs = self.at.values().cloned().collect();
@@ -291,7 +291,7 @@ impl ListenerSubscriber for GrpcReader {
     }
 }
 
-/// A member of a share group. It acknowledges the records that it receives.
+/// A member of a share group. The member acknowledges each record that it receives.
 struct GrpcMember {
     connection: Connection,
     requests: mpsc::UnboundedSender<v1::JoinGroupRequest>,
@@ -327,7 +327,7 @@ impl ListenerSubscriber for GrpcMember {
     }
 }
 
-/// Returns the next message; `None` if there is none within `patience`.
+/// Returns the next message of the stream; `None` if no message arrives within `patience`.
 fn next_message<T>(
     runtime: &Runtime,
     patience: Duration,
@@ -336,8 +336,8 @@ fn next_message<T>(
     runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await.ok() })
 }
 
-/// Whether a stream ended because its connection or its node ended. A refusal is different: its status has error
-/// details.
+/// Whether a stream ended because its connection or its node ended. If the node refused something instead, the status
+/// has error details.
 fn is_cut(status: &Status) -> bool {
     status.code() == Code::Unavailable || status.details().is_empty()
 }
@@ -356,7 +356,7 @@ fn to_received(record: v1::Record) -> ReceivedRecord {
     }
 }
 
-/// The stream of the messages that a client sends.
+/// The messages that a client sends, as a stream.
 struct ToSend<T>(mpsc::UnboundedReceiver<T>);
 
 impl<T> futures_util::Stream for ToSend<T> {

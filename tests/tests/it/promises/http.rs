@@ -60,7 +60,7 @@ impl ListenerClient for Client {
             head.push_str(&format!("dunlin-header-{name}: {value}\r\n"));
         }
         let request = [head.as_bytes(), b"\r\n", message.payload].concat();
-        // The error is examined later: the node may refuse the request before it has read all of it.
+        // Examines the error later, because the node may respond with a refusal before it has read the whole request.
         let sent = stream.write_all(&request);
         let mut response = String::new();
         BufReader::new(stream).read_to_string(&mut response)?;
@@ -91,13 +91,14 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream of events. If it is cut, it is opened again, as `EventSource` does in browsers.
+/// A stream of server-sent events. If its connection is cut, the stream is opened again, as `EventSource` does in
+/// browsers.
 struct Events {
     address: SocketAddr,
     path: String,
     last_id: String,
     stream: Option<Stream>,
-    /// Events that were received and not returned yet.
+    /// Events that have been received but not returned yet.
     pending: VecDeque<SubscriberEvent>,
 }
 
@@ -127,7 +128,7 @@ impl Events {
         Ok(())
     }
 
-    /// Parses one event of the stream, and adds it to the received events.
+    /// Parses one event of the stream, and adds the event to `pending`.
     fn add_event(&mut self, block: &str) -> Result<()> {
         let (mut event, mut data) = ("message", String::new());
         for line in block.lines() {
@@ -187,7 +188,7 @@ impl ListenerSubscriber for Events {
 }
 
 impl Stream {
-    /// Returns the text up to the next empty line; `None` if there is none within `patience`.
+    /// Returns the text up to the next empty line; `None` if no empty line arrives within `patience`.
     fn read_block(&mut self, patience: Duration) -> std::io::Result<Option<String>> {
         loop {
             if let Some(end) = self.partial.windows(2).position(|pair| pair == b"\n\n") {
@@ -206,7 +207,7 @@ impl Stream {
         }
     }
 
-    /// Reads one chunk of the response, which has chunked transfer encoding, and appends it to `partial`.
+    /// Reads one chunk of the response, whose transfer encoding is chunked, and appends the chunk to `partial`.
     fn read_chunk(&mut self) -> std::io::Result<()> {
         self.reader.get_ref().set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();

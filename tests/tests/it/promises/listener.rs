@@ -1,4 +1,4 @@
-//! The interface through which the tests of the guarantees use each listener.
+//! The traits through which the tests of the guarantees use every listener in the same way.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,25 +9,24 @@ use super::trial::NodeUnderTest;
 
 /// A listener under test.
 pub trait Listener: Sync {
-    /// The name of the listener in the table of `docs/listeners.md`.
+    /// The listener's name in the table of `docs/listeners.md`.
     fn name(&self) -> &'static str;
 
-    /// Returns the listener's TCP address; `None` if it has none. A test that cuts connections puts a proxy between the
-    /// client and this address.
+    /// Returns the listener's TCP address; `None` if the listener has no TCP address. A test that cuts connections puts
+    /// a proxy between the client and this address.
     fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
-    /// If this listener does not offer the guarantee, returns the reason, which the table shows. Otherwise returns
-    /// `None`.
+    /// If this listener does not offer the guarantee, returns the reason, for the table. Otherwise returns `None`.
     fn not_offered(&self, _promise: &str) -> Option<&'static str> {
         None
     }
 
-    /// Returns a remark on the guarantee, which the table shows; `None` for no remark.
+    /// Returns a remark on the guarantee, for the table; `None` for no remark.
     fn remark(&self, _promise: &str) -> Option<&'static str> {
         None
     }
 
-    /// Creates a client that connects to `address`. `address` is `None` if the listener has no TCP address.
+    /// Creates a client that connects to `address`. If the listener has no TCP address, `address` is `None`.
     fn connect_client(
         &self,
         node: &NodeUnderTest,
@@ -35,9 +34,11 @@ pub trait Listener: Sync {
     ) -> Result<Box<dyn ListenerClient>>;
 }
 
-/// A client that connects through a listener. The default methods fail, for features that the listener does not offer.
+/// A client that uses a node through one listener. Clients of a listener that does not offer requests or groups do not
+/// implement those methods; the default implementations fail.
 pub trait ListenerClient {
-    /// Publishes a message and waits for the response. Returns the record's sequence number if the listener reports it.
+    /// Publishes a message and waits for the response. Returns the record's sequence number, or `None` if the listener
+    /// does not report it.
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>>;
 
     fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>>;
@@ -47,8 +48,8 @@ pub trait ListenerClient {
         anyhow::bail!("this listener has no requests")
     }
 
-    /// Responds to every request on this subject until the client is dropped. The reply is the request's payload in
-    /// upper case.
+    /// Responds to every request on this subject until the client is dropped. Each reply is the payload of the request
+    /// in upper case.
     fn respond(&mut self, _subject: &str) -> Result<()> {
         anyhow::bail!("this listener has no requests")
     }
@@ -77,10 +78,10 @@ pub struct SubscriptionOptions<'a> {
     pub with_state: bool,
 }
 
-/// A subscriber. It reads from its connection only during a call.
+/// A subscriber, which reads from its connection only during a call.
 pub trait ListenerSubscriber {
-    /// Returns the next event, or [`SubscriberEvent::Nothing`] if none arrives within `patience`. Fails with the error
-    /// that the listener reported.
+    /// Returns the next event, or [`SubscriberEvent::Nothing`] if no event arrives within `patience`. If the listener
+    /// reports an error, fails with this error.
     fn next(&mut self, patience: Duration) -> Result<SubscriberEvent>;
 }
 

@@ -1,5 +1,5 @@
-//! Tests of the NATS listener, with plain subscriptions and with subscriptions that receive sequence numbers. The
-//! tests' client reads its socket only during calls.
+//! Tests of the NATS listener, once with plain subscriptions and once with subscriptions that receive sequence numbers.
+//! The tests' client reads its socket only during calls.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ use super::listener::{
 };
 use super::trial::{NodeUnderTest, PATIENCE, TOKEN};
 
-/// A NATS subscription whose messages carry no sequence numbers.
+/// The NATS listener, used with plain subscriptions, whose messages carry no sequence numbers.
 pub struct PlainSubscription;
-/// The NATS listener, used with subscriptions whose subjects begin with `$DUNLIN.seq.`. Their messages carry sequence
-/// numbers. Every NATS client can subscribe in this way.
+/// The NATS listener, used with subscriptions whose subjects begin with `$DUNLIN.seq.`. The messages of such a
+/// subscription carry sequence numbers. Every NATS client can subscribe in this way.
 pub struct NumberedSubscription;
 
 const NUMBERED: &str = "$DUNLIN.seq.";
@@ -160,7 +160,7 @@ enum NodeMessage {
 struct Delivered {
     subject: String,
     reply: String,
-    /// The message's status, such as `410 Gap`; empty if the message is a record.
+    /// The status of the message, such as `410 Gap`. For a record, the status is empty.
     status: String,
     headers: Vec<(String, String)>,
     payload: Vec<u8>,
@@ -205,7 +205,8 @@ impl Link {
         Ok(self.stream.write_all(&out)?)
     }
 
-    /// Waits until the node has handled all messages. Fails if the node has sent an error.
+    /// Waits until the node has handled all messages that this client has sent. Fails if the node responds with an
+    /// error.
     fn flush(&mut self) -> Result<()> {
         self.write_line("PING")?;
         loop {
@@ -284,8 +285,8 @@ impl ListenerSubscriber for Link {
             Ok(NodeMessage::Message(message)) => to_received(message),
             Ok(NodeMessage::Error(reason)) => Ok(SubscriberEvent::Disconnected(reason)),
             Ok(NodeMessage::Pong) => bail!("an unexpected PONG"),
-            // The node may close the connection of a client that has read nothing for long. The connection may then end
-            // in the middle of a message.
+            // If a client has read nothing for long, the node may close its connection. The connection may then end in
+            // the middle of a message.
             Err(error) => match error.downcast_ref::<std::io::Error>() {
                 Some(io) if io.kind() == ErrorKind::UnexpectedEof => {
                     Ok(SubscriberEvent::Disconnected("the connection ended within a message".to_owned()))

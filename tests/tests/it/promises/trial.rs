@@ -1,4 +1,4 @@
-//! A node with all listeners, which the tests of the guarantees use. It can be restarted at the same addresses.
+//! A node with all listeners, which the tests of the guarantees use. The node can be restarted at the same addresses.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -22,7 +22,8 @@ use super::listener::{
 /// The longest time that a test waits for an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The token with which clients log in, and its entry in the users file. A node without users ignores the token.
+/// The token with which clients log in, and the token's entry in the users file. A node without users ignores the
+/// token.
 pub static TOKEN: LazyLock<(String, String)> =
     LazyLock::new(|| dunlin_server::access::new_token().expect("the system has random numbers"));
 
@@ -84,8 +85,8 @@ impl NodeUnderTest {
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();
-        // An epoch is a start time in steps of 100 ms. Without this pause, the new node's epoch could be the same as
-        // the old node's.
+        // The epoch is the node's start time in steps of 100 ms. Without this pause, the new node could have the same
+        // epoch as the old node.
         thread::sleep(Duration::from_millis(250));
         *self = NodeUnderTest::with(self.config.clone(), Arc::clone(&self.directory))?;
         Ok(())
@@ -112,7 +113,7 @@ impl NodeUnderTest {
     }
 }
 
-/// A check of one guarantee: the listener to check, and the node.
+/// One check of a guarantee: the listener that is checked, and the node.
 pub struct GuaranteeTest<'a> {
     pub listener: &'a dyn Listener,
     pub node: NodeUnderTest,
@@ -124,7 +125,7 @@ impl GuaranteeTest<'_> {
         Ok(())
     }
 
-    /// Creates a topic that retains only 64 KiB, so that the tests publish more than it retains.
+    /// Creates a topic that retains only 64 KiB. The tests publish more than this, so that subscribers miss records.
     pub fn create_short(&self, topic: &str) -> Result<()> {
         let retention = Retention { bytes: 64 << 10, ..Retention::default() };
         self.create(topic, TopicConfig { retention, ..TopicConfig::default() })
@@ -140,8 +141,8 @@ impl GuaranteeTest<'_> {
         self.listener.connect_client(&self.node, self.listener.address(&self.node))
     }
 
-    /// Returns a client and the proxy through which it connects, and which can cut its connection. Returns `None` for
-    /// clients without a connection.
+    /// Returns a client that connects through a proxy, and the proxy, which can cut the connection. Returns `None` if
+    /// the listener has no TCP address.
     pub fn client_with_proxy(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
         let Some(address) = self.listener.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
@@ -159,12 +160,14 @@ impl GuaranteeTest<'_> {
     }
 }
 
-/// Publishes one record of 100 bytes for each of the numbers. Returns the sequence number of the last record.
+/// Publishes a record of 100 bytes for each number, with the number in its payload. Returns the sequence number of the
+/// last record.
 pub fn publish_numbers(publisher: &mut Publisher, numbers: RangeInclusive<u64>) -> Result<u64> {
     publish_padded(publisher, numbers, 100)
 }
 
-/// Publishes one record of `bytes` bytes for each of the numbers. Returns the sequence number of the last record.
+/// Publishes a record of `bytes` bytes for each number, with the number in its payload. Returns the sequence number of
+/// the last record.
 pub fn publish_padded(publisher: &mut Publisher, numbers: RangeInclusive<u64>, bytes: usize) -> Result<u64> {
     for number in numbers {
         publisher.send(&padded(number, bytes)[..])?;
@@ -195,7 +198,7 @@ impl dyn ListenerSubscriber + '_ {
         }
     }
 
-    /// Reads records, and checks that they are exactly the ones with these numbers, in order.
+    /// Reads one record for each of these numbers, and checks that the records have these numbers in order.
     pub fn numbers(&mut self, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
         for expected in numbers {
             let record = self.record()?;

@@ -101,7 +101,7 @@ fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // While the node is down, the bridge closes each new connection, so the client notices that the node is
+            // While the node is down, the bridge closes each new connection. The client thus notices that the node is
             // down.
             let Ok((_connection, node)) = open(node, "dunlin.v1") else { continue };
             let streams = client.try_clone().and_then(|client| Ok((client, node.try_clone()?)));
@@ -114,8 +114,8 @@ fn bridge_to(node: SocketAddr) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Sends the client's bytes to the node in masked WebSocket frames of different sizes. Some messages are divided into
-/// fragments.
+/// Sends the client's bytes to the node in masked WebSocket frames of different sizes. Some messages are split into
+/// several frames.
 fn forward_to_node(mut client: TcpStream, mut node: TcpStream) {
     let mut bytes = vec![0; 40_000];
     let mut is_fragment = false;
@@ -138,7 +138,7 @@ fn forward_to_node(mut client: TcpStream, mut node: TcpStream) {
     let _ = node.shutdown(Shutdown::Both);
 }
 
-/// Forwards the bytes in the node's WebSocket frames to the client.
+/// Forwards the bytes from the node's WebSocket frames to the client, without the frames' headers.
 fn forward_to_client(node: TcpStream, mut client: TcpStream) {
     let mut frames = FrameSocket::new(node);
     while let Ok(Some(frame)) = frames.read(Some(1 << 20)) {
@@ -240,7 +240,7 @@ impl ListenerClient for Client {
     }
 }
 
-/// A subscription. If its connection is lost, it subscribes again on a new one.
+/// A subscriber. If its connection is lost, the subscriber opens a new connection and subscribes again.
 struct WsReader {
     address: SocketAddr,
     request: Value,
@@ -302,7 +302,7 @@ impl ListenerSubscriber for WsReader {
                 continue;
             };
             match connection.receive(remaining) {
-                // The node has sent an error, and closes the connection. The next round connects again.
+                // The node has sent an error and will close the connection. The next round connects again.
                 Ok(Some(message)) if message["op"] == "error" => self.connection = None,
                 Ok(Some(message)) => self.add_event(&message)?,
                 Ok(None) => {}
