@@ -1,5 +1,5 @@
-//! `cases`: runs the programs of `tests/cases`. Each program tries to reproduce one fault that was reported. Its exit
-//! code is 0 if the fault is fixed.
+//! `cases`: runs the programs in `tests/cases`. Each program tries to reproduce one fault that was reported, and ends
+//! with code 0 if the fault is fixed.
 
 use std::process::Command;
 
@@ -26,7 +26,7 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut cases)
 }
 
-/// Runs the programs of all directories in `tests/cases`.
+/// Runs all programs in `tests/cases`.
 pub fn run_all() -> Result<()> {
     run(&Options::default())
 }

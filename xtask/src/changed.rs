@@ -1,4 +1,4 @@
-//! Finds the packages of the workspace that have changed since a revision.
+//! Finds the packages of the workspace that differ from a given revision.
 
 use std::process::Command;
 
@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use crate::{process, workspace};
 
-/// Returns the packages with files that were changed, added or removed since a revision. Uncommitted changes count too.
+/// Returns the packages with files that were changed, added or removed since a revision. `None` means the last common
+/// revision with the origin's main branch, or else `HEAD`. Uncommitted changes count too.
 pub fn packages(since: Option<&str>) -> Result<Vec<String>> {
     let base = match since {
         Some(revision) => revision.to_owned(),

@@ -14,9 +14,10 @@ use anyhow::Result;
 
 use crate::process::{self, cargo};
 
-/// How many seeds are tried on each mutant. At least one of them must find the mutant's bug.
+/// How many seeds are tried on each mutant (a deliberately faulty version of the code). At least one seed must find the
+/// mutant's bug.
 const MUTANT_SEEDS: u64 = 15;
-/// How many seeds each kind of handover test runs.
+/// How many seeds each test of handovers between regions runs.
 const SPACE_SEEDS: u64 = 1_000;
 
 /// The options of the chaos tests, such as how often they run.
@@ -50,7 +51,7 @@ pub struct Options {
     filter: Option<String>,
 }
 
-/// Runs the selected tests. They are built with assertions and overflow checks.
+/// Runs the selected tests. The tests are built with assertions and overflow checks.
 pub fn run(options: &Options) -> Result<()> {
     match options.filter.as_deref() {
         Some("control") => run_control(options),
@@ -89,8 +90,8 @@ fn run_tests(options: &Options) -> Result<()> {
         crash_logs(options)?;
     }
     let mut command = cargo(&["test", "-p", "dunlin-system-tests", "--test", "it", "--"]);
-    // Skips the tests in modules named `long`, which run the other tests more often. Here each test runs as often as
-    // the options say.
+    // Skips the modules named `long`, which contain the same tests with more repetitions. Here the options determine
+    // the repetitions.
     command.args(["--nocapture", "--test-threads=1", "--skip=long::"]).args(&options.filter);
     command.env("DUNLIN_CHAOS_TRIES", options.tries.to_string());
     command.env("DUNLIN_CHAOS_MINUTES", options.minutes.to_string());
@@ -101,7 +102,7 @@ fn run_tests(options: &Options) -> Result<()> {
     process::run(&mut command)
 }
 
-/// Tests the log on disk with a simulated disk, which loses writes, tears writes and flips bits. Each run has its own
+/// Tests the log on disk with a simulated disk that loses writes, tears writes and flips bits. Each run has its own
 /// seed.
 fn crash_logs(options: &Options) -> Result<()> {
     let mut command = cargo(&["test", "-p", "dunlin-journal", "--test", "it", "crash"]);

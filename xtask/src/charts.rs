@@ -1,7 +1,7 @@
-//! `charts`: draws charts from the stored benchmark runs in `bench-runs/`.
+//! `charts`: draws charts from the benchmark runs that are stored in `bench-runs/`.
 //!
-//! All values of a chart come from the newest run that has all of them. Text and lines have colours that suit the
-//! reader's colour scheme.
+//! All values of a chart come from one run: the newest run that has all of them. Text and lines have colours that suit
+//! the reader's colour scheme.
 
 mod fanout;
 mod round_trips;
@@ -15,18 +15,18 @@ use plotters::prelude::*;
 use crate::workspace;
 use stored::BenchRun;
 
-/// The directory of the charts.
+/// The directory in which the charts are stored.
 const FOLDER: &str = "docs/pictures";
 /// The width of a chart in pixels.
 const WIDTH: u32 = 820;
-/// The colour of text and lines for readers whose colour scheme is unknown.
+/// The colour of text and lines for programs that ignore a chart's style sheet.
 const INK: RGBColor = RGBColor(0x76, 0x7d, 0x87);
-/// The colour of the values that belong to Dunlin.
+/// The colour in which charts show Dunlin's values.
 const DUNLIN: RGBColor = RGBColor(0x3b, 0x82, 0xf6);
 const FONT: &str = "sans-serif";
 const STYLE: &str = "<style>text{fill:#30363d}@media(prefers-color-scheme:dark){text{fill:#d0d7de}}</style>";
 
-/// A function that draws a chart of a run's values. Returns `None` if the run lacks one of the values.
+/// A function that draws one chart. Returns `None` if the run lacks one of the chart's values.
 type Draw = fn(&BenchRun) -> Option<Result<String>>;
 
 pub fn run() -> Result<()> {
@@ -45,7 +45,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Inserts the style sheet into an SVG text, after its first tag.
+/// Inserts [`STYLE`] into an SVG text, directly after the opening tag `<svg …>`.
 fn add_style(svg: &str) -> String {
     match svg.find("<svg").and_then(|at| Some(at + svg[at..].find('>')? + 1)) {
         Some(at) => format!("{}{STYLE}{}", &svg[..at], &svg[at..]),
@@ -57,7 +57,7 @@ fn text_style(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
-/// Returns the line below a chart, which names the run from which the values come.
+/// Returns the line below a chart, which names the run that measured the chart's values.
 fn source_note(run: &BenchRun) -> String {
     format!("{}; run of {}, commit {}", run.machine, run.date, run.commit)
 }

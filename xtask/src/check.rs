@@ -1,5 +1,5 @@
-//! `check`: checks the format, lints, tidiness and licences, and runs the unit tests of changed crates. `fix`: makes
-//! automatic corrections.
+//! `check`: checks the format, lints, tidiness, dependencies and licences, and runs the unit tests of changed crates.
+//! `fix`: makes automatic corrections.
 
 use std::process::Command;
 
@@ -18,8 +18,8 @@ pub struct Options {
     since: Option<String>,
 }
 
-/// Checks tidiness, format, dependencies and lints, and runs the unit tests of changed crates and their
-/// dependents.
+/// Checks tidiness, format, dependencies and lints. Then runs the unit tests of changed crates, and of the crates that
+/// depend on them.
 pub fn run(options: &Options) -> Result<()> {
     tidy::run()?;
     format()?;
@@ -48,7 +48,7 @@ pub fn lints() -> Result<()> {
     process::run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-/// Checks that every dependency is used, and that deny.toml allows its licence and source.
+/// Checks that every dependency is used, and that deny.toml allows the licence and the source of each dependency.
 pub fn dependencies() -> Result<()> {
     process::run(Command::new(SHEAR.path()?).current_dir(workspace::root()))?;
     let mut deny = Command::new(DENY.path()?);
@@ -56,8 +56,8 @@ pub fn dependencies() -> Result<()> {
     process::run(deny.current_dir(workspace::root()))
 }
 
-/// Makes all automatic corrections: writes generated files again, corrects lints, and formats the source. Formatting is
-/// last, because corrected lines may need it.
+/// Makes all automatic corrections: writes generated files again, corrects lints, and formats the source. The format
+/// comes last, because corrected lints may change it.
 pub fn fix() -> Result<()> {
     let generated = ["test", "-p", "xtask", "--test", "generated"];
     process::run(cargo(&generated).env("DUNLIN_UPDATE_GENERATED", "1"))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: tests the gRPC listener of a node with gRPC clients of other projects.
+//! `cargo xtask clients`: tests the gRPC listener of a node with gRPC clients from other projects.
 //!
 //! The clients' packages are installed once into `target/clients/`, from PyPI, npm and the Go module proxy. If a client
 //! cannot be installed, the command fails.
@@ -22,10 +22,10 @@ pub struct Options {
     name: Option<String>,
 }
 
-/// A client: its name, and the functions that install and test it.
+/// A client to test. `install` installs the client, and `run` tests it.
 struct Client {
     name: &'static str,
-    /// The names of the programs that must be in a directory of PATH.
+    /// The names of the programs that the client needs in a directory of PATH.
     needs: &'static [&'static str],
     install: fn(&ClientPaths) -> Result<()>,
     run: fn(&ClientPaths, &str) -> Result<()>,
@@ -52,7 +52,7 @@ impl ClientPaths {
     }
 }
 
-/// Tests the named client, or all clients.
+/// Tests the client that the options name, or all clients.
 pub fn run(options: &Options) -> Result<()> {
     let chosen = |client: &&Client| options.name.as_deref().is_none_or(|name| client.name == name);
     let clients: Vec<_> = grpc::CLIENTS.iter().filter(chosen).collect();
@@ -92,7 +92,7 @@ pub fn run_all() -> Result<()> {
     run(&Options { name: None })
 }
 
-/// Tests the one client that is a part of the CI steps. It needs no compiler.
+/// Tests the one client that belongs to the CI steps, because this client needs no compiler.
 pub fn run_one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }
@@ -108,8 +108,8 @@ fn prepare(client: &Client, paths: &ClientPaths) -> Result<()> {
     (client.install)(paths)
 }
 
-/// Whether the files `inputs` are unchanged since [`write_stamp`] stored their contents in `stamp`. The outputs that
-/// were made from them are then up to date.
+/// Whether the files `inputs` still have the contents that [`write_stamp`] stored in `stamp`. All that was made from
+/// these files is then up to date.
 fn is_up_to_date(stamp: &Path, inputs: &[PathBuf]) -> bool {
     std::fs::read(stamp).is_ok_and(|known| read_all(inputs).is_ok_and(|now| now == known))
 }

@@ -51,7 +51,8 @@ fn build(into: &Path) -> Result<()> {
     process::run(npm.current_dir(page::folder()))
 }
 
-/// Returns the contents of all files in a directory. The keys are the paths from this directory.
+/// Returns the contents of all files in a directory and its subdirectories. The keys are the files' paths, relative to
+/// `directory`.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut unread = vec![directory.to_owned()];

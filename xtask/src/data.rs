@@ -1,4 +1,5 @@
-//! `data`: downloads recordings of markets and other real data into `data/`. They are parts of packages on PyPI.
+//! `data`: downloads recordings of markets and other real data into `data/`. The recordings are parts of packages on
+//! PyPI.
 //!
 //! - Every file in `data/` is complete and has its pinned checksum. New files are written and verified in
 //!   `data/.fetch`, and only then moved to `data/`. If a run is interrupted, the next run removes the files in
@@ -6,8 +7,7 @@
 //! - pip verifies an archive's checksum before it runs any code of the archive.
 //! - Only one run downloads at a time, because each run first takes a lock on `data/.lock`.
 //!
-//! Python unpacks archives and computes checksums, because pip needs Python in any case. This saves four Rust
-//! crates.
+//! Python unpacks archives and computes checksums, because pip needs Python in any case. This saves four Rust crates.
 
 mod recordings;
 
@@ -22,12 +22,12 @@ use recordings::{PACKAGES, PypiPackage, RecordingFile};
 
 const ARCHIVE_PY: &str = include_str!("data/archive.py");
 
-/// Returns the directory of the recordings.
+/// Returns the directory that contains the recordings.
 pub fn directory() -> PathBuf {
     workspace::root().join("data")
 }
 
-/// Downloads the files that are missing or damaged. Does nothing if all files are present.
+/// Downloads the recordings that are missing or damaged. Does nothing if all recordings are present.
 pub fn run() -> Result<()> {
     let data = directory();
     fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
@@ -65,7 +65,7 @@ fn fetch(package: &PypiPackage, data: &Path) -> Result<()> {
 }
 
 /// Downloads a package. With the option `--require-hashes`, pip verifies the archive before it reads the package's
-/// metadata. This order matters, because reading the metadata runs code of the package.
+/// metadata. This order matters, because pip runs code of the package to read the metadata.
 fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     let requirement = format!("{}=={} --hash=sha256:{}\n", package.name, package.version, package.sha256);
     fs::write(staging.join("requirements.txt"), requirement).context("cannot write requirements.txt")?;
@@ -97,8 +97,8 @@ fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns pip's error messages, after the reason for its last retry if there was one. Returns all of `stderr` if it
-/// contains neither.
+/// Returns the error messages in pip's standard error, preceded by the reason for pip's last retry if there was one. If
+/// `stderr` contains neither, returns all of it.
 fn pip_error(stderr: &[u8]) -> String {
     let stderr = String::from_utf8_lossy(stderr);
     let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("ERROR:")).collect();
@@ -117,7 +117,8 @@ fn unpack(archive: &Path, recordings: &[RecordingFile], directory: &Path) -> Res
     process::text(&mut python).map(drop)
 }
 
-/// Verifies the checksums of these recordings. If all are right, moves the recordings into `data/`.
+/// Verifies the checksums of these recordings in the directory `from`. If all are right, moves the recordings to
+/// `data`.
 fn install(recordings: &[RecordingFile], from: &Path, data: &Path) -> Result<()> {
     for (recording, checksum) in recordings.iter().zip(checksums(from, recordings)?) {
         if checksum != recording.sha256 {
@@ -167,7 +168,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Ignores the error, because the next run removes the files that remain.
+        // Ignores the error, because the next run removes the directory if it still exists.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -183,7 +184,7 @@ mod tests {
         RecordingFile { member: file, file, sha256 }
     }
 
-    /// Creates a `data/` directory and a staging directory for a test.
+    /// Creates a directory like `data/`, and a staging directory in it, for a test.
     fn test_directories(test: &str) -> (PathBuf, Staging) {
         let data = std::env::temp_dir().join(format!("dunlin-xtask-{test}-{}", std::process::id()));
         fs::create_dir_all(&data).unwrap();

@@ -30,13 +30,13 @@ enum DemoPart {
 }
 
 impl Options {
-    /// Returns the options with which the demo runs all parts once, until they print their final tables.
+    /// Returns the options with which the demo runs all parts once, and ends after it has printed the final tables.
     pub fn once() -> Options {
         Options::from_arguments(&["--once"])
     }
 
-    /// Returns the options with which the demo runs only the feeds, at full speed. Some of their subscribers are slow,
-    /// some start late, and some are killed.
+    /// Returns the options with which the demo runs only the feeds, at full speed. Some subscribers of the feeds are
+    /// slow, some start late, and some are killed.
     pub fn feeds() -> Options {
         Options::from_arguments(&["--only", "feed", "--once", "--speed", "max"])
     }
@@ -122,8 +122,8 @@ pub fn prepare(options: &Options) -> Result<Command> {
     Ok(dunlin)
 }
 
-/// Replaces this process by the demo. The demo then receives Ctrl-C itself, and its exit code is the exit code of this
-/// command.
+/// Replaces this process by the demo's. The demo then receives Ctrl-C itself, and its exit code becomes the exit code
+/// of this command.
 #[cfg(unix)]
 fn exec(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;

@@ -1,8 +1,9 @@
 //! `image`: builds the static binary of `deploy/Containerfile` without a container. Then tests the binary as an
-//! unprivileged user in an otherwise empty root directory: the node must resolve a name, and must shut down in order.
+//! unprivileged user, in a root directory with only a few files: the node must resolve a name, and must shut down in
+//! order.
 //!
-//! The command needs root for `chroot`. It is no part of `cargo xtask test`, because it builds all code for another
-//! target.
+//! The command needs root for `chroot`. It does not belong to `cargo xtask test`, because it builds all code for
+//! another target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -14,9 +15,9 @@ use anyhow::{Context, Result, ensure};
 use crate::process::{self, cargo};
 use crate::{sizes, workspace};
 
-/// The id of the user that the Containerfile sets.
+/// The id of the user as whom the Containerfile runs the node.
 const USER: u32 = 65532;
-/// The node's data directory, as a path from the root directory of the container.
+/// The path of the node's data directory, relative to the container's root directory.
 const DATA: &str = "var/lib/dunlin";
 
 pub fn run() -> Result<()> {
@@ -64,7 +65,7 @@ fn create_root(root: &Path, binary: &Path) -> Result<()> {
     fs::write(root.join("etc/hosts"), "127.0.0.1 dunlin.test\n")?;
     fs::copy(binary, root.join("dunlin"))?;
     std::os::unix::fs::chown(root.join(DATA), Some(USER), Some(USER))?;
-    // The node runs as another user, so other users must be able to enter the directory.
+    // The node runs as another user, who must be able to enter the directory.
     fs::set_permissions(root, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     Ok(())
 }

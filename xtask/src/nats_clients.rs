@@ -17,7 +17,7 @@ const NATS_PY: &str = "nats-py==2.16.0";
 
 type Install = fn(&Path, &Path) -> Result<()>;
 
-/// For each library: its name, the function that installs it, and the programs that the installation needs.
+/// For each library, its name, the function that installs it, and the programs that the function needs.
 const LIBRARIES: &[(&str, Install, &str)] = &[
     ("nats_py", nats_py, "python3 with venv, and PyPI"),
     ("nats_js", nats_js, "node and npm, and its registry"),
@@ -30,13 +30,13 @@ pub fn run() -> Result<()> {
     suite(&["-nodes", "1"])
 }
 
-/// Tests the one library that is a part of the CI steps, and runs some of nats.go's own tests.
+/// Tests the one library that belongs to the CI steps, and runs some of nats.go's own tests.
 pub fn run_one() -> Result<()> {
     run_with(&LIBRARIES[..1], "test(nats_py_)")?;
     suite(&["-nodes", "1", "-smoke"])
 }
 
-/// Runs nats.go's own tests (`tests/clients/nats_suites`).
+/// Runs nats.go's own tests with the test program in `tests/clients/nats_suites`.
 fn suite(arguments: &[&str]) -> Result<()> {
     let clients = workspace::target_directory()?.join("nats-clients");
     let sources = workspace::root().join("tests/clients/nats_suites");

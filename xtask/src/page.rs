@@ -70,12 +70,12 @@ pub fn run(options: &Options) -> Result<()> {
     process::run(&mut tests)
 }
 
-/// Runs the one case that is a part of the CI steps.
+/// Runs the one case that belongs to the CI steps.
 pub fn run_one() -> Result<()> {
     run(&Options { only: Some("overview".to_owned()), ..Options::default() })
 }
 
-/// Runs every case, and checks that the committed dashboard was built from its source.
+/// Runs every case, and checks that the committed dashboard was built from the present source.
 pub fn run_all() -> Result<()> {
     dashboard::run(&dashboard::Options::default())?;
     run(&Options::default())
@@ -104,7 +104,7 @@ fn chromium() -> Result<PathBuf> {
     if browser.exists() {
         return Ok(browser);
     }
-    // This works only for root on Debian. If it fails, the error names the missing program.
+    // The installation works only for root on Debian. If it fails, the error names the missing program.
     for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", "chromium"]] {
         let mut apt = Command::new("apt-get");
         process::run(apt.args(words).env("DEBIAN_FRONTEND", "noninteractive"))

@@ -1,5 +1,5 @@
-//! `cargo xtask peers`: builds programs of other systems into `peers/build/`. `dunlin bench peers` measures them beside
-//! Dunlin.
+//! `cargo xtask peers`: builds programs of other systems into `peers/build/`. `dunlin bench peers` measures these
+//! programs beside Dunlin.
 //!
 //! A program that is newer than its source is not built again. libzmq and Redis come from Debian's packages.
 //! nats-server, nats.go, asynq, etcd and etcd's client come from the Go module proxy; the `go.mod` and `go.sum` of each
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 use crate::workspace;
 
-/// Builds every missing program.
+/// Builds every program that is missing or older than its source.
 pub fn run() -> Result<()> {
     let peers = workspace::root().join("peers");
     let build = peers.join("build");
@@ -46,7 +46,7 @@ fn build_libzmq(peers: &Path, build: &Path) -> Result<()> {
     process::run(compile.args(["-lzmq", "-lpthread"])).context("cannot compile the libzmq peer")
 }
 
-/// Whether the compiler finds the header of libzmq, which may be in different directories.
+/// Whether the compiler finds the header `zmq.h` of libzmq. Systems have this header in different directories.
 fn has_zmq_header() -> bool {
     let mut probe = Command::new("cc");
     probe.args(["-E", "-include", "zmq.h", "-x", "c", "/dev/null"]);
@@ -57,8 +57,9 @@ fn install_libzmq() -> Result<()> {
     install("libzmq3-dev", "install libzmq's headers by hand (Debian: libzmq3-dev)")
 }
 
-/// Makes the program `redis-server` available. In Debian, it is a link to `redis-check-rdb`, which is in the package
-/// `redis-tools`. This function installs only that package, because the package `redis-server` would start a service.
+/// Makes the program `redis-server` available. In Debian, `redis-server` is a link to `redis-check-rdb`, which is in
+/// the package `redis-tools`. This function installs only `redis-tools`, because the package `redis-server` would start
+/// a service.
 fn link_redis(build: &Path) -> Result<()> {
     let (server, tool) = (build.join("redis-server"), Path::new("/usr/bin/redis-check-rdb"));
     if server.exists() {
@@ -87,7 +88,8 @@ fn install(package: &str, advice: &'static str) -> Result<()> {
     apt(&["install", "--quiet", "--yes", "--no-install-recommends", package])
 }
 
-/// Builds one program with a Go module. The program is a pinned dependency of the module, or the module's own.
+/// Builds the Go package `package` in the directory `module`, and stores the program under `name` in `build`. The
+/// package is a pinned dependency of the module or, if it begins with `.`, a part of the module.
 fn build_go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()> {
     let program = build.join(name);
     let mut sources = vec![module.join("go.mod")];
@@ -106,7 +108,7 @@ fn build_go(module: &Path, build: &Path, name: &str, package: &str) -> Result<()
     process::run(&mut compile).with_context(|| format!("cannot build {name} from the Go module proxy"))
 }
 
-/// Installs Celery and HyperQueue in a virtual environment, and adds the programs that use them.
+/// Installs Celery and HyperQueue in a virtual environment, and copies the programs that use them to `build`.
 fn install_python(module: &Path, build: &Path) -> Result<()> {
     let (pins, environment) = (module.join("requirements.txt"), build.join("tasks_python"));
     for program in ["celery_load.py", "hyperqueue_load.py"] {
@@ -125,7 +127,7 @@ fn install_python(module: &Path, build: &Path) -> Result<()> {
     std::fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))
 }
 
-/// Builds a Rust program that has a lock file of its own.
+/// Builds a Rust program that has its own lock file, and copies it to `build`.
 fn build_rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     let program = build.join(name);
     let sources =
@@ -143,7 +145,7 @@ fn build_rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     std::fs::copy(&built, &program).with_context(|| format!("cannot copy {}", built.display())).map(drop)
 }
 
-/// Whether a program was built after its source was last changed.
+/// Whether a program was built after its source was last changed, judged by the files' times.
 fn is_newer(program: &Path, source: &Path) -> bool {
     let written = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
     written(program).zip(written(source)).is_some_and(|(program, source)| program >= source)

@@ -1,4 +1,4 @@
-//! `pictures`: draws the README's pictures from the output of real commands.
+//! `pictures`: draws the README's pictures of a terminal from the output of real commands.
 //!
 //! Each picture shows commands that run one after another in a shell, and their output. The variable CLICOLOR_FORCE
 //! makes the commands print colours. Long series of similar lines are shortened; the output is otherwise unchanged.
@@ -61,7 +61,7 @@ const SCENES: &[Picture] = &[
     },
 ];
 
-/// Readable colours, which replace the standard colours of a terminal.
+/// The colours of the pictures: readable colours replace a terminal's standard colours.
 const COLOURS: [(&str, &str); 7] = [
     ("fill: #000000", "fill: #1e2127"),
     ("fill: #AAAAAA", "fill: #d0d4dc"),

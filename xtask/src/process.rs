@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Returns a command that runs cargo in the repository's root. Uses the cargo that started this process, or else the
-/// one in PATH.
+/// Returns a command that runs cargo in the repository's root. Uses the same cargo that started this process, or else
+/// the one in PATH.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
@@ -17,8 +17,9 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Removes the environment variables in which cargo describes the package that is running. Some build scripts, such as
-/// ring's, depend on these variables, and would run again after each call of cargo by hand.
+/// Removes the environment variables in which cargo describes the package that it runs. Some build scripts, such as
+/// ring's, depend on these variables. Such a script would otherwise run again whenever a user and this program call
+/// cargo alternately.
 pub fn remove_package_variables(command: &mut Command) {
     let is_package_variable = |name: &str| {
         let has_prefix = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
@@ -31,7 +32,7 @@ pub fn remove_package_variables(command: &mut Command) {
     }
 }
 
-/// Runs a command and shows its output. Fails if the command's exit code is not 0.
+/// Runs a command, whose output the user sees. Fails if the command's exit code is not 0.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = command_line(command);
     println!("$ {line}");

@@ -1,5 +1,5 @@
-//! `python`: builds the wheel of the Python package. `cargo xtask test` uses this module too: it tests the package in
-//! the tree, with the extension module from the workspace's build. With `--all`, it also tests the wheel.
+//! `python`: builds the wheel of the Python package. `cargo xtask test` also uses this module, to test the package in
+//! the tree with the extension module from the workspace's build. `cargo xtask test --all` also tests the wheel.
 //!
 //! `target/python` contains a virtual environment with tools at pinned versions, the release build, and the wheel.
 //! Existing files are not made again.
@@ -35,7 +35,7 @@ pub struct Options {
     test: bool,
 }
 
-/// Builds the wheel and prints its path.
+/// Builds the wheel and prints its path. With the option to test, tests the wheel instead.
 pub fn run(options: &Options) -> Result<()> {
     if options.test {
         return test_wheel();
@@ -46,12 +46,13 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Checks the package's types and runs its tests. Uses the extension module from the workspace's build.
+/// Checks the types of the package in the tree and runs its tests, with the extension module from the workspace's
+/// build.
 pub fn test() -> Result<()> {
     try_package(&prepare()?)
 }
 
-/// Checks the package's types and runs its tests. Uses the wheel, which is installed for this.
+/// Builds the wheel and installs it in a new virtual environment. There, checks the package's types and runs its tests.
 pub fn test_wheel() -> Result<()> {
     let wheel = build()?;
     let tools = Tools::prepare()?;
@@ -77,13 +78,13 @@ fn try_package(python: &Path) -> Result<()> {
     process::run(module("pytest").args(["-p", "no:cacheprovider"]).env("DUNLIN_BINARY", dunlin.get_program()))
 }
 
-/// Returns the path of a Python interpreter that imports the package from the tree, with the extension module from the
-/// workspace's build.
+/// Returns the path of a Python interpreter that imports the package from the tree. The package's extension module
+/// comes from the workspace's build.
 pub fn prepare() -> Result<PathBuf> {
     workspace::build()?;
     let built = workspace::target_directory()?.join("debug/libdunlin_python.so");
     let extension = package().join("python/dunlin/_dunlin.abi3.so");
-    // Replaces the file instead of overwriting it, because running programs may still use the old one.
+    // Replaces the file instead of overwriting it, because running programs may still use its old contents.
     let fresh = extension.with_extension("new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&fresh, &extension).with_context(|| format!("cannot create {}", extension.display()))?;
@@ -160,7 +161,7 @@ impl Tools {
         command
     }
 
-    /// Makes a command build into a target directory of its own, so that it does not invalidate other builds.
+    /// Lets a command build into a separate target directory, so that it does not invalidate other builds.
     fn with_build_environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("PYO3_PYTHON", &self.program)
     }

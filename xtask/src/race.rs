@@ -2,8 +2,8 @@
 //!
 //! 1. The models: loom runs the crate's modules with every interleaving of threads and every stale value that a thread
 //!    may read.
-//! 2. With `--mutate`: the models run with one named memory ordering weakened, for each ordering in turn. Each run must
-//!    fail with a race. Otherwise this ordering is not needed, or no model checks it.
+//! 2. With `--mutate`: for each named memory ordering in turn, the models run with this ordering weakened. Each run
+//!    must fail with a race. Otherwise the ordering is not needed, or no model checks it.
 //! 3. The tests of `dunlin-topic` under the address and thread sanitizers, with the nightly toolchain. Missing tools
 //!    are reported, but are no failure. If no sanitizer is installed, the quick tests run under valgrind.
 //!
@@ -21,7 +21,7 @@ use crate::process::{self, cargo};
 use crate::workspace;
 
 const SYNC: &str = "crates/topic/src/sync.rs";
-/// The text with which loom reports a race: an access that no synchronisation orders after an earlier one.
+/// The text with which loom reports a race: two accesses to the same data that no synchronisation orders.
 const RACE: &str = "Causality violation";
 
 /// The option of the command: whether to check only that the models detect weaker memory orderings.
@@ -41,7 +41,7 @@ pub fn run(options: &Options) -> Result<()> {
     sanitizer::run()
 }
 
-/// Runs the quick checks that are a part of `cargo xtask test`.
+/// Runs the quick checks that belong to `cargo xtask test`.
 pub fn quick() -> Result<()> {
     check_models()?;
     check_mutants()
@@ -83,14 +83,14 @@ fn check_mutants() -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of all memory orderings in a source, which are the arguments of `ordering!`.
+/// Returns the names of all memory orderings in a source text: the arguments of the macro `ordering!`.
 fn labels(source: &str) -> Vec<&str> {
     let constants = source.split("ordering! {").skip(1);
     constants.filter_map(|body| body.split_once('}')?.0.split('"').nth(1)).collect()
 }
 
-/// Builds the tests of `dunlin-topic` under loom, with the ordering `weakened` made weaker if it is given. Returns the
-/// path of the test program.
+/// Builds the tests of `dunlin-topic` under loom. If `weakened` names a memory ordering, builds them with this ordering
+/// made weaker. Returns the path of the test program.
 fn build_models(weakened: Option<&str>) -> Result<PathBuf> {
     let mut command = cargo(&["rustc", "--quiet", "-p", "dunlin-topic", "--lib", "--profile", "test"]);
     command.args(["--message-format", "json-render-diagnostics"]);
@@ -107,8 +107,8 @@ fn build_models(weakened: Option<&str>) -> Result<PathBuf> {
 }
 
 struct Outcome {
-    /// Whether all models ran and passed. The counts do not show this, because the program may end early when a model
-    /// fails.
+    /// Whether all models ran and passed. The two counts do not show this, because the program may end early when a
+    /// model fails.
     succeeded: bool,
     passed: usize,
     failed: usize,

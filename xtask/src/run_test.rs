@@ -1,7 +1,8 @@
 //! `cargo xtask run-test`: runs the program of one test in its own process group, and watches the processes of the
-//! group. `cargo xtask test` makes cargo-nextest start every test through this command. If a test exceeds its time
-//! limit, nextest sends SIGTERM; the command then prints the stacks of all threads of the group, and kills the group. A
-//! test that leaves processes behind fails.
+//! group. `cargo xtask test` makes cargo-nextest start every test through this command.
+//!
+//! If a test exceeds its time limit, nextest sends SIGTERM to this command. The command then prints the stacks of all
+//! threads in the group, and kills the group. A test that leaves processes behind fails.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How long the processes that a test has started may continue after the test has ended.
+/// How long processes that a test has started may continue to run after the test has ended.
 const LEFT_OVER_GRACE: Duration = Duration::from_secs(20);
 /// Maximum number of stack frames to print for each thread.
 const FRAMES_MAX: u32 = 40;
@@ -59,8 +60,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Waits for the processes of the group to end, and kills those that do not end in time. Returns whether all of them
-/// ended by themselves.
+/// Waits for the processes of the group to end, and kills those that do not end within [`LEFT_OVER_GRACE`]. Returns
+/// whether all of them ended by themselves.
 fn all_ended(group: Pid) -> bool {
     let start = Instant::now();
     while start.elapsed() < LEFT_OVER_GRACE {
@@ -88,7 +89,7 @@ fn members(group: Pid) -> Vec<Process> {
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     ids.filter_map(|id| {
         let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // The line is `id (name) state parent group …`. It is split at the last `)`, because the name may contain any
+        // The line is `id (name) state parent group …`. It is split at its last `)`, because the name may contain any
         // characters.
         let (before_name, after) = stat.rsplit_once(')')?;
         let name = before_name.split_once('(')?.1.to_owned();
@@ -107,7 +108,7 @@ fn print_stacks(group: Pid) {
         let mut gdb = Command::new("gdb");
         gdb.args(["--batch", "--nx", "-iex", "set debuginfod enabled off", "-p", &process.id.to_string()]);
         gdb.args(["-ex", &format!("thread apply all backtrace {FRAMES_MAX}")]);
-        // gdb gets a process group of its own, so that it is not among the processes that are inspected.
+        // gdb gets its own process group, so that it is not one of the processes that it inspects.
         match gdb.process_group(0).stdin(Stdio::null()).stderr(Stdio::null()).output() {
             Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
             Err(error) if error.kind() == ErrorKind::NotFound => {

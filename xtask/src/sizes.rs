@@ -22,8 +22,8 @@ pub struct Options {
     install: bool,
 }
 
-/// Prints the size of each program that has been built. With the option to install, installs `dunlin` first and prints
-/// only its size.
+/// Prints the size of each program that has been built. With the option `install`, installs `dunlin` first and prints
+/// only the size of `dunlin`.
 pub fn run(options: &Options) -> Result<()> {
     if options.install {
         return install();

@@ -2,8 +2,8 @@
 //! to use the command.
 //!
 //! The steps of CI are the rows of [`DEFAULT`]. Fast steps come first, and the first failure ends the run. The steps
-//! use the programs that the step `build` has built, and fetch everything else that they need. They therefore pass in a
-//! fresh clone. A failed test fails the run, even if it passes when it is repeated ([`nextest`]).
+//! use the programs that the step `build` has built, and fetch all else that they need. They therefore pass in a fresh
+//! clone. A failed test fails the run, even if the test passes when it is repeated ([`nextest`]).
 
 mod busy;
 mod history;
@@ -46,13 +46,13 @@ pub struct Options {
     list: bool,
 }
 
-/// A step of a test run: its name in the summary, and the function that runs it.
+/// A step of a test run: the name that the summary shows, and the function that runs the step.
 pub struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
 }
 
-/// The steps of CI. They include at least one run of each kind of test.
+/// The steps of CI. Each kind of test runs at least once in them.
 const DEFAULT: &[Step] = &[
     Step { name: "tidy", run: tidy::run },
     Step { name: "format", run: check::format },
@@ -88,8 +88,8 @@ fn demo_once() -> Result<()> {
     process::run(&mut demo::prepare(&demo::Options::once())?)
 }
 
-/// Runs every measurement of the benchmark suite `spot`. Fails if a measurement cannot be made; the measured speeds are
-/// not checked.
+/// Makes every measurement of the benchmark suite `spot`. Fails if a measurement cannot be made. The measured speeds
+/// are not checked.
 fn bench_smoke() -> Result<()> {
     bench("spot")
 }
@@ -129,7 +129,7 @@ pub fn run(options: &Options) -> Result<()> {
     })
 }
 
-/// Runs every part, even after one has failed.
+/// Runs every part, even if an earlier part has failed.
 fn run_all(history: &History, options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for part in parts::ALL {
@@ -244,7 +244,8 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
-        // A part with a single step may have the same name as that step, because the name then selects the same tests.
+        // A part with a single step may have the same name as its step, because the name then selects the same tests in
+        // both cases.
         for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
             assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
         }

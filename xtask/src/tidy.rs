@@ -1,8 +1,8 @@
 //! `tidy`: checks that source, tests and pages follow the repository's rules. Each rule has its own file, whose tests
 //! contain examples that break the rule.
 //!
-//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Reviewers must check two
-//! requirements for which there is no rule: listeners hold no topic state, and each crate's limits are in one struct.
+//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. For two requirements there is no
+//! rule, so reviewers must check them: listeners hold no topic state, and each crate has all its limits in one struct.
 
 mod absence;
 mod changelog;
@@ -23,7 +23,7 @@ use anyhow::{Result, bail};
 
 use repository::Repository;
 
-/// The path of the page whose tables the rules compare with the tree.
+/// The path of the page that contains the tables which the rules compare with the tree.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 const RULES: [fn(&Repository, &mut Findings); 11] = [
@@ -40,7 +40,7 @@ const RULES: [fn(&Repository, &mut Findings); 11] = [
     type_names::check,
 ];
 
-/// Applies every rule and prints the findings. Fails if there is an error among them; warnings are allowed.
+/// Applies every rule and prints the findings. Fails if one of the findings is an error; warnings are allowed.
 pub fn run() -> Result<()> {
     let repository = Repository::read()?;
     let mut findings = Findings::default();
@@ -69,7 +69,7 @@ struct Finding {
 }
 
 impl Findings {
-    /// Adds an error at a path and line. `text` says what is wrong and what to do.
+    /// Adds an error about a line of the file `path`. `text` says what is wrong and what to do.
     fn fail(&mut self, path: &str, line: usize, text: String) {
         self.all.push(Finding { location: format!("{path}:{line}"), text, warning: false });
     }

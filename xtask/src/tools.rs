@@ -1,6 +1,6 @@
-//! Development tools at pinned versions, which come from PyPI and are installed in `target/tools`.
+//! Provides development tools at pinned versions. They come from PyPI and are installed in `target/tools`.
 //!
-//! If PATH contains the tool in the pinned version, that one is used. Otherwise the tool is downloaded once.
+//! If PATH contains a tool in its pinned version, this installation is used. Otherwise the tool is downloaded once.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{process, workspace};
 
-/// A program that a command of this crate needs, and the package on PyPI that contains it.
+/// A development tool: the name of its program, and the package on PyPI that contains the program.
 pub struct Tool {
     program: &'static str,
     package: &'static str,

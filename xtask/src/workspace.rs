@@ -1,4 +1,4 @@
-//! The workspace as cargo describes it: its directories, packages and dependencies.
+//! Describes the workspace with data from cargo: its directories, packages and dependencies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::process;
 
-/// The folders that contain the crates of the product. Each crate has a folder of its own in them.
+/// The folders that contain the product's crates. Each crate has its own subfolder.
 pub const PRODUCT_FOLDERS: [&str; 2] = ["crates", "clients"];
 
 /// Returns the repository's root directory.
@@ -20,8 +20,8 @@ pub fn root() -> PathBuf {
     root
 }
 
-/// Builds all programs, libraries and examples of the workspace in the test configuration. In a single build, each
-/// dependency has all features that any of the packages requires, so it is built only once.
+/// Builds all programs, libraries and examples of the workspace in the test configuration. They are built together, so
+/// each dependency is built only once, with all features that any of the packages requires.
 pub fn build() -> Result<()> {
     process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
 }
@@ -44,7 +44,7 @@ pub fn build_release() -> Result<Command> {
     Ok(Command::new(target_directory()?.join("release").join(PROGRAMS[0])))
 }
 
-/// Returns cargo's target directory. The environment or a configuration file may set it.
+/// Returns cargo's target directory, which the environment or a configuration file may have set.
 pub fn target_directory() -> Result<PathBuf> {
     let metadata = metadata()?;
     let directory =
@@ -55,10 +55,10 @@ pub fn target_directory() -> Result<PathBuf> {
 /// A package of the workspace.
 pub struct Package {
     pub name: String,
-    /// The path of the package's folder from the repository's root, with `/`.
+    /// The path of the package's folder, relative to the repository's root. It uses `/`.
     pub folder: String,
     pub description: String,
-    /// The names of the packages on which it depends. Packages that only its tests need are left out.
+    /// The names of the packages on which this package depends, except those that only its tests need.
     pub dependencies: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Checks that two generated parts of the repository are current: the Rust code that is generated from the protobuf
-//! files, and the page `docs/renames.md`. The Rust code is committed so that users need no protobuf compiler.
+//! Checks that two generated parts of the repository are current. One is the Rust code that is generated from the
+//! protobuf files; it is committed so that users need no protobuf compiler. The other is the page `docs/renames.md`.
 //!
 //! `cargo xtask fix` generates both parts.
 
@@ -47,7 +47,7 @@ fn generated_server_code_matches_its_protobuf_files() {
     let out = tempfile::tempdir().expect("a folder");
     fs::write(out.path().join("descriptors.bin"), descriptors.encode_to_vec()).expect("room on the disk");
     tonic_prost_build::configure()
-        // Client code is generated too, because tests use it.
+        // The client code is generated too, because tests use it.
         .build_client(true)
         .build_transport(false)
         .bytes(".")
@@ -70,7 +70,7 @@ fn generated_benchmark_code_matches_its_protobuf_file() {
     compare(out.path(), &folder.join("src/grpc/generated"));
 }
 
-/// The tables of `docs/renames.md`. For each table: its heading, the kinds of rows of `docs/renames.tsv` that it
+/// The tables of `docs/renames.md`. Each entry has a heading, the kinds of rows of `docs/renames.tsv` that the table
 /// contains, and the areas to which these rows must belong. An empty list of areas means all areas.
 const RENAMES: [(&str, &[&str], &[&str]); 4] = [
     ("Command line", &["option", "output"], &[]),

@@ -12,27 +12,28 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// How many seeds `cargo xtask test` runs.
+/// How many seeds `cargo xtask test` runs against the control state.
 const SEEDS_IN_TEST: u64 = 3;
-/// The first seed that `cargo xtask test` runs. It is chosen so that the last of these seeds changes a clock.
+/// The first seed that `cargo xtask test` runs. With this choice, the last of the [`SEEDS_IN_TEST`] seeds changes a
+/// clock.
 const FIRST_IN_TEST: u64 = 3;
 /// The file name of the library that changes the clock of a replica's process.
 const CLOCK: &str = "clock.so";
 
 /// The programs that a run needs, and their directory.
 pub struct Programs {
-    /// The directory that contains the Go programs and the files of the runs.
+    /// The directory for the Go programs, the clock library and the files of the runs.
     dir: PathBuf,
     chaos: PathBuf,
     replica: PathBuf,
 }
 
-/// Runs these seeds. Fails if one of them finds an error.
+/// Runs `seeds` consecutive seeds, beginning with `first`. Fails if a seed finds an error.
 pub fn run(first: u64, seeds: u64) -> Result<()> {
     run_seeds(&build()?, first, seeds)
 }
 
-/// Runs the few seeds that are a part of `cargo xtask test`.
+/// Runs the few seeds that belong to `cargo xtask test`.
 pub fn quick() -> Result<()> {
     run_seeds(&build()?, FIRST_IN_TEST, SEEDS_IN_TEST)
 }
@@ -48,7 +49,7 @@ pub fn build() -> Result<Programs> {
     Ok(Programs { dir, chaos: target.join("debug/chaos"), replica: target.join("debug/replica") })
 }
 
-/// Builds the Go programs and returns their directory.
+/// Builds the Go programs, and returns the directory that contains them.
 fn build_go_programs() -> Result<PathBuf> {
     let dir = workspace::target_directory()?.join("chaos");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -57,7 +58,7 @@ fn build_go_programs() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds the library that changes replicas' clocks. This needs a C compiler, which the crate `ring` needs too.
+/// Builds the library that changes the clocks of replicas. This needs a C compiler, as does the crate `ring`.
 fn build_clock_library(dir: &Path) -> Result<()> {
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));
@@ -73,7 +74,8 @@ fn build_go_program(dir: &Path, name: &str, package: &str) -> Result<()> {
 }
 
 impl Programs {
-    /// Returns the command that runs seeds. `replica` is the replica program, which may be that of a mutant.
+    /// Returns the command that runs `seeds` seeds, beginning with `first`. `replica` is the path of the replica
+    /// program, which may belong to a mutant.
     pub fn command(&self, replica: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         let path = |key: &str, path: &Path| format!("{key}={}", path.display());

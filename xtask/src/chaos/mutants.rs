@@ -1,6 +1,6 @@
 //! `chaos mutants`: checks that the chaos tests find known bugs. Each patch in `tests/chaos/mutants` adds one bug to a
-//! copy of the tree in `target/chaos/mutants`. Runs of `chaos control` must find the bug. For a patch in the
-//! subdirectory `topics`, runs of `chaos topics` must find it.
+//! copy of the tree in `target/chaos/mutants`. Runs of `chaos control` must find this bug. Bugs of the patches in the
+//! subdirectory `topics` must be found by runs of `chaos topics` instead.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::{control, topics};
 use crate::process;
 use crate::workspace;
 
-/// A set of patches, each of which adds a bug to the same program.
+/// A set of patches. Each patch adds a bug to the same program.
 struct MutantSet {
     /// The directory of the patches, relative to the repository's root.
     patches: &'static str,
@@ -26,7 +26,8 @@ const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6,
 /// The patches that add bugs to topics.
 const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
-/// Runs `seeds` seeds with each patch. If `only` is given, uses only the patches whose names contain it.
+/// Runs `seeds` seeds with each patch. If `only` is given, uses only the patches whose names contain `only`. If `count`
+/// is set, runs all seeds even after one of them has found the bug.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     let (control_patches, topics_patches) = (CONTROL.select(only)?, TOPICS.select(only)?);
@@ -64,7 +65,7 @@ impl MutantSet {
         Ok(patches)
     }
 
-    /// Runs the seeds with each of these patches. Returns the names of the patches whose bugs no seed found.
+    /// Runs the seeds with each of these patches. Returns the names of the patches with bugs that no seed found.
     fn run_mutants(
         &self,
         patches: &[PathBuf],
@@ -89,7 +90,7 @@ impl MutantSet {
         copy_tree(&tree)?;
         let mut apply = Command::new("git");
         apply.arg("apply").arg(patch).current_dir(&tree);
-        // git does not track the copy, although it is inside the repository. Without this variable, git would apply the
+        // The copy is inside the repository, but git does not track it. Without this variable, git would apply the
         // patch to the repository itself.
         apply.env("GIT_CEILING_DIRECTORIES", &dir);
         process::run(&mut apply)?;
@@ -106,8 +107,8 @@ fn mutant_name(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Runs a command that runs seeds. Returns how many seeds found an error, and how many seeds ran. With `count`, the
-/// command runs all seeds; otherwise it stops at the first error.
+/// Runs `command`, which tries seeds. Returns how many seeds found an error, and how many seeds were tried. With
+/// `count`, the command tries all seeds; otherwise it stops at the first error.
 fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");
@@ -126,7 +127,8 @@ fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     Ok((broken.len() as u64, tried))
 }
 
-/// Copies the tree. Does not write files that are unchanged, so that cargo rebuilds only the code that a patch changes.
+/// Copies the repository's files to `tree`. Files that are already equal there are not written again, so that cargo
+/// rebuilds only the code that a patch changes.
 fn copy_tree(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let mut list = Command::new("git");

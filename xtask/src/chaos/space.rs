@@ -1,9 +1,9 @@
 //! `chaos space`: tests handovers of entities between regions under faults, with thousands of seeds. `chaos
 //! space-mutants`: checks that these tests find known bugs.
 //!
-//! A mutant is a patch in `crates/space/tests/mutants` that adds a bug; its first line names the bug. The command
-//! applies each patch to a copy of the tree. It fails if a patch cannot be applied, does not compile, or passes all
-//! seeds.
+//! A mutant is a patch in `crates/space/tests/mutants` that adds a bug; the patch's first line names the bug. The
+//! command applies each patch to a copy of the tree. It fails if a patch cannot be applied, if the patched code does
+//! not compile, or if no seed finds the bug.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,15 +16,15 @@ use crate::workspace;
 const MUTANTS: &str = "crates/space/tests/mutants";
 const SEED: &str = "DUNLIN_SPACE_SEED";
 
-/// How many seeds `cargo xtask test` runs.
+/// How many seeds of the handover tests `cargo xtask test` runs.
 const SEEDS_IN_TEST: u64 = 300;
 
-/// Runs the seeds that are a part of `cargo xtask test`.
+/// Runs the seeds that belong to `cargo xtask test`.
 pub fn quick() -> Result<()> {
     run(SEEDS_IN_TEST, None)
 }
 
-/// Runs the handover tests with `seeds` seeds, or with only the seed `seed` if it is given.
+/// Runs the handover tests with `seeds` seeds. If `seed` is given, runs them with only this seed.
 pub fn run(seeds: u64, seed: Option<u64>) -> Result<()> {
     process::run(configure_tests(&mut cargo(&[]), seeds, seed))
 }
@@ -37,7 +37,7 @@ fn configure_tests(command: &mut Command, seeds: u64, seed: Option<u64>) -> &mut
     }
 }
 
-/// Tests every mutant with `seeds` seeds. If `only` is given, tests only the mutants whose names contain it.
+/// Tests every mutant with `seeds` seeds. If `only` is given, tests only the mutants whose names contain `only`.
 pub fn mutants(seeds: u64, only: Option<&str>) -> Result<()> {
     let target = workspace::target_directory()?.join("space-mutants");
     let (copy, mut survived) = (target.join("tree"), Vec::new());
@@ -82,7 +82,7 @@ fn patches() -> Result<Vec<PathBuf>> {
     Ok(patches)
 }
 
-/// Copies all files of the tree, except those that git ignores.
+/// Copies the repository's files to `copy`, except those that git ignores.
 fn copy_tree(copy: &Path) -> Result<()> {
     if copy.exists() {
         std::fs::remove_dir_all(copy).with_context(|| format!("cannot remove folder {}", copy.display()))?;

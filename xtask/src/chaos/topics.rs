@@ -11,27 +11,27 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// The seed that `cargo xtask test` runs. With this seed, owners of topics are killed while publishers publish to the
-/// topics.
+/// The seed that `cargo xtask test` runs. With this seed, nodes are killed while publishers publish to topics that
+/// these nodes own.
 const SEED_IN_TEST: u64 = 1;
 /// How many faults the run of [`SEED_IN_TEST`] injects.
 const STEPS_IN_TEST: u64 = 2;
 
 /// The programs that a run needs, and their directory.
 pub struct Programs {
-    /// The directory for the files of the runs.
+    /// The directory for the files that the runs write.
     dir: PathBuf,
     chaos: PathBuf,
     dunlin: PathBuf,
 }
 
-/// Runs these seeds. Fails if one of them finds an error.
+/// Runs `seeds` consecutive seeds, beginning with `first`. Fails if a seed finds an error.
 pub fn run(first: u64, seeds: u64) -> Result<()> {
     let programs = build()?;
     process::run(&mut programs.command(&programs.dunlin, first, seeds))
 }
 
-/// Runs the short run that is a part of `cargo xtask test`.
+/// Makes the short run that belongs to `cargo xtask test`.
 pub fn quick() -> Result<()> {
     let programs = build()?;
     process::text(Command::new(&programs.chaos).args(["topics", "probe"]))
@@ -48,7 +48,8 @@ pub fn build() -> Result<Programs> {
 }
 
 impl Programs {
-    /// Returns the command that runs seeds. `dunlin` is the node's program, which may be that of a mutant.
+    /// Returns the command that runs `seeds` seeds, beginning with `first`. `dunlin` is the path of the node's program,
+    /// which may belong to a mutant.
     pub fn command(&self, dunlin: &Path, first: u64, seeds: u64) -> Command {
         let mut command = Command::new(&self.chaos);
         command.args(["topics".to_owned(), format!("first={first}"), format!("seeds={seeds}")]);

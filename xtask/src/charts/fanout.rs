@@ -1,4 +1,5 @@
-//! Draws a chart of how many records a second one publisher delivers in total, for different numbers of subscribers.
+//! Draws a chart of fan-out: how many records a second one publisher delivers to all subscribers together, for
+//! different numbers of subscribers.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;

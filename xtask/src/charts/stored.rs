@@ -1,4 +1,4 @@
-//! Reads the results of benchmark runs, which `dunlin bench` has stored.
+//! Reads the results of benchmark runs that `dunlin bench` has stored.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ pub struct BenchRun {
     rows: Vec<Value>,
 }
 
-/// A measured value: the median, the minimum and the maximum of several measurements.
+/// The result of several measurements: their median, minimum and maximum.
 #[derive(Clone, Copy)]
 pub struct MeasuredValue {
     pub median: f64,
@@ -23,7 +23,7 @@ pub struct MeasuredValue {
     pub max: f64,
 }
 
-/// Returns all stored full runs, the newest first. Leaves out quick runs.
+/// Returns all stored runs except quick runs and runs of debug builds, the newest first.
 pub fn newest_first() -> Result<Vec<BenchRun>> {
     let folder = workspace::root().join("bench-runs");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -55,8 +55,8 @@ impl BenchRun {
         }
     }
 
-    /// Returns the value that `metric` has for one target. Reads it from the row of `case` that has these parameters;
-    /// the row may have others too.
+    /// Returns the value of a metric, from the first checked row with this case, target and metric. The row must
+    /// contain `params`, and may have further parameters.
     pub fn figure(
         &self,
         case: &str,

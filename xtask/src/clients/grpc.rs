@@ -1,4 +1,4 @@
-//! The gRPC clients that are tested. The programs that use them are in `tests/clients/grpc`.
+//! The gRPC clients to test. The test programs in `tests/clients/grpc` use these clients.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -42,7 +42,7 @@ impl ClientPaths {
         PROTOS.iter().map(|file| self.protos.join(file))
     }
 
-    /// Returns the command that runs the protobuf compiler of the package grpcio-tools.
+    /// Returns a command that runs the protobuf compiler of the package grpcio-tools.
     fn protoc(&self) -> Command {
         let mut protoc = Command::new(self.python().join("bin/python"));
         protoc.args(["-m", "grpc_tools.protoc", "-I"]).arg(&self.protos);
@@ -77,7 +77,8 @@ fn run_python(paths: &ClientPaths, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Copies the Go module of the test, and adds the code that is generated from the proto files.
+/// Copies the Go module of the test, and creates the directory for the generated code. Returns the module's original
+/// files.
 fn copy_go_module(paths: &ClientPaths) -> Result<Vec<PathBuf>> {
     let module = paths.go();
     std::fs::create_dir_all(module.join("gen"))?;

@@ -1,4 +1,4 @@
-//! A node with which the tests of clients run.
+//! A node against which the gRPC clients are tested.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// A node that runs in its own process. Dropping the value kills the process.
+/// A node in a process of its own. Dropping the value kills the process.
 pub struct Node {
     child: Child,
     grpc: String,

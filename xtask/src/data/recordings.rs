@@ -1,24 +1,25 @@
-//! The recordings that `data` downloads: the packages that contain them, and their checksums.
+//! The list of recordings that `data` downloads, with the packages that contain them and their checksums.
 //!
 //! The recordings belong to others, such as Betfair, Bitstamp and the National Grid; one package is under the GPL. The
 //! repository therefore does not contain the recordings, and each user downloads them.
 
-/// A package on PyPI, at an exact version.
+/// A package on PyPI in an exact version.
 pub struct PypiPackage {
     pub name: &'static str,
     pub version: &'static str,
     /// The SHA-256 checksum of the package's archive, which pip verifies.
     pub sha256: &'static str,
     pub archive: &'static str,
-    /// Whether to download the source archive, because only it contains the recordings.
+    /// Whether to download the source archive instead of a wheel. It is set if only the source archive contains the
+    /// recordings.
     pub source_only: bool,
-    /// The Python version and the platform for which the wheel was built; `None` if it is for all of them. The wheel is
-    /// only unpacked, so this Python version need not be installed.
+    /// The Python version and the platform for which the wheel was built; `None` if the wheel is for all versions and
+    /// platforms. The wheel is only unpacked, so this Python version need not be installed.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [RecordingFile],
 }
 
-/// A file inside a package, and its name in `data/`.
+/// A file inside a package, and the file's name in `data/`.
 pub struct RecordingFile {
     pub member: &'static str,
     pub file: &'static str,

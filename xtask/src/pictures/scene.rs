@@ -19,8 +19,8 @@ pub struct Picture {
     pub steps: &'static [PictureCommand],
 }
 
-/// One command of a picture: the line that a user types, when the user types the next line, and which parts of this
-/// command the picture shows.
+/// One command of a picture: the line that a user types, the time at which the user types the next line, and which
+/// parts of this command the picture shows.
 #[derive(Clone, Copy)]
 pub struct PictureCommand {
     line: &'static str,
@@ -28,13 +28,13 @@ pub struct PictureCommand {
     sight: StepView,
 }
 
-/// When the next command of the picture is typed.
+/// When the user types the next command of the picture.
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
-    /// After the command has ended. It receives Ctrl-C this many ms after its start, and ends because of this.
+    /// After the command has ended. The command receives Ctrl-C this many ms after its start, and ends because of this.
     Interrupted(u64),
-    /// This many ms after the start of the command, which continues to run in the background.
+    /// This many ms after the start of this command, which continues to run in the background.
     Never(u64),
 }
 
@@ -58,21 +58,20 @@ impl PictureCommand {
         PictureCommand { line, ends: StepEnd::Never(for_ms), sight: StepView::Command }
     }
 
-    /// Returns the command such that the picture shows its output: the lines that it prints until the next command is
-    /// typed.
+    /// Makes the picture show the command's output: the lines that the command prints until the next command is typed.
     pub const fn with_output(self) -> PictureCommand {
         PictureCommand { sight: StepView::CommandAndOutput, ..self }
     }
 
-    /// Returns the command such that the picture shows neither the command nor its output.
+    /// Makes the picture show neither the command nor its output.
     pub const fn hidden(self) -> PictureCommand {
         PictureCommand { sight: StepView::Nothing, ..self }
     }
 }
 
 impl Picture {
-    /// Runs the commands of the picture. `programs` is the directory with the programs. Returns the output, with its
-    /// colours.
+    /// Runs the commands of the picture. `programs` is the directory that contains the programs of these commands.
+    /// Returns the output, with its colours.
     pub fn play(&self, programs: &Path) -> Result<String> {
         let mut picture = String::new();
         let mut background = Vec::new();
@@ -108,7 +107,7 @@ impl Picture {
     }
 }
 
-/// A command that was started, with the output that it has printed.
+/// A command that was started, and the output that it has printed.
 struct RunningCommand {
     child: Child,
     output: Arc<Mutex<Vec<u8>>>,
@@ -142,7 +141,7 @@ impl RunningCommand {
         Ok(RunningCommand { child, output, reader: Some(reader) })
     }
 
-    /// Sends Ctrl-C.
+    /// Sends Ctrl-C to the command.
     fn interrupt(&self) -> Result<()> {
         let group = format!("-{}", self.child.id());
         Command::new("kill").args(["-INT", "--", &group]).status().context("cannot run kill")?;

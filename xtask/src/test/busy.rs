@@ -1,4 +1,4 @@
-//! Keeps all processor cores busy with threads while tests run, to show that no test depends on an idle machine.
+//! Keeps all processor cores busy while tests run, to show that no test depends on an idle machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,7 +12,7 @@ use crate::{process, workspace};
 
 const PATH: &str = "tests/runs.tsv";
 
-/// The results of earlier test runs, as the rows of a table, the oldest first.
+/// The results of earlier test runs, the oldest first. Each result is a row of the table.
 pub struct History(Vec<Row>);
 
 struct Row {
@@ -36,7 +36,7 @@ impl History {
         lines.map(Row::parse).collect::<Result<_>>().map(History)
     }
 
-    /// Returns the commit of the working tree. Fails if a file has uncommitted changes; the table itself may have some.
+    /// Returns the commit of the working tree. Fails if a file other than the table has uncommitted changes.
     pub fn commit() -> Result<String> {
         let git = |arguments: &[&str]| {
             process::text(Command::new("git").args(arguments).current_dir(workspace::root()))
@@ -49,7 +49,7 @@ impl History {
         Ok(git(&["rev-parse", "--short", "HEAD"])?.trim().to_owned())
     }
 
-    /// Adds a row to the table. Fails if the working tree is no longer at `commit`.
+    /// Adds a row to the table. Fails if the commit of the working tree is no longer `commit`.
     pub fn add(&self, commit: &str, what: &str, busy: usize, took: Duration, passed: bool) -> Result<()> {
         let now = History::commit()?;
         ensure!(
@@ -67,8 +67,8 @@ impl History {
         file.write_all(row.as_bytes()).with_context(|| format!("cannot write {PATH}"))
     }
 
-    /// Prints the newest run of each of these names, and how many runs of that name have passed since the last one that
-    /// failed.
+    /// Prints the newest run with each of these names, and how many runs with this name have passed since the last
+    /// failed one.
     pub fn print<'n>(&self, names: impl Iterator<Item = &'n str>) {
         println!(
             "\n{:<18} {:<18} {:<9} {:>7}  {:<7} passed in a row (beside busy threads)",
@@ -90,8 +90,8 @@ impl History {
         }
     }
 
-    /// Returns how many runs of `what` have passed since the last one that failed. Counts only the runs for which
-    /// `counts` returns `true`.
+    /// Returns how many runs named `what` have passed since the last failed one. Counts only runs for which `counts`
+    /// returns `true`.
     fn consecutive_passes(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()

@@ -1,7 +1,7 @@
 //! Runs tests with cargo-nextest, and detects flaky tests.
 //!
-//! A test that fails is run a second time, alone. If it passes then, it is reported as flaky. A flaky test still fails
-//! the whole run, unless `tests/known-flaky.tsv` lists it.
+//! A test that fails is run a second time, alone. If it then passes, it is reported as flaky. Even a flaky test fails
+//! the whole run, unless `tests/known-flaky.tsv` lists the test.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -16,23 +16,23 @@ use crate::process::cargo;
 use crate::tools::NEXTEST;
 use crate::workspace;
 
-/// The list of tests that may fail once. Each line has a test's name, a date, and the suspected cause.
+/// The file that lists the tests that may fail once. Each line has a test's name, a date, and the suspected cause.
 const KNOWN_FLAKY: &str = "tests/known-flaky.tsv";
 /// How many of the slowest tests are printed with their durations.
 const SLOWEST_SHOWN: usize = 10;
 
-/// The selection of the tests to run, and their environment.
+/// Which tests to run, and in which environment.
 #[derive(Debug, Clone, Default)]
 pub struct TestSelection {
-    /// The profile to use from `.config/nextest.toml`.
+    /// The name of a profile in `.config/nextest.toml`.
     pub profile: &'static str,
     /// An expression in nextest's filter language that selects tests; `None` for all tests.
     pub filter: Option<String>,
     /// The packages whose tests run; empty for all packages.
     pub packages: Vec<String>,
-    /// Whether to run the tests marked `#[ignore]` instead of all other tests.
+    /// Whether to run only the tests marked `#[ignore]`. Otherwise all other tests run.
     pub ignored: bool,
-    /// Environment variables that are set for the tests, as names and values.
+    /// Environment variables for the tests, as pairs of name and value.
     pub environment: Vec<(String, String)>,
 }
 
@@ -131,7 +131,7 @@ impl Outcome {
         }
     }
 
-    /// Reads one line of the messages that nextest prints for programs.
+    /// Reads one line of nextest's machine-readable messages. If the line reports a test's result, adds the test.
     fn read(&mut self, line: &str) -> Result<()> {
         let message: Value = serde_json::from_str(line).context("cannot read nextest's messages")?;
         let passed = match message["event"].as_str() {
@@ -173,12 +173,12 @@ fn command(selection: &TestSelection) -> Result<Command> {
     if selection.ignored {
         command.args(["--run-ignored", "only"]);
     }
-    // nextest prints messages for this program to standard output, and messages for people to standard error.
+    // nextest prints machine-readable messages to standard output, and messages for people to standard error.
     command.args(["--message-format", "libtest-json", "--message-format-version", "0.1"]);
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
-    // nextest starts cargo, so it gets the same environment as every cargo that this program starts.
+    // nextest starts cargo. It therefore gets the same environment as each cargo that this program starts.
     let base = cargo(&[]);
     command.current_dir(workspace::root());
     for (name, value) in base.get_envs() {
@@ -190,8 +190,8 @@ fn command(selection: &TestSelection) -> Result<Command> {
     Ok(command)
 }
 
-/// Copies this program, and returns the path of the copy. The copy runs the tests, because a build of the workspace
-/// replaces the original.
+/// Copies this program, and returns the path of the copy. Tests are run through the copy, because a build of the
+/// workspace replaces the original file.
 fn runner() -> Result<PathBuf> {
     let folder = workspace::target_directory()?.join("tools");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;

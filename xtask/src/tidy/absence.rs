@@ -1,12 +1,12 @@
 //! Checks that each crate uses only those capabilities, such as files or clocks, that a table in ARCHITECTURE.md allows
 //! for it.
 //!
-//! [`CAPABILITIES`] defines the capabilities that the table names. The table allows each of them in crates, or in
-//! single modules such as `topic::segment`. A second table lists files that are excepted, with the reasons. An
-//! exception that no file needs is an error too. Tests, examples and benches are exempt.
+//! [`CAPABILITIES`] defines the capabilities that the table names. For each capability, the table lists the crates, or
+//! single modules such as `topic::segment`, that may use it. A second table lists files that are excepted, with the
+//! reasons. An exception that no file needs is an error too. Tests, examples and benches are exempt.
 //!
 //! The rule looks at names and not at types. For example, it does not find code that reads the clock through an
-//! `Instant` that it received as an argument.
+//! `Instant` that the code received as an argument.
 
 mod capability;
 
@@ -21,7 +21,7 @@ use capability::{CAPABILITIES, Capability};
 const ALLOWED: [&str; 2] = ["capability", "used only in"];
 const EXCEPTIONS: [&str; 3] = ["file", "may name", "because"];
 
-/// Compares every source file of the product with the two tables.
+/// Checks every source file of the product against the two tables.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let page = repository.text(ARCHITECTURE).unwrap_or_default();
     let allowed = allowed_scopes(page, findings);
@@ -106,7 +106,7 @@ fn exceptions<'a>(page: &'a str, findings: &mut Findings) -> BTreeMap<(&'a str, 
     exceptions
 }
 
-/// Returns the source files of the product's crates with the names that they use. Leaves out modules for tests.
+/// Returns the source files of the product's crates, each with the names that it uses. Leaves out modules for tests.
 pub fn product_sources<'a>(
     repository: &'a Repository,
     findings: &mut Findings,
@@ -133,19 +133,20 @@ fn is_product(path: &str) -> bool {
         && path.ends_with(".rs")
 }
 
-/// Returns the path of a module that the file `path` declares, without the extension of the module's file.
+/// Returns the path of the module `name`, which the file `path` declares. The path lacks the extension of the module's
+/// file.
 fn module_within(path: &str, name: &str) -> String {
     let stem = path.trim_end_matches(".rs");
     let folder = ["/lib", "/main", "/mod"].iter().find_map(|root| stem.strip_suffix(root)).unwrap_or(stem);
     format!("{folder}/{name}")
 }
 
-/// Whether a file contains this module, or a part of this module.
+/// Whether the file `path` is this module, or is inside this module's folder.
 fn is_module(module: &str, path: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
-/// Whether a file belongs to `scope`, which is a crate or a module in the form that the table uses.
+/// Whether a file belongs to `scope`: a crate such as `topic`, or a module such as `topic::segment`.
 fn scope_contains(scope: &str, path: &str) -> bool {
     match scope.split_once("::") {
         None => path.split('/').nth(1) == Some(scope),
@@ -153,7 +154,8 @@ fn scope_contains(scope: &str, path: &str) -> bool {
     }
 }
 
-/// Returns the lines of a file that use a capability. The value is the name that the line uses.
+/// Returns the lines of a file that use a capability. For each line number, the value is the name through which the
+/// line uses the capability.
 fn capability_uses<'a>(capability: &Capability, names: &'a SourceNames) -> BTreeMap<usize, &'a str> {
     let uses = names.used.iter().filter(|(_, path)| capability.is_used_by(path));
     uses.map(|(line, path)| (*line, path.as_str())).collect()

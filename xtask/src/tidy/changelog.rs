@@ -56,7 +56,7 @@ fn unknown_heading(line: &str) -> String {
     format!("`{line}` is no heading of a changelog: use `## [1.2.3] - 2026-11-27`, or `### ` with {kinds}")
 }
 
-/// Whether the text of a heading is a release, such as `[1.2.3] - 2026-11-27`.
+/// Whether the text of a heading names a release, such as `[1.2.3] - 2026-11-27`.
 fn is_release(name: &str) -> bool {
     let Some((version, date)) = name.strip_prefix('[').and_then(|rest| rest.split_once("] - ")) else {
         return false;

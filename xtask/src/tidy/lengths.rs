@@ -1,5 +1,5 @@
-//! Checks the lengths of files. A source file with more than 500 lines is a warning, and one with more than 800 lines
-//! is an error. ARCHITECTURE.md may have at most 300 lines.
+//! Checks the lengths of files. A source file with more than 500 lines causes a warning; more than 800 lines are an
+//! error. ARCHITECTURE.md may have at most 300 lines.
 //!
 //! Generated files, whose first lines contain `@generated`, are exempt.
 
@@ -11,7 +11,7 @@ const LINES_MAX: usize = 800;
 const ARCHITECTURE_LINES_MAX: usize = 300;
 const SOURCE: [&str; 8] = [".rs", ".py", ".ts", ".tsx", ".js", ".go", ".c", ".sh"];
 
-/// Counts the lines of each file, and compares the numbers with the limits.
+/// Counts the lines of each file, and compares the counts with the limits.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         let lines = text.lines().count();

@@ -1,16 +1,16 @@
-//! Checks that every path in a Markdown page exists. Paths are in backticks, or are the targets of links.
+//! Checks that every path in a Markdown page exists. A path is written in backticks, or is the target of a link.
 //!
 //! Text in backticks counts as a path if it begins with a folder of the repository's root, or ends in `.rs` or `.md`.
-//! In the latter case, the first folders may be left out, as in `segment.rs`. Patterns, placeholders, paths outside of
-//! the repository, files that git ignores, and fenced blocks are exempt.
+//! If it ends in one of these, its first folders may be left out, as in `segment.rs`. Patterns, placeholders, paths
+//! outside of the repository, files that git ignores, and fenced blocks are exempt.
 
 use std::collections::BTreeSet;
 
 use super::Findings;
 use super::repository::Repository;
 
-/// Names of root folders. Text on a page that begins with one of them counts as a path, even if the folder does not
-/// exist.
+/// Names of folders in the root. Text on a page that begins with one of these names counts as a path, even if the
+/// folder does not exist.
 const ROOT_FOLDERS: [&str; 11] =
     ["crates", "docs", "examples", "tests", "fuzz", "peers", "clients", "web", "xtask", ".ci", "bench-runs"];
 
@@ -42,7 +42,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// Returns the lines of a page that are outside of fenced blocks, with their numbers, counted from 1.
+/// Returns the lines of a page that are outside of fenced blocks, each with its line number.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -52,7 +52,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the path in a code span; `None` if the span does not look like a path.
+/// Returns the path in a code span, which is text in backticks; `None` if the text does not look like a path.
 fn path_in<'a>(code: &'a str, roots: &BTreeSet<&str>) -> Option<&'a str> {
     let path = code.split([':', '#']).next()?.trim_end_matches('/');
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
@@ -79,7 +79,8 @@ fn exists(repository: &Repository, page: &str, path: &str) -> bool {
         || (has_known_extension(path) && repository.paths().any(|file| file.ends_with(&ending)))
 }
 
-/// Returns the targets of the links `[text](target)` in a line that point into this repository. Anchors are removed.
+/// Returns the targets of links in a line (`[text](target)`), if they point into this repository. Anchors are removed
+/// from the targets.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let local =
@@ -87,7 +88,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     local.filter_map(|target| target.split('#').next()).filter(|target| !target.is_empty())
 }
 
-/// Converts a path from a page's folder to a path from the repository's root.
+/// Converts a path that is relative to a page's folder to a path from the repository's root.
 fn resolve(page: &str, path: &str) -> String {
     let path = path.trim_start_matches("./").trim_end_matches('/');
     match page.rsplit_once('/') {

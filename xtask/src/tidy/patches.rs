@@ -1,4 +1,4 @@
-//! Checks that every mutant patch, which adds a bug for the chaos tests to find, can be applied to the tree.
+//! Checks that every mutant patch (which adds a bug for the chaos tests to find) can be applied to the tree.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn check_patch(patch: &str) -> Result<(), String> {
     git.args(["apply", "--check", "-"]).current_dir(workspace::root());
     git.stdin(Stdio::piped()).stderr(Stdio::piped());
     let output = git.spawn().and_then(|mut git| {
-        // Ignores the error: if git stops reading, its output contains the reason.
+        // Ignores the error. If git stops reading, git's output contains the reason.
         let _ = git.stdin.take().map(|mut stdin| stdin.write_all(patch.as_bytes()));
         git.wait_with_output()
     });
@@ -36,7 +36,8 @@ fn check_patch(patch: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Returns a patch that changes the line `line`, which is the second line of this file.
+    /// Returns a patch that deletes the second line of this file. The patch can be applied only if `line` is the file's
+    /// first line.
     fn patch(line: &str) -> String {
         let path = "xtask/src/tidy/patches.rs";
         format!("A bug.\n\n--- a/{path}\n+++ b/{path}\n@@ -1,3 +1,2 @@\n {line}\n-\n use std::io::Write;\n")

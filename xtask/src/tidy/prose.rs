@@ -12,12 +12,12 @@ use super::repository::Repository;
 const GENERATED: &str = "docs/benchmarks.md";
 const WORDS_MAX: usize = 35;
 const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
-/// Abbreviations whose full stop does not end a sentence. After `etc.`, a sentence ends nevertheless if the next word
-/// begins with a capital letter.
+/// Abbreviations whose full stop does not end a sentence. The one exception is `etc.`, after which a capital letter
+/// begins a new sentence.
 const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "cf.", "vs.", "approx.", "incl."];
-/// A text that stands for a code span when words are counted.
+/// The text that replaces each code span before words are counted.
 const CODE: &str = "`…`";
-/// How many words of a sentence a finding shows.
+/// How many words of a sentence the text of a finding shows.
 const WORDS_SHOWN: usize = 6;
 
 /// Checks the sentences of every page.
@@ -57,18 +57,18 @@ fn find_errors(page: &str) -> Vec<(usize, String)> {
     errors
 }
 
-/// Returns the letters with which a word begins, after any punctuation before them.
+/// Skips punctuation at the start of a word, and returns the letters that follow.
 fn leading_letters(word: &str) -> &str {
     let word = word.trim_start_matches(|letter: char| !letter.is_alphanumeric() && letter != '`');
     word.split(|letter: char| !letter.is_alphabetic()).next().unwrap_or_default()
 }
 
-/// Whether this is a word. Separate punctuation marks are no words.
+/// Whether this text is a word. A separate punctuation mark is not a word.
 fn is_word(word: &&str) -> bool {
     word.contains(CODE) || word.contains(char::is_alphanumeric)
 }
 
-/// A word of a page, and its line.
+/// A word of a page, and the line in which it is.
 struct Word {
     text: String,
     line: usize,
@@ -78,7 +78,7 @@ struct Word {
 #[derive(Default)]
 struct Block {
     words: Vec<Word>,
-    /// Whether the last word continues with the text that follows, because no blank separates them.
+    /// Whether the next text continues the last word, because no blank separates the two.
     unfinished: bool,
 }
 

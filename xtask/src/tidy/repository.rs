@@ -1,6 +1,6 @@
-//! The input of the tidiness rules: all text files of the repository, and cargo's packages.
+//! The data that the tidiness rules check: all text files of the repository, and cargo's packages.
 //!
-//! Files that git ignores are not included. The tests of the rules make small repositories in memory.
+//! Files that git ignores are not included. The tests of the rules create small repositories in memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,12 +11,12 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace::{self, Package};
 
-/// The input of the tidiness rules. Paths use `/`, and start at the repository's root.
+/// The data that the tidiness rules check. Paths use `/`, and start at the repository's root.
 #[derive(Default)]
 pub struct Repository {
     files: BTreeMap<String, File>,
     pub packages: Vec<Package>,
-    /// The files and folders in the root that git ignores. Pages may name them, although they may not exist.
+    /// The files and folders in the root that git ignores. Pages may name them even if they do not exist.
     pub ignored: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct Repository {
 type File = Option<String>;
 
 impl Repository {
-    /// Reads the working tree. Files that are not committed yet are included.
+    /// Reads the working tree, including files that are not committed yet.
     pub fn read() -> Result<Repository> {
         let root = workspace::root();
         let mut git = Command::new("git");
@@ -32,8 +32,8 @@ impl Repository {
         let listing = process::text(&mut git).context("cannot list the repository's files with git")?;
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
-            // Skips a file that cannot be read: git lists a deleted file until the deletion is committed. For a
-            // symbolic link, reads the file to which it points.
+            // Skips a file that cannot be read, because git lists a deleted file until the deletion is committed. For a
+            // symbolic link, reads the file to which the link points.
             let Ok(bytes) = fs::read(root.join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).ok());
         }
@@ -42,7 +42,7 @@ impl Repository {
         Ok(Repository { files, packages: workspace::packages()?, ignored })
     }
 
-    /// Iterates over all text files: the path and the text of each.
+    /// Iterates over all text files. Each item is the path and the text of a file.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
     }
@@ -56,7 +56,7 @@ impl Repository {
         self.files.keys().map(String::as_str)
     }
 
-    /// Whether there is a file with this path, or a folder that contains files.
+    /// Whether this path is a file, or a folder that contains files.
     pub fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         self.files.contains_key(path)

@@ -14,11 +14,11 @@ const TYPE_KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 pub struct SourceNames {
     /// All paths and single words in the source, each with its line.
     pub used: Vec<(usize, String)>,
-    /// The modules that the source declares, with `mod name;` or `mod name {`, each with its line.
+    /// The modules that the source declares with `mod name;` or `mod name {`, each with its line.
     pub modules: Vec<(usize, String)>,
     /// The types that the source declares with an unrestricted `pub`, each with its line.
     pub public_types: Vec<(usize, String)>,
-    /// The modules that the source declares for tests only, and that are in separate files.
+    /// The modules that the source declares only for tests and that have their own files.
     pub test_modules: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ fn marks_test_function(tokens: &[TokenTree]) -> bool {
         && path.last().is_some_and(|last| matches!(last, TokenTree::Ident(word) if word == "test"))
 }
 
-/// Returns the name of a function and its line. The tokens begin after the attribute that makes the function a test.
+/// Returns a test function's name and line. The tokens begin after the attribute that makes the function a test.
 fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
     let end = tokens.iter().position(ends_item).unwrap_or(tokens.len());
     tokens[..end].windows(2).find_map(|pair| match pair {
@@ -78,7 +78,7 @@ fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
 
 impl SourceNames {
     /// Adds all names in these tokens. If the tokens are a braced group of a `use`, `prefix` is the path before the
-    /// group; otherwise it is empty.
+    /// group; otherwise `prefix` is empty.
     fn walk(&mut self, prefix: &str, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -96,7 +96,7 @@ impl SourceNames {
         }
     }
 
-    /// Adds the path with which these tokens begin. Returns how many tokens the path has.
+    /// Adds the path with which these tokens begin, after `prefix`. Returns how many tokens the path has.
     fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
         let line = tokens[0].span().start().line;
         let mut path = prefix.to_owned();
@@ -132,8 +132,9 @@ impl SourceNames {
     }
 
     /// Skips an item that is compiled only for tests. The tokens begin with the item's attribute. Returns the number of
-    /// tokens up to the end of the item, which is `{…}` or `;`. If the item is a module in a separate file, adds it to
-    /// `test_modules`.
+    /// tokens up to the end of the item, which is `{…}` or `;`.
+    ///
+    /// If the item is a module in a separate file, adds the module to `test_modules`.
     fn skip_item(&mut self, tokens: &[TokenTree]) -> usize {
         if matches!(&tokens[1], TokenTree::Punct(mark) if mark.as_char() == '!') {
             return tokens.len();
@@ -150,8 +151,8 @@ impl SourceNames {
     }
 }
 
-/// Returns the name of the type that a declaration declares; `None` if it declares no type. The tokens are those after
-/// `pub`.
+/// Returns the name of the type that is declared here; `None` if these tokens do not declare a type. The tokens are
+/// those after `pub`.
 fn type_name(tokens: &[TokenTree]) -> Option<String> {
     match tokens {
         [TokenTree::Ident(word), rest @ ..] if word == "unsafe" => type_name(rest),
@@ -178,7 +179,7 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
-/// Whether these tokens begin with an attribute that leaves an item to tests: `#[test]`, `#[cfg(test)]`,
+/// Whether these tokens begin with an attribute that compiles an item only for tests: `#[test]`, `#[cfg(test)]`,
 /// `#[cfg(all(test, …))]` or `#![cfg(test)]`, but not `#[cfg(not(test))]`.
 fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     let mut tokens = tokens.iter();

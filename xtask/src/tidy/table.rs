@@ -1,4 +1,4 @@
-//! Reads Markdown tables, such as those in ARCHITECTURE.md. A table is found by the words of its header row.
+//! Reads Markdown tables, such as those in ARCHITECTURE.md. A table is identified by the words in its header row.
 
 /// A row of a table: the number of its line, counted from 1, and its cells.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub fn rows<'a>(page: &'a str, header: &[&str]) -> Option<Vec<Row<'a>>> {
     Some(below.skip(1).filter(|row| row.cells.len() == header.len()).collect())
 }
 
-/// Returns the words in backticks in a cell.
+/// Returns the words in a cell that are in backticks.
 pub fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

@@ -1,5 +1,5 @@
-//! Checks that the name of a test is a short claim. A name has at most 60 characters, and does not begin with who,
-//! what, whose, of or from. The rule checks Rust and Python tests. The name of a Python test is the part after `test_`.
+//! Checks that the name of each test has at most 60 characters, and does not begin with who, what, whose, of or from.
+//! The rule checks Rust and Python tests. The name of a Python test is the part after `test_`.
 
 use super::repository::Repository;
 use super::{Findings, source};
@@ -11,7 +11,7 @@ const OPENINGS: [&str; 8] = ["who_", "what_", "whose_", "of_", "from_", "a_", "a
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         let tests = match path.rsplit_once('.') {
-            // If a source cannot be parsed, it does not compile either, so it is skipped here.
+            // A source that cannot be parsed does not compile either, so it is skipped here.
             Some((_, "rs")) => source::tests(text).unwrap_or_default(),
             Some((_, "py")) => python_tests(text),
             _ => continue,
@@ -34,7 +34,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// Returns the names of Python tests, without `test_`, and the line of each.
+/// Returns the names of the Python tests in a source, without `test_`, each with its line.
 fn python_tests(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().zip(1..);
     let tests = lines.filter_map(|(text, line)| {
@@ -56,7 +56,7 @@ mod tests {
         findings.failures()
     }
 
-    /// Returns the findings for a Rust test and for a Python test that have this name.
+    /// Returns the findings for a Rust test with this name, and those for a Python test with this name.
     fn findings_for_name(name: &str) -> [Vec<String>; 2] {
         let rust = format!("mod tests {{\n#[tokio::test]\nasync fn {name}() {{}}\n}}");
         let python = format!("class TestIt:\n    @mark\n    async def test_{name}(self) -> None:\n");

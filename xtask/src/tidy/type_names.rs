@@ -1,19 +1,19 @@
 //! Checks that the name of a public type has one meaning in the whole product.
 //!
-//! Two types in different files may share a name only if one represents the other, such as a protocol's message that
-//! represents a type of the product. The file [`LIST`] has a line for each shared name. A line for a name that is not
-//! shared is an error too. Types that are not fully public, generated code and tests are exempt.
+//! Two types in different files may share a name only if one represents the other, as a protocol's message represents a
+//! type of the product. The file [`LIST`] has a line for each name that types share. A line for any other name is an
+//! error too. Types that are not fully public, generated code and tests are exempt.
 
 use std::collections::BTreeMap;
 
 use super::repository::Repository;
 use super::{Findings, absence};
 
-/// The list of shared names. After a heading, each line has a name, a tab, and the reason why all types with this name
-/// mean the same.
+/// The list of names that types share. After a heading, each line has a name, a tab, and the reason why all types with
+/// this name mean the same.
 const LIST: &str = "xtask/src/tidy/same-type-names.tsv";
 
-/// Finds public types that share a name, and compares these names with the list.
+/// Finds names that several public types share, and compares these names with the list.
 pub fn check(repository: &Repository, findings: &mut Findings) {
     let mut unused_names = read_list(repository, findings);
     for (name, files) in shared_names(repository) {
@@ -38,8 +38,8 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
     }
 }
 
-/// Returns the names of public types that more than one file declares. For each name, the value has these files and the
-/// line of each declaration.
+/// Returns the names that public types in several files have. For each name, the value contains these files, each with
+/// the line of the declaration.
 fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usize>> {
     let mut names: BTreeMap<String, BTreeMap<&str, usize>> = BTreeMap::new();
     // Skips a source that cannot be parsed, because another rule reports it.
@@ -55,7 +55,7 @@ fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usiz
     names
 }
 
-/// Returns the names in the list, and the line of each.
+/// Returns the names in the list, each with its line.
 fn read_list<'a>(repository: &'a Repository, findings: &mut Findings) -> BTreeMap<&'a str, usize> {
     let list = repository.text(LIST).unwrap_or_default();
     let mut listed = BTreeMap::new();

@@ -1,12 +1,12 @@
-//! The capabilities that the table in ARCHITECTURE.md can name. The rule recognizes them by names in the standard
-//! library and in well-known crates.
+//! The capabilities that the table in ARCHITECTURE.md can name. The rule recognizes a capability by names from the
+//! standard library and from well-known crates.
 
-/// Something that only some crates may use, such as sockets. Code counts as using it if the code names one of `paths`.
+/// A capability that only some crates may use, such as sockets. Code uses the capability if it names one of `paths`.
 pub struct Capability {
     pub name: &'static str,
-    /// Rust paths whose occurrence in code means that the code uses the capability. They may be parts of longer paths.
+    /// Rust paths. Code that contains one of them, alone or as a part of a longer path, uses the capability.
     paths: &'static [&'static str],
-    /// Names of types that are plain values. A path that ends with one of them is always allowed.
+    /// Names of types that are plain values. A path that ends with such a name is always allowed.
     values: &'static [&'static str],
     pub instead: &'static str,
 }
@@ -95,7 +95,7 @@ pub const CAPABILITIES: &[Capability] = &[
 ];
 
 impl Capability {
-    /// Whether code that contains this path uses the capability.
+    /// Whether code that names this path uses the capability.
     pub fn is_used_by(&self, path: &str) -> bool {
         let last = path.rsplit("::").next().unwrap_or(path);
         !self.values.contains(&last) && self.paths.iter().any(|part| has_part(path, part))
