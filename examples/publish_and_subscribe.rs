@@ -1,4 +1,4 @@
-//! A node inside your program: publish on one thread, subscribe on another.
+//! Runs a node inside this program. One thread publishes records, and another thread subscribes to them.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{Event, Publish, Start, Subscribe, SubscribeOptions};

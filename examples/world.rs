@@ -1,5 +1,5 @@
-//! A world: a thousand entities walk in two regions. Start the program a second time with the printed
-//! address: the second process joins and receives a region.
+//! Runs a world in which a thousand entities walk in two regions. Start the program a second time with the printed
+//! address: the second process joins the world and receives a region.
 
 use std::{sync::mpsc::channel, time::Duration};
 

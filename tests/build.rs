@@ -1,5 +1,5 @@
-//! Extracts the Rust example program from the README, which subscribes to a topic. It becomes the source of the program
-//! `readme-rust`, which a test runs.
+//! Extracts the Rust example program from the README. This program, which subscribes to a topic, becomes the source of
+//! the program `readme-rust`, which a test runs.
 
 use std::path::Path;
 use std::{env, fs};

@@ -1,4 +1,4 @@
-//! Reads any bytes as records and snapshots of books and last values. The code must accept or refuse them
+//! Reads arbitrary bytes as records and snapshots of books and last values. The code must accept or refuse the bytes
 //! without a panic.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads any bytes as a frame and as a batch header. The code must accept or refuse them without a panic.
+//! Reads arbitrary bytes as a frame and as a batch header. The code must accept or refuse the bytes without a panic.
 #![no_main]
 
 #[path = "../../crates/frame/tests/it/any_bytes.rs"]

@@ -1,5 +1,5 @@
-//! Reads any bytes as a query, an event's id and a payload. A value that is parsed must have the same bytes
-//! when it is written again.
+//! Reads arbitrary bytes as a query, an event's id and a payload. If the code can parse a value, writing the value must
+//! give the same bytes again.
 #![no_main]
 
 #[path = "../../crates/wire/tests/it/http_text.rs"]

@@ -1,4 +1,4 @@
-//! Reads any bytes as the files of a log. The code must read, recover or refuse them without a panic.
+//! Reads arbitrary bytes as the files of a log. The code must read, recover or refuse the files without a panic.
 #![no_main]
 
 #[path = "../../crates/journal/tests/it/any_bytes.rs"]

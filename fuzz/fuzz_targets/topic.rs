@@ -1,5 +1,5 @@
-//! Reads any bytes as operations on a topic, four bytes each, by publishers, subscribers, producers and group
-//! members. A simple model checks the results.
+//! Reads arbitrary bytes as operations of publishers, subscribers, producers and group members on a topic. Each
+//! operation takes four bytes. A simple model checks the results.
 #![no_main]
 
 #[path = "../../crates/topic/tests/it"]

@@ -1,4 +1,4 @@
-//! Reads any bytes as messages of a client and as messages of a node. The code must parse or refuse them
+//! Reads arbitrary bytes as messages of a client and as messages of a node. The code must parse or refuse the bytes
 //! without a panic.
 #![no_main]
 

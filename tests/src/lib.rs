@@ -3,8 +3,8 @@
 //! acknowledged records. Subscribers write traces of the events that they receive.
 //!
 //! The audit compares traces with ledgers, and does not rely on the node's own statistics. The tested faults are
-//! SIGKILL and SIGSTOP of any process, cut connections, and hostile bytes. Tests of several nodes and their disks are
-//! in `chaos`.
+//! SIGKILL and SIGSTOP of any process, cut connections, and hostile bytes. Tests of faults of disks, networks and
+//! clocks are in `tests/chaos`.
 
 pub mod audit;
 pub mod content;

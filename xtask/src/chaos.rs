@@ -1,6 +1,6 @@
 //! `chaos`: runs crash tests of the log on disk, the system tests with many seeds, and fault tests of a cluster's
 //! control state. The arguments `control`, `topics` and `space` run only the fault tests of the control state, of
-//! topics, or of worlds. `mutants` and `space-mutants` check that these fault tests find known bugs.
+//! topics, or of worlds. The arguments `mutants` and `space-mutants` check that the fault tests find known bugs.
 //!
 //! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats the random
 //! decisions of a run, but not the machine's timing, so a rare failure may need several runs.

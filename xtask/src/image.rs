@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use crate::process::{self, cargo};
 use crate::{sizes, workspace};
 
-/// The id of the user as whom the Containerfile runs the node.
+/// The id of the user under which the Containerfile runs the node.
 const USER: u32 = 65532;
 /// The path of the node's data directory, relative to the container's root directory.
 const DATA: &str = "var/lib/dunlin";

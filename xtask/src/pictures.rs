@@ -61,7 +61,7 @@ const SCENES: &[Picture] = &[
     },
 ];
 
-/// The colours of the pictures: readable colours replace a terminal's standard colours.
+/// For each standard colour of a terminal that the pictures replace, the more readable colour that they use.
 const COLOURS: [(&str, &str); 7] = [
     ("fill: #000000", "fill: #1e2127"),
     ("fill: #AAAAAA", "fill: #d0d4dc"),

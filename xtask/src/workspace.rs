@@ -63,7 +63,8 @@ pub struct Package {
 }
 
 impl Package {
-    /// If the package belongs to the product, returns the name of its folder in `crates/` or `clients/`.
+    /// If the package belongs to the product, returns the name of its folder in `crates/` or `clients/`; otherwise
+    /// `None`.
     pub fn product_crate(&self) -> Option<&str> {
         PRODUCT_FOLDERS.iter().find_map(|root| self.folder.strip_prefix(root)?.strip_prefix('/'))
     }

@@ -85,7 +85,8 @@ impl BufferedSubscriber {
         Ok(has_pieces)
     }
 
-    /// Returns the next event that was already taken from the client, from the buffer; `None` if the buffer is empty.
+    /// Returns the next event from the buffer, which contains the events that were already taken from the client;
+    /// `None` if the buffer is empty.
     fn next_buffered(&self, py: Python<'_>, mode: IterationMode) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let Some(next) = self.buffer().next(mode) else { return Ok(None) };

@@ -44,7 +44,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The number of threads that have finished waiting and are using the interpreter again.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
-/// How long the end of the interpreter is delayed at most for the threads that `RETURNING` counts.
+/// The end of the interpreter waits at most this long for the threads that `RETURNING` counts.
 const RETURNING_MAX: Duration = Duration::from_secs(2);
 
 /// Announces that the calling thread is about to end the interpreter. From then on, every other thread that wants to
@@ -101,7 +101,7 @@ impl Drop for InterpreterGuard {
 thread_local! {
     /// Whether this thread is the one that shuts down the interpreter.
     static IS_ENDING_THREAD: Cell<bool> = const { Cell::new(false) };
-    /// Set by another thread to cancel this thread's call.
+    /// A flag that another thread sets to cancel this thread's call.
     static CANCELLED: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
     /// The exception of a signal handler that ran while this thread waited.
     static SIGNAL_ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };

@@ -144,8 +144,8 @@ impl<T: Send + 'static> SharedHandle<T> {
         })
     }
 
-    /// Calls a function that does not wait. Fails if a thread is in a call on the value that may wait. An asyncio task
-    /// that waits for the value does not prevent the call.
+    /// Calls a function that does not wait. Fails while a thread uses the value in a call that may wait. An asyncio
+    /// task that waits for the value does not prevent the call.
     pub fn try_with<R: Send>(
         &self,
         py: Python<'_>,

@@ -41,7 +41,7 @@ enum MemberEvent {
 }
 
 impl PrefetchingMember {
-    /// Requests more records, until `prefetch` requested records have not arrived yet.
+    /// Requests more records, so that `prefetch` records are requested but have not arrived yet.
     fn claim(&mut self) {
         if self.requested < self.prefetch {
             self.member.claim(self.prefetch - self.requested);

@@ -82,7 +82,7 @@ notices! {
         /// The state's bytes.
         data: Py<PyBytes>,
     }
-    /// Whether a state topic has connected publishers.
+    /// A notice about whether a state topic has connected publishers.
     PyPublishers "Publishers" {
         /// Whether at least one publisher is connected.
         connected: bool,

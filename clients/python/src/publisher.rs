@@ -94,7 +94,7 @@ impl RefusedRecords {
 #[pyclass(frozen, weakref, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,
-    /// The literal prefix of `subject` if it is a pattern; `None` if it is a single subject.
+    /// If `subject` is a pattern, the part of it before the first wildcard; `None` if `subject` is a single subject.
     pub prefix: Option<String>,
     pub publisher: SharedHandle<Publisher>,
 }

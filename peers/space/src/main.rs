@@ -1,6 +1,7 @@
-//! Measures krABMaga, rstar and kiddo with the same work as Dunlin's suite `space`. The program reads the points or
-//! the flock as a line of JSON from standard input, and prints the result as a line of JSON. rstar and kiddo are
-//! rebuilt for every tick by their fastest methods: rstar by bulk loading, kiddo as an immutable tree.
+//! Measures three other libraries, krABMaga, rstar and kiddo, with the same work as Dunlin's benchmark suite `space`.
+//! The program reads the points or the flock as a line of JSON from standard input, and prints the result as a line of
+//! JSON. rstar and kiddo are rebuilt for every tick by their fastest methods: rstar by bulk loading, kiddo as an
+//! immutable tree.
 //!
 //! ```text
 //! space_peer index rstar|kiddo COUNT MS     finds the ten nearest of each of COUNT moving points, for MS ms

@@ -18,7 +18,7 @@ use crate::run::RunSetup;
 use crate::terms::HighestTerms;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(300);
-/// After a node's clock was set, it may differ from the intended time by at most this many seconds.
+/// After a test has set a node's clock, the clock may differ from the intended time by at most this many seconds.
 const CLOCK_ERROR_S_MAX: i64 = 300;
 
 /// A cluster of replicas under test: its processes, clocks and network.

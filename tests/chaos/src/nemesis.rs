@@ -73,7 +73,7 @@ impl Nemesis<'_> {
         self.fault_times.push((self.clock.now(), what));
     }
 
-    /// Waits until [`PROGRESS`] more changes of clients are acknowledged. `while_what` describes the present step for
+    /// Waits until `PROGRESS` more changes of clients are acknowledged. `while_what` describes the present step for
     /// an error's text.
     pub fn wait_for_progress(&self, while_what: &str) -> Result<()> {
         let before = self.progress.counts().changes;

@@ -100,8 +100,8 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
 
 fn random_step(seed: &mut SeededRandom) -> Step {
     let mut faults = vec![random_fault(seed)];
-    // Two sorts of faults are never combined with another fault: `Moving`, which changes the network itself, and every
-    // fault during which changes must be acknowledged.
+    // A second fault is never added to `Moving`, which changes the network itself, or to a fault during which changes
+    // must be acknowledged.
     if !matches!(faults[0], Fault::Moving) && !faults[0].allows_progress() && seed.between(0, 3) == 0 {
         faults.push(additional_fault(seed));
     }
@@ -142,7 +142,7 @@ fn set_clock(seed: &mut SeededRandom, target: FaultTarget) -> Fault {
     Fault::SetClock(target, if seed.between(0, 1) == 0 { offset_s } else { -offset_s })
 }
 
-/// Returns a fault that can be combined with another fault.
+/// Returns a fault that can be added to another fault.
 fn additional_fault(seed: &mut SeededRandom) -> Fault {
     let target = random_target(seed);
     match seed.between(0, 4) {

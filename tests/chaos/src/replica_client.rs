@@ -70,7 +70,7 @@ impl ReplicaClient {
         ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: SeededRandom::new(seed) }
     }
 
-    /// Sends a command to one node after another until a node accepts it, for at most [`SEARCH_TIMEOUT`].
+    /// Sends a command to one node after another until a node accepts it, for at most `SEARCH_TIMEOUT`.
     pub fn change(&mut self, command: &ControlCommand<'_>) -> ReplicaCommandOutcome {
         match self.search(&ReplicaRequest::change(command)) {
             Some(ReplicaResponse::Done(reply)) => ReplicaCommandOutcome::Done(reply),

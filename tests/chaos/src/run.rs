@@ -29,8 +29,8 @@ const KEY_CLIENTS: u64 = 2 * CLIENTS_PER_GROUP;
 const LOCK_CLIENTS: u64 = 3;
 /// The number of clients that watch all changes of keys.
 const WATCHERS: u64 = 2;
-/// The linearizability checker must reach a result for at least this share of the groups of keys. For the others, its
-/// time may run out.
+/// The linearizability checker must reach a result for at least this share of the groups of keys. For the other groups,
+/// the checker's time may run out.
 const DECIDED_MIN: f64 = 0.99;
 
 /// The settings of a run: the programs, the directory, and the length of the plan.
@@ -114,7 +114,7 @@ pub fn run(setup: &RunSetup, seed: u64) -> Result<Report> {
     let faults = std::mem::take(&mut nemesis.fault_times);
     std::fs::write(dir.join("faults.txt"), fault_lines(&faults))?;
     let ended = outcome.and_then(|()| finish_run(&mut cluster, clock, seed, &clients.stop));
-    // Stops the clients before an error is returned, because they must end even if the run has failed.
+    // Stops the clients before an error is returned, because the clients must end even if the run has failed.
     clients.stop.store(true, Ordering::Relaxed);
     let mut history = clients.join(ended.as_ref().map_or(GIVEN_UP, |(revision, _)| *revision))?;
     history.operations.extend(ended?.1);

@@ -1,9 +1,10 @@
 //! Fault tests of a cluster's topics.
 //!
 //! A run starts a cluster of three `dunlin serve` processes, each in its own network namespace. Nodes are killed,
-//! stopped and isolated while publishers publish numbered records and subscribers read them, each client through one
-//! node. Afterwards the run compares the responses that publishers received with the events that subscribers received.
-//! It uses no reports of the nodes. It checks that:
+//! stopped and isolated while publishers publish numbered records and subscribers read them. Each client uses one node.
+//!
+//! Afterwards the run compares the responses that publishers received with the events that subscribers received. The
+//! comparison uses no reports of the nodes. It checks that:
 //! - a subscriber receives every record in order, or a gap or an epoch change in its place;
 //! - all subscribers of a topic receive the same record at the same position;
 //! - every subscriber of a durable topic receives every record once, in order of publishing, over all epochs;

@@ -1,5 +1,5 @@
-//! A disk that loses power when the process ends. Until a sync, written bytes are only in the process's memory, so the
-//! end of the process loses them. A test can therefore cut the power by killing the process.
+//! A simulated disk that loses power when the process that uses it ends. Until a sync, written bytes are only in the
+//! process's memory, so the end of the process loses them. A test can therefore cut the power by killing the process.
 //!
 //! Commands make syncs slow, let syncs fail, make the disk full, or cut the power during a sync. In the last case, only
 //! some sectors of the sync are written, and some of these may be corrupt. Data that were synced before stay intact.
@@ -200,8 +200,8 @@ impl DiskFile for PowerLossFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // The real file is not synced: only the process can end here, and bytes in the real file survive the end of the
-        // process.
+        // The real file is not synced. Only the process ends in a test, and bytes that were written to the real file
+        // remain.
         Ok(())
     }
 }

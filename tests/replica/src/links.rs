@@ -161,8 +161,8 @@ pub async fn serve_peers<F>(
             while let Ok((number, request)) = receive(&mut reader).await {
                 let mut response_future = Box::pin(answer(request));
                 let writer = Arc::clone(&writer);
-                // The first poll passes the message to raft. This task polls, so that no later message of the
-                // connection overtakes this one.
+                // The first poll passes the message to raft. It happens here and not in the new task, so that no later
+                // message of the connection overtakes this message.
                 let ready = poll_fn(|context| Poll::Ready(response_future.as_mut().poll(context))).await;
                 tokio::spawn(async move {
                     let response = match ready {

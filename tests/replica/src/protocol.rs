@@ -25,7 +25,7 @@ pub enum ReplicaRequest {
     Read(Vec<u8>, Vec<u8>),
     /// Returns the status of this node.
     Status,
-    /// Returns the changes from this revision on that the node has.
+    /// Returns the changes that the node has, from this revision on.
     Changes(u64),
     /// Founds a cluster of these nodes. Each entry is a node's id and address.
     Begin(Vec<(u64, String)>),

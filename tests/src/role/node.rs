@@ -1,6 +1,6 @@
 //! `node ADDRESS [retention=BYTES] [memory=BYTES] [heartbeat=MS] [handshake=MS] [data=DIR] [nats=ADDRESS]`: a single
 //! node with a listener `tcp` at ADDRESS. The argument `nats` adds a listener `nats`. With the argument `data`, the
-//! node stores a durable topic `t` in this directory.
+//! node stores a durable topic `t` in the directory DIR.
 
 use std::path::Path;
 use std::sync::Arc;

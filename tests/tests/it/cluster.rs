@@ -331,8 +331,8 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// The cluster must refuse to remove a node if, without it, too few nodes would be running for a majority. If the dead
-/// node's disk were lost after such a removal, the cluster could never recover.
+/// The cluster must refuse to remove a node if too few of the remaining nodes are running for a majority. If the disk
+/// of a node that is down were lost after such a removal, the cluster could never recover.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);

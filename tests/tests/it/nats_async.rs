@@ -1,4 +1,4 @@
-//! Tests of the NATS listener with the unmodified client library async-nats. The tests are the same as those of module
+//! Tests of the NATS listener with the unmodified client library async-nats. The tests cover the same cases as module
 //! `nats_clients`.
 
 use std::collections::BTreeSet;

@@ -65,8 +65,8 @@ fn nats_go_passes_all_checks_over_tls() {
     check_client_over_tls("nats.go", &installed_path("go/client"), &[]);
 }
 
-/// Returns the full path of `path`, which is inside the directory where `cargo xtask nats-clients` installs the
-/// libraries.
+/// Returns the full path of a file that `cargo xtask nats-clients` has installed. `path` is relative to the directory
+/// of these files.
 fn installed_path(path: &str) -> PathBuf {
     let directory = std::env::var_os("DUNLIN_NATS_CLIENTS").expect("cargo xtask nats-clients says where");
     PathBuf::from(directory).join(path)

@@ -33,7 +33,7 @@ impl Dev {
         Dev { server, publisher: node.publisher(SUBJECT).expect("the topic is created") }
     }
 
-    /// Returns the text, in which the addresses of `dunlin dev` are replaced by the addresses of this node.
+    /// Returns `text`, with the addresses of `dunlin dev` replaced by the addresses of this node.
     fn with_node_addresses(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (protocol, port) in [(Protocol::Tcp, 4220), (Protocol::Nats, 4222), (Protocol::Http, 8222)] {
@@ -63,7 +63,7 @@ impl Dev {
     }
 }
 
-/// Returns the README's example program for a language, which is the language of its code block.
+/// Returns the README's example program for `language`, which is the language of the program's code block.
 fn snippet(language: &str) -> String {
     let page = std::fs::read_to_string(root().join("README.md")).expect("the page is there");
     let chapter = page.split("\n## ").find(|chapter| chapter.starts_with("In your language\n"));

@@ -363,7 +363,7 @@ fn refusal_of_a_wrong_shard_count_names_the_right_count() {
     let error = refused.err().expect("the start is refused");
     assert!(error.contains("has 2 shards of tasks, not 1: set tasks.shards = 2"), "{error}");
 
-    // If a member restarts with another number of shards, it is refused too.
+    // If a member restarts with another number of shards, the member is refused too.
     let listener = cluster.listener(0);
     let killed = cluster.nodes.kill(0);
     let restarted =

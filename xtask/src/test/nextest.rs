@@ -178,7 +178,8 @@ fn command(selection: &TestSelection) -> Result<Command> {
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
-    // nextest starts cargo. It therefore gets the same environment as each cargo that this program starts.
+    // nextest itself starts cargo. For this reason, nextest gets the same environment as each cargo that this program
+    // starts.
     let base = cargo(&[]);
     command.current_dir(workspace::root());
     for (name, value) in base.get_envs() {

@@ -19,7 +19,7 @@ pub struct ReadCounts {
     pub epochs: u64,
 }
 
-/// The end of each epoch whose end was reported to one subscriber. The keys are epochs.
+/// The reports about ended epochs that one subscriber received. Each key is the epoch that ended.
 type EndedEpochs = BTreeMap<u32, EpochEnd>;
 
 /// The end of an epoch, as a node reported it to one subscriber. It consists of the last sequence number that the

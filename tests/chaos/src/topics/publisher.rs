@@ -37,7 +37,7 @@ pub struct PublishCall {
 pub struct PublishedBatches {
     /// The batches, in order.
     pub published: Vec<PublishCall>,
-    /// The number of refused batches.
+    /// How many calls failed, so that their batches were published again.
     pub refused: u64,
 }
 

@@ -152,7 +152,7 @@ fn wildcards(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The size of a payload. Far fewer records of this size than a test publishes fill the buffers of both sockets.
+/// The size of a payload. It is so large that the records that a test publishes do not fit into the sockets' buffers.
 const LARGE_BYTES: usize = 1_000;
 
 /// Publishes far more bytes than the topic retains and the sockets hold, and only then reads. The listener must report

@@ -153,7 +153,7 @@ impl GuaranteeTest<'_> {
         self.client()?.subscribe(&SubscriptionOptions { subject, ..SubscriptionOptions::default() })
     }
 
-    /// Returns a publisher inside the node's process. Tests compare the records that it publishes with the records that
+    /// Returns a publisher inside the node's process. Tests compare the records of this publisher with the records that
     /// clients receive.
     pub fn publisher(&self, subject: &str) -> Result<Publisher> {
         Ok(self.node.node.publisher(subject)?)
