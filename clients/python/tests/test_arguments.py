@@ -83,7 +83,7 @@ def test_kv_put_stores_text_and_buffers_and_refuses_numbers(client: dunlin.Clien
         assert entry is not None and entry.value == "é".encode()
 
 
-def test_invalid_record_keys_and_credentials_are_type_errors(client: dunlin.Client, url: str, topic: str) -> None:
+def test_invalid_record_keys_and_credentials_raise_type_errors(client: dunlin.Client, url: str, topic: str) -> None:
     client.create_topic(topic, reducer="last")
     client.publish(topic, b"value", key=b"\1\2\3")
     with client.table(topic) as table:
@@ -183,7 +183,7 @@ TIMEOUTS: list[Call] = [
 ]
 
 
-def test_errors_of_handles_name_the_invalid_argument(client: dunlin.Client, topic: str) -> None:
+def test_publisher_and_subscriber_errors_name_invalid_arguments(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic)
     with client.publisher(topic) as out, client.subscribe(topic) as records:
         calls: list[tuple[Call, str, Any]] = [
@@ -276,7 +276,7 @@ def test_argument_errors_name_the_argument_and_what_is_allowed(client: dunlin.Cl
         client.publish(f"{topic}.*", b"x")
 
 
-def test_empty_zero_or_duplicate_limits_are_refused(client: dunlin.Client) -> None:
+def test_empty_zero_or_duplicate_task_limits_are_refused(client: dunlin.Client) -> None:
     refused(0, lambda: Limit("kind", running=0), ValueError, "running=0 is not a whole number from 1")
     refused(None, lambda: Limit("kind"), ValueError, "Limit('kind') limits nothing")
     for rate in ((0, 1.0, 1), (1, 0.0, 1), (1, NAN, 1), (1, INF, 1), (1, 1.0, 0)):

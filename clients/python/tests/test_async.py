@@ -71,7 +71,7 @@ def test_cancelled_read_loses_no_record(url: str, topic: str) -> None:
     run(program())
 
 
-def test_many_async_subscriptions_wait_at_once(url: str, topic: str) -> None:
+def test_many_async_subscriptions_wait_at_the_same_time(url: str, topic: str) -> None:
     async def read(client: dunlin.aio.AsyncClient, name: str, ready: asyncio.Semaphore) -> list[bytes]:
         seen = []
         async with client.subscribe(name) as events:
@@ -154,7 +154,7 @@ def test_async_client_supports_batches_groups_and_requests(url: str, topic: str)
     run(program())
 
 
-def test_book_follows_each_change_in_async_code(url: str, topic: str) -> None:
+def test_async_book_shows_each_published_change(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             await client.create_topic(topic, reducer="book")

@@ -22,7 +22,7 @@ def batches_of(events: dunlin.Subscription, records: int, records_max: int = 409
     return found
 
 
-def test_columns_of_a_batch_equal_its_records(client: dunlin.Client, topic: str) -> None:
+def test_columns_of_a_batch_equal_the_fields_of_its_records(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, pattern=f"{topic}.>", retention_bytes=64 << 20)
     with client.publisher(f"{topic}.>") as publisher:
         for number in range(3000):

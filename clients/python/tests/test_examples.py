@@ -107,7 +107,7 @@ class DeletingExchange(QuietExchange):
             yield change
 
 
-def test_feed_handler_creates_a_deleted_topic_again(client: dunlin.Client, url: str, topic: str) -> None:
+def test_feed_handler_recreates_its_deleted_topic(client: dunlin.Client, url: str, topic: str) -> None:
     (program,) = re.findall(r"^```python\n(.*?)^```", FEEDS.read_text(), re.M | re.S)
     names: dict[str, Any] = {}
     exec(program, names)
@@ -164,7 +164,7 @@ def test_readme_subscription_prints_a_published_record(own_node: Node) -> None:
         publishing.join()
 
 
-def test_readme_worker_runs_when_a_node_starts_it(tmp_path: Path) -> None:
+def test_node_runs_tasks_with_the_worker_from_the_readme(tmp_path: Path) -> None:
     chapter = README.read_text().split("\n## Tasks and workers\n")[1].split("\n## ")[0]
     (program,) = re.findall(r"^```python\n(.*?)^```", chapter, re.M | re.S)
     worker = tmp_path / "worker.py"

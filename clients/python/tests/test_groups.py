@@ -59,7 +59,7 @@ def test_nacked_job_returns_with_the_next_attempt(client: dunlin.Client, topic: 
         assert next_job(member).payload == b"next"
 
 
-def test_record_that_fails_too_often_becomes_a_dead_letter(client: dunlin.Client, topic: str) -> None:
+def test_record_becomes_a_dead_letter_after_its_last_attempt(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"poison")
     dead = client.subscribe(f"dead.{topic}", start="earliest")
     with client.work(topic, "crew", attempts_max=2) as member:

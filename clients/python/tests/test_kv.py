@@ -170,7 +170,7 @@ def test_ending_a_renewed_lease_deletes_its_keys(client: dunlin.Client, topic: s
     assert client.kv.get(topic) is None
 
 
-def test_closed_lease_has_no_keys_for_other_clients(url: str, client: dunlin.Client, topic: str) -> None:
+def test_other_clients_do_not_see_keys_of_a_closed_lease(url: str, client: dunlin.Client, topic: str) -> None:
     with dunlin.connect(url) as other:
         for _ in range(20):
             with client.kv.lease(60.0) as lease:
@@ -186,7 +186,7 @@ def test_closed_lease_has_no_keys_for_other_clients(url: str, client: dunlin.Cli
         assert other.kv.get(topic) is None
 
 
-def test_lease_is_lost_with_its_node(brittle_node: Node) -> None:
+def test_lease_is_lost_when_its_node_is_killed(brittle_node: Node) -> None:
     with dunlin.connect(brittle_node.url) as client, client.kv.lease(2.0) as lease:
         assert lease.is_alive
         brittle_node.kill()
@@ -313,7 +313,7 @@ def test_cancelled_lock_request_is_removed_from_the_queue(url: str, topic: str) 
     run(program())
 
 
-def test_entering_an_entered_handle_raises_a_busy_error(url: str, topic: str) -> None:
+def test_entering_a_handle_twice_raises_a_busy_error(url: str, topic: str) -> None:
     async def program() -> None:
         async with dunlin.aio.connect(url) as client:
             opening: list[Any] = [dunlin.aio.connect(url), client.kv.lease(60.0), client.subscribe(topic)]

@@ -20,7 +20,7 @@ def level(side: str, price: int, size: int) -> bytes:
     return struct.pack("<BB6xqq", 1 if size else 2, SIDES[side], price, size)
 
 
-def test_book_equals_a_model_of_its_records(client: dunlin.Client, topic: str) -> None:
+def test_book_equals_a_model_that_gets_the_same_records(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book", reducer_options={"price_decimals": 2})
     client.publish(topic, level("bid", 10_000, 5) + level("ask", 10_025, 7))
     with client.book(topic) as book:
@@ -49,7 +49,7 @@ def test_book_equals_a_model_of_its_records(client: dunlin.Client, topic: str) -
         assert book.age is not None and book.append_time_ns is not None
 
 
-def test_level_columns_share_one_table_and_cannot_be_changed(client: dunlin.Client, topic: str) -> None:
+def test_columns_of_book_levels_share_memory_and_are_read_only(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     client.publish(topic, b"".join(level("ask", price, price * 10) for price in range(1, 6)))
     with client.book(topic) as book:
@@ -65,7 +65,7 @@ def test_level_columns_share_one_table_and_cannot_be_changed(client: dunlin.Clie
         assert asks.prices.tolist() == [1, 2, 3, 4, 5] and book.asks().prices.tolist() == [2, 3, 4, 5]
 
 
-def test_book_matches_each_change_as_it_is_delivered(client: dunlin.Client, topic: str) -> None:
+def test_book_includes_a_change_when_the_change_is_delivered(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     client.publish(topic, level("bid", 100, 1))
     with client.book(topic) as book:
@@ -200,7 +200,7 @@ def test_book_of_several_partitions_is_refused(client: dunlin.Client, topic: str
             client.book(f"{topic}.{kind}")
 
 
-def test_table_is_whole_once_all_partitions_are_known(client: dunlin.Client, topic: str) -> None:
+def test_whole_table_has_the_keys_of_all_partitions(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="last", partitions=64)
     for number in range(200):
         client.send(topic, b"x", key=f"k{number}")
@@ -210,7 +210,7 @@ def test_table_is_whole_once_all_partitions_are_known(client: dunlin.Client, top
         assert len(table) == 200
 
 
-def test_book_and_table_read_a_pattern_topic_by_its_name(client: dunlin.Client, topic: str) -> None:
+def test_book_and_table_read_every_subject_of_their_topic(client: dunlin.Client, topic: str) -> None:
     client.create_topic(f"{topic}.book", reducer="book", pattern=f"{topic}.levels.>")
     client.publish(f"{topic}.levels.a", level("bid", 10, 1))
     client.publish(f"{topic}.levels.b", level("bid", 11, 1))

@@ -118,7 +118,7 @@ def test_forked_child_does_not_disturb_its_parents_connection(url: str, topic: s
     assert ended.stdout == "0 [b'of the child', b'of the parent'] 1\n", ended.stderr
 
 
-def test_calls_fail_while_the_node_is_down_and_resume_afterwards(brittle_node: Node) -> None:
+def test_calls_fail_while_the_node_is_down_and_succeed_afterwards(brittle_node: Node) -> None:
     client = dunlin.connect(brittle_node.url)
     events = client.subscribe("t", start="earliest")
     client.send("t", b"before")

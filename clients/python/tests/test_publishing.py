@@ -165,7 +165,7 @@ def test_threads_publish_to_more_subjects_than_the_client_caches(client: dunlin.
     assert client.describe(topic).logs[0].last_seq == 4 * 300
 
 
-def test_flush_reports_refused_record_of_an_evicted_publisher(client: dunlin.Client, topic: str) -> None:
+def test_flush_reports_a_refusal_of_a_publisher_that_left_the_cache(client: dunlin.Client, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     client.create_topic(f"{topic}.many", pattern=f"{topic}.many.>")
     client.send(topic, b"no entry of a book")
@@ -176,7 +176,7 @@ def test_flush_reports_refused_record_of_an_evicted_publisher(client: dunlin.Cli
     client.flush()
 
 
-def test_closing_client_waits_for_records_of_its_publishers(client: dunlin.Client, url: str, topic: str) -> None:
+def test_closing_a_client_raises_the_error_of_a_refused_record(client: dunlin.Client, url: str, topic: str) -> None:
     client.create_topic(topic, reducer="book")
     other = dunlin.connect(url)
     publisher = other.publisher(topic)

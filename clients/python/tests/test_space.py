@@ -28,7 +28,7 @@ def world_url() -> Iterator[str]:
         process.kill()
 
 
-def test_region_columns_do_not_change_with_later_updates(world_url: str) -> None:
+def test_region_updates_do_not_change_earlier_entity_arrays(world_url: str) -> None:
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         with client.region("birds", 1) as region:
@@ -103,7 +103,7 @@ def test_invalid_changes_of_a_world_are_value_errors(world_url: str) -> None:
         world.despawn(9)
 
 
-def test_unknown_entities_and_worlds_are_lookup_errors(world_url: str) -> None:
+def test_unknown_entities_and_worlds_raise_lookup_errors(world_url: str) -> None:
     with dunlin.connect(world_url) as client:
         until(lambda: b"space/birds/began/1" in {entry.key for entry in client.kv.prefix("space/birds/")})
         world = client.world("birds")

@@ -97,7 +97,7 @@ def test_dead_process_fails_only_its_task_which_is_retried(
     assert worker.poll() is None, "the worker lives on"
 
 
-def test_warm_worker_is_prepared_first_and_attaches_when_called(own_node: Node) -> None:
+def test_warm_worker_attaches_only_after_the_order_to_work(own_node: Node) -> None:
     line, stdin = socket.socketpair()
     line.settimeout(PATIENCE)
     told = {"DUNLIN_URL": own_node.url, "DUNLIN_WORKER_NAME": "warm", "DUNLIN_WORKER_WARM": "1", "DUNLIN_END_WITH_STDIN": "1"}
@@ -178,7 +178,7 @@ def test_worker_reconnects_to_a_restarted_node(own_node: Node, tenant: str, star
     assert worker.poll() is None
 
 
-def test_invalid_task_calls_raise_their_own_error_class(client: dunlin.Client, tenant: str) -> None:
+def test_invalid_task_calls_raise_the_matching_error_class(client: dunlin.Client, tenant: str) -> None:
     tasks = client.tasks
     with pytest.raises(errors.NoTaskError) as refused:
         tasks.get("4d")
@@ -324,7 +324,7 @@ def test_worker_that_cannot_connect_restores_signal_handlers() -> None:
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-def test_running_tasks_of_different_shards_keep_their_results(sharded_node: Node) -> None:
+def test_each_task_of_several_shards_gets_its_own_result(sharded_node: Node) -> None:
     slots = 8
     all_run = threading.Barrier(slots)
     worker = dunlin.Worker(sharded_node.url, slots=slots)
@@ -383,7 +383,7 @@ def test_stopped_coroutine_is_cancelled_once_and_cleans_up() -> None:
     assert cleaned_up.is_set()
 
 
-def test_process_ended_by_an_unnamed_signal_fails_only_its_task() -> None:
+def test_process_ended_by_a_real_time_signal_fails_only_its_task() -> None:
     slot = ProcessSlot()
     number = signal.SIGRTMIN + 1
     result = slot.run(signal.raise_signal, (number,), lambda: False)

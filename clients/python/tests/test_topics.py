@@ -35,7 +35,7 @@ def test_topic_description_has_the_options_of_its_reducer(client: dunlin.Client,
     assert (described.reducer_options["price_decimals"], described.reducer_options["tick"]) == ("2", "5")
 
 
-def test_refusal_carries_its_code_and_advice(client: dunlin.Client) -> None:
+def test_error_for_an_invalid_subject_has_code_and_advice(client: dunlin.Client) -> None:
     with pytest.raises(errors.SubjectError, match="empty token") as caught:
         client.subscribe("a..b")
     assert (caught.value.code, caught.value.number, caught.value.retry) == ("SUBJECT", 20, "no")

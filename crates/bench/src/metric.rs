@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metric_name_determines_its_unit_and_better_direction() {
+    fn metric_name_determines_the_unit_and_whether_less_is_better() {
         assert_eq!(unit("bytes_per_s"), "B/s");
         assert_eq!(unit("deliveries_per_s"), "1/s");
         assert_eq!(unit("p99_ns"), "ns");

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_runs_are_kept_in_scratch_and_not_reported() {
+    fn quick_runs_are_kept_in_folder_scratch_and_not_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = run(true).save(folder.path()).unwrap();
         assert_eq!(path.parent().unwrap(), folder.path().join("scratch"));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_older_runs_get_their_missing_parameters() {
+    fn missing_parameters_are_added_to_rows_of_older_runs() {
         let row = |case: &str, params: Params| {
             let summary = Summary::of(&[1.0]).unwrap();
             FigureRow::new("tasks", case, "dunlin", &params.with("via", "node"), "ops_per_s", summary, true)

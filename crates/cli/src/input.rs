@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_without_end_is_an_error() {
+    fn endless_input_is_refused() {
         let refused = Input::new(io::repeat(b'x'), StopFlag::never()).all().unwrap_err();
         assert_eq!(refused.to_string(), "it has more than 16777216 bytes");
         assert_eq!(read_all(io::repeat(b'x')).unwrap_err().to_string(), refused.to_string());

@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_is_bisected_if_its_refusal_does_not_name_the_record() {
+    fn refused_batch_is_bisected_if_the_refusal_names_no_record() {
         let mut lane = PublishLane::new(0);
         send(&mut lane, &[b"a", b"b", b"c", b"d"]);
         assert_eq!(lane.handle_refusal(1, BatchOutcome::Refused, Some(0)), RefusedPart::Unknown);

@@ -46,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn split_mix_generator_equals_its_published_numbers() {
+    fn split_mix_generator_yields_the_published_numbers() {
         let mut state = 1_234_567;
         let drawn: [u64; 3] = std::array::from_fn(|_| split_mix(&mut state));
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
-    fn xoshiro_generator_equals_its_published_numbers() {
+    fn xoshiro_generator_yields_the_published_numbers() {
         let mut random = Random([1, 2, 3, 4]);
         let drawn: [u64; 4] = std::array::from_fn(|_| random.next());
         assert_eq!(drawn, [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]);

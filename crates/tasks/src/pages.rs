@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copied_pages_keep_their_values() {
+    fn copied_pages_keep_their_values_when_the_original_changes() {
         let mut pages = Pages::default();
         (0..20_000).for_each(|at| pages.push_back(at));
         let copy = pages.clone();

@@ -112,7 +112,7 @@ mod tests {
     use crate::code::ErrorCode;
 
     #[test]
-    fn task_responses_are_read_back_and_truncation_is_an_error() {
+    fn task_responses_are_read_back_and_truncated_ones_are_refused() {
         let results = [
             TaskCommandResult::Done(b"reply"),
             TaskCommandResult::Refused(Refusal {

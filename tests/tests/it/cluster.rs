@@ -119,7 +119,7 @@ fn refused(dir: &Path, address: &str) -> String {
 }
 
 #[test]
-fn copy_of_a_running_node_is_refused_without_harm_to_it() {
+fn copy_of_a_running_node_is_refused_and_the_node_unharmed() {
     let mut cluster = ClusterUnderTest::of(3);
     cluster.put(2, "key", "before");
     for name in ["copy", "another copy"] {
@@ -247,7 +247,7 @@ fn task_events(client: &Client, count: usize) -> Vec<(Position, u64)> {
 }
 
 #[test]
-fn events_of_tasks_keep_their_times_over_a_restart() {
+fn task_events_keep_their_times_over_a_node_restart() {
     let mut cluster = ClusterUnderTest::of(1);
     let client = cluster.members[0].connect();
     submit(&client.tasks(), 1);
@@ -413,7 +413,7 @@ fn node_without_a_majority_does_not_name_the_dead_leader() {
 /// If the node that founded a cluster has lost its data directory, it must not found another cluster at the same
 /// address.
 #[test]
-fn cluster_founder_without_its_data_directory_does_not_start() {
+fn cluster_founder_that_lost_its_data_directory_does_not_start() {
     let mut cluster = ClusterUnderTest::of(2);
     cluster.put(0, "key", "1");
     let founder = cluster.kill(0);

@@ -309,7 +309,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
 }
 
 #[test]
-fn former_owner_relays_records_to_the_new_owner_after_a_freeze() {
+fn owner_replaced_while_frozen_relays_records_to_the_new_owner() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
     publish(&clients[0], "t", [0]);

@@ -88,14 +88,14 @@ fn expected_line() -> String {
 }
 
 #[test]
-fn rust_subscribes_as_the_readme_shows_it() {
+fn rust_client_subscribes_as_shown_in_the_readme() {
     let mut node = Dev::start();
     let url = node.with_node_addresses("dunlin://127.0.0.1:4220");
     node.wait_for_output(process(env!("CARGO_BIN_EXE_readme-rust"), &[&url]), &expected_line());
 }
 
 #[test]
-fn curl_subscribes_as_the_readme_shows_it() {
+fn curl_subscribes_as_shown_in_the_readme() {
     let mut node = Dev::start();
     // `exec` replaces the shell by the command, so that killing the process ends the command.
     let command = format!("exec {}", node.with_node_addresses(&snippet("sh")));
@@ -104,7 +104,7 @@ fn curl_subscribes_as_the_readme_shows_it() {
 
 #[test]
 #[ignore = "needs nats.go: cargo xtask nats-clients"]
-fn nats_go_subscribes_as_the_readme_shows_it() {
+fn nats_go_subscribes_as_shown_in_the_readme() {
     let mut node = Dev::start();
     let module = test_dir("readme-go");
     std::fs::write(module.join("main.go"), node.with_node_addresses(&snippet("go")))
@@ -121,7 +121,7 @@ fn nats_go_subscribes_as_the_readme_shows_it() {
 
 #[test]
 #[ignore = "needs nats.js: cargo xtask nats-clients"]
-fn nats_js_subscribes_as_the_readme_shows_it() {
+fn nats_js_subscribes_as_shown_in_the_readme() {
     let mut node = Dev::start();
     // The program's file must be beside the installed library, because Node.js searches for the library there.
     let program = test_dir("js").join("readme.mjs");

@@ -107,7 +107,7 @@ fn single_process_ledger(ticks: u64) -> Ledger {
 }
 
 #[test]
-fn processes_in_lockstep_equal_a_single_process() {
+fn processes_in_lockstep_compute_the_same_as_a_single_process() {
     for count in [2, 3] {
         let mut world = World::of(count, &["lockstep=true"]);
         let spawned = world.send_to_all(&format!("spawn {ENTITIES} {SEED}"), "spawned");

@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn test_module_in_a_file_of_its_own_passes() {
+    fn capability_check_ignores_test_modules_in_their_own_files() {
         let product = ("crates/topic/src/log.rs", "#[cfg(test)]\nmod model;");
         assert!(findings_for(PAGE, &[product, ("crates/topic/src/log/model.rs", "use std::fs;")]).is_empty());
         assert!(!findings_for(PAGE, &[product, ("crates/topic/src/model.rs", "use std::fs;")]).is_empty());
     }
 
     #[test]
-    fn capability_exception_needs_a_reason_and_a_use() {
+    fn capability_exception_needs_a_reason_and_must_be_used() {
         let with = |reason: &str| {
             format!(
                 "{PAGE}\n| file | may name | because |\n|---|---|---|\n| `crates/topic/src/log.rs` | `clock` | {reason} |\n"

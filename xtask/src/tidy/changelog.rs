@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn changelog_with_a_release_above_unreleased_fails() {
+    fn changelog_with_a_release_above_the_unreleased_section_fails() {
         let found = findings("# Changelog\n## [0.1.0] - 2026-11-27\n## [Unreleased]\n");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("CHANGELOG.md:2: comes before"), "{found:?}");

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_recording_is_refused_with_its_line_number() {
+    fn error_for_a_damaged_recording_names_the_line_number() {
         let error = |text: &str, layout| format!("{:#}", parse(text, layout).unwrap_err());
         assert!(error("", MarketRecordingFormat::Betfair).contains("cut short"));
         assert!(error("{\"pt\":1}\n{\"pt\":", MarketRecordingFormat::Betfair).contains("cut short"));

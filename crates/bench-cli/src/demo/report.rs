@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn demo_child_messages_are_read_back_as_written() {
+    fn messages_of_demo_processes_are_read_back_as_written() {
         let topic = || "market.betfair.1.5".to_owned();
         let reports = [
             ChildReport::Ready,

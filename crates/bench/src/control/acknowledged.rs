@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_write_may_but_need_not_be_the_value_of_its_key() {
+    fn value_of_a_failed_write_may_be_stored_or_missing() {
         let mut payload = NumberedPayload::new(64);
         let mut value = |seq| payload.with_seq(seq).to_vec();
         let writes = KeyWrites { sent: 2, last_acknowledged: 1, acknowledged: 1 };

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_of_a_fast_client_is_the_published_rate() {
+    fn delivery_rate_to_a_fast_client_equals_the_publish_rate() {
         let tally = read_at((0..1_000).map(|nth| 5 + nth * S / 1_000));
         assert_eq!(tally.per_s(Duration::from_secs(1)), 1_000.0);
         assert_eq!(DeliveryTally::default().per_s(Duration::from_secs(1)), 0.0);

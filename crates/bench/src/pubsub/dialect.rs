@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_with_and_without_reply_are_parsed() {
+    fn messages_with_and_without_a_reply_subject_are_parsed() {
         let bytes = b"MSG a.b 1 _INBOX.7 5\r\nhello\r\nMSG a.b 1 2\r\nhi\r\n";
         let (reply, payload, next) = message(Dialect::Nats, bytes, 0);
         assert_eq!((reply, payload), (&b"_INBOX.7"[..], &b"hello"[..]));

@@ -41,7 +41,7 @@ mod long {
 }
 
 #[test]
-fn writes_succeed_again_after_each_killed_leader() {
+fn writes_succeed_again_after_each_kill_of_a_leader() {
     let rows = rows(&["failover"], &[]);
     assert_eq!(count(&rows, "failover", "kills"), 1);
     assert_eq!(count(&rows, "failover", "election_avg_ns"), 1);

@@ -44,7 +44,7 @@ fn raw_latency_is_measured_with_parked_and_spinning_threads() {
 }
 
 #[test]
-fn quick_run_is_kept_in_scratch_and_refused_by_the_report() {
+fn quick_run_is_kept_in_folder_scratch_and_not_reported() {
     let folder = tempfile::tempdir().unwrap();
     rows_of(folder.path(), &["peers", "spot", "--case=topics", "--topics=100"]);
     assert!(StoredRun::read_all(folder.path()).unwrap().runs.is_empty());

@@ -36,7 +36,7 @@ fn rows_of_sharded_task_cases_have_shard_and_tenant_counts() {
 }
 
 #[test]
-fn scaling_case_compares_task_rates_with_and_without_a_node() {
+fn scaling_case_measures_workers_with_and_without_a_node() {
     let rows = rows(&["--case=scaling", "--workers=10", "--tenants=1"]);
     for metric in ["ops_per_s", "bare_per_s", "efficiency", "p99_ns"] {
         assert!(has(&rows, "scaling", metric), "{metric}: {rows:?}");

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn common_escapes_are_decoded_and_others_refused() {
+    fn common_escapes_are_decoded_and_unknown_escapes_are_refused() {
         assert_eq!(unescaped(r"a\tb\\\n").unwrap(), "a\tb\\\n");
         assert!(unescaped(r"\q").is_err() && unescaped("\\").is_err());
         assert_eq!(header("a=b=c"), Ok(("a".into(), "b=c".into())));

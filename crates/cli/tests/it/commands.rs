@@ -8,7 +8,7 @@ use dunlin_wait::find;
 use crate::dunlin::{Node, RunningProgram, dunlin, run};
 
 #[test]
-fn exit_codes_distinguish_refused_from_failed() {
+fn exit_codes_distinguish_refusals_from_failures() {
     assert_eq!(run(&["errors", "NO_SUCH_ERROR"]).code, Some(1));
     assert_eq!(run(&["no-such-command"]).code, Some(2));
     let unreachable = run(&["pub", "a", "b", "--url", "dunlin://127.0.0.1:9"]);
@@ -67,7 +67,7 @@ fn help_subcommand_prints_the_help_of_a_command() {
 }
 
 #[test]
-fn unknown_feed_configuration_lists_the_known_ones() {
+fn error_for_an_unknown_feed_configuration_lists_known_ones() {
     let outcome = run(&["feed", "serve", "--config", "nosuch"]);
     assert!(outcome.err.contains("baseline_1x1_10k"), "{outcome:?}");
 }

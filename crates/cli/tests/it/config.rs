@@ -52,7 +52,7 @@ fn unknown_key_in_a_file_suggests_the_nearest_key() {
 }
 
 #[test]
-fn example_configuration_of_deploy_is_valid() {
+fn example_configuration_in_folder_deploy_is_valid() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/node.toml");
     let outcome = run(&["config", "show", "--json", "--config", file]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -60,7 +60,7 @@ fn example_configuration_of_deploy_is_valid() {
 }
 
 #[test]
-fn pipe_in_place_of_a_file_is_refused() {
+fn pipe_in_place_of_a_configuration_file_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
     let status = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();

@@ -48,7 +48,7 @@ fn records_of_each_ack_level_survive_stop_and_kill() {
 }
 
 #[test]
-fn topic_that_cannot_be_opened_is_listed_with_the_others() {
+fn topic_that_cannot_be_opened_is_listed_as_not_opened() {
     let folder = tempfile::tempdir().unwrap();
     let data = ["--data-dir", folder.path().to_str().unwrap()];
     let node = Node::start_with(&data);

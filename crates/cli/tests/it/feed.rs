@@ -280,7 +280,7 @@ fn feed_record_verify_and_replay_report_the_same_counts() {
 }
 
 #[test]
-fn replay_into_a_published_book_needs_the_force_option() {
+fn replay_into_a_topic_with_a_publisher_needs_option_force() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, source) = record(folder.path());
     let replay = ["feed", "replay", recording.to_str().unwrap(), "--speed", "max"];

@@ -57,7 +57,7 @@ fn error_for_a_subject_in_place_of_a_topic_names_the_topic() {
 }
 
 #[test]
-fn subscription_list_counts_a_group_as_one_subscription() {
+fn subscription_list_shows_the_number_of_groups() {
     let node = Node::start();
     let _member = member(&node, &[]);
     wait_for_members(&node, 1);
@@ -121,7 +121,7 @@ fn record_is_acknowledged_when_its_command_succeeds() {
 }
 
 #[test]
-fn command_may_run_longer_than_the_deadline() {
+fn command_may_run_longer_than_the_claim_deadline() {
     // If the machine pauses for longer than a claim lasts, the node delivers the record again. The test is then
     // repeated with a longer claim.
     let takes_one_attempt = |claim_ms: u32| {
@@ -152,7 +152,7 @@ fn ctrl_c_ends_a_sleeping_member_without_counting_an_attempt() {
 }
 
 #[test]
-fn joining_a_group_by_wildcard_or_of_another_kind_is_refused() {
+fn joining_by_wildcard_or_with_another_group_kind_is_refused() {
     let node = Node::start();
     let refused = node.run(&["sub", "jobs.*", "--group", "crew"]);
     assert_eq!(refused.code, Some(1));

@@ -95,7 +95,7 @@ fn dunlin_task_why_names_the_label_that_no_worker_has() {
 }
 
 #[test]
-fn reason_of_a_waiting_task_has_no_control_characters() {
+fn reason_why_a_task_waits_has_no_control_characters() {
     let node = Node::start();
     let _plain = start_worker(&node, &["--kind", "where", "--", "echo", "plain"]);
     assert_eq!(node.run(&["task", "submit", "where", "--wait"]).done().trim(), "plain");
@@ -107,7 +107,7 @@ fn reason_of_a_waiting_task_has_no_control_characters() {
 }
 
 #[test]
-fn refused_task_names_the_value_and_the_limit() {
+fn refusal_of_a_task_names_the_value_and_the_limit() {
     let node = Node::start();
     let long = "k".repeat(300);
     for (arguments, text) in [

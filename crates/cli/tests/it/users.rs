@@ -107,7 +107,7 @@ fn user_add_options_set_key_rules_nkeys_and_denied_patterns() {
 }
 
 #[test]
-fn user_add_does_not_use_the_connections_password() {
+fn user_add_does_not_use_the_password_for_connections() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret) = (path("users.toml"), path("secret"));
@@ -184,7 +184,7 @@ fn concurrent_user_commands_lose_no_change() {
 }
 
 #[test]
-fn users_file_that_is_a_symbolic_link_stays_one() {
+fn user_add_through_a_symbolic_link_keeps_the_link() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("etc")).unwrap();
     let (link, target) = (dir.path().join("users.toml"), dir.path().join("etc/users.toml"));

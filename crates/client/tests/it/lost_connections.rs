@@ -226,7 +226,7 @@ fn client_reconnects_after_a_protocol_violation() {
 }
 
 #[test]
-fn client_reconnects_after_a_goodbye() {
+fn client_reconnects_after_a_goodbye_message() {
     let (client, node) = ScriptedNode::serve(|peer, mut link| {
         link.accept_subscription(at(2, 10));
         let reason = Refusal::new(ErrorCode::ShuttingDown, "");

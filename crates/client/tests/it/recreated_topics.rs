@@ -106,7 +106,7 @@ fn lost_state_topic_is_not_recreated_without_its_reducer() {
 }
 
 #[test]
-fn subscriber_of_a_lost_state_creates_no_topic() {
+fn subscriber_of_a_lost_state_topic_does_not_recreate_it() {
     let running = RunningNode::with_node(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let running = running.restart_with_defaults();

@@ -353,7 +353,7 @@ fn wildcard_replica_follows_existing_and_later_books() {
 }
 
 #[test]
-fn state_refusals_name_their_reason() {
+fn refused_state_requests_name_the_reason() {
     let running = RunningNode::start();
     let client = running.client();
     client.create_topic("plain", &TopicConfig::default(), false).unwrap();

@@ -33,7 +33,7 @@ fn renewed_lease_ends_one_ttl_after_its_renewal() {
 }
 
 #[test]
-fn time_of_the_state_never_decreases() {
+fn advancing_to_an_earlier_time_leaves_the_time_unchanged() {
     let mut test = TestState::default();
     test.advance(1_000);
     test.advance(10);
@@ -120,7 +120,7 @@ fn grant_to_user(test: &mut TestState, user: &str) -> u64 {
 }
 
 #[test]
-fn lease_of_another_user_is_refused_as_missing() {
+fn other_users_cannot_use_or_revoke_a_lease() {
     let mut test = TestState::default();
     let lease = grant_to_user(&mut test, "ana");
     let put = KeyOperation::Put { key: b"k", value: b"v", lease };
@@ -277,7 +277,7 @@ fn anonymous_users_cannot_use_up_the_leases_of_nodes() {
 }
 
 #[test]
-fn number_of_due_lease_changes_is_known_in_advance() {
+fn count_of_due_changes_includes_each_lease_and_its_keys() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     test.put_with_lease("a", "1", lease);
@@ -292,7 +292,7 @@ fn number_of_due_lease_changes_is_known_in_advance() {
 }
 
 #[test]
-fn number_of_keys_that_commands_delete_is_known_in_advance() {
+fn keys_that_commands_may_delete_are_counted_before_execution() {
     let mut test = TestState::default();
     let lease = test.grant(1_000);
     for key in ["a", "b"] {

@@ -63,7 +63,7 @@ fn frozen_copy_of_a_state_does_not_change_with_the_state() {
 }
 
 #[test]
-fn missing_repeated_or_reordered_blocks_are_refused() {
+fn snapshot_with_a_missing_repeated_or_cut_block_is_refused() {
     let saved = blocks(&filled_state().state);
     for at in 0..saved.len() {
         let mut shorter = saved.clone();

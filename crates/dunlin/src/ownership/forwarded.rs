@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_batches_free_their_bytes_when_settled() {
+    fn forwarded_batch_frees_its_bytes_when_its_outcome_is_known() {
         let tickets = Tickets::new(100);
         let open = [(None, 10), (Some(1), 20), (Some(1), 0)];
         let open = open.map(|(owner, bytes)| tickets.open(ForwardTarget::for_owner(owner), bytes).unwrap());

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_watchers_are_removed() {
+    fn dropped_watchers_are_removed_while_others_are_added() {
         let mut watchers = Watchers::new(100_000);
         let stays = NewLogs::new();
         watchers.add(&pattern("stays.*"), &stays, None).unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn watcher_over_the_limit_is_refused_and_others_stay() {
+    fn watcher_over_the_limit_is_refused_until_another_is_dropped() {
         let mut watchers = Watchers::new(2);
         let stays = NewLogs::new();
         watchers.add(&pattern("a.*"), &stays, None).unwrap();

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_log_shorter_than_its_stored_position_has_a_hole() {
+    fn log_that_ends_before_its_stored_position_has_lost_records() {
         let stored = StoredPosition {
             epoch: 7,
             first_seq: 1,

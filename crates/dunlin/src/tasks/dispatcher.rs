@@ -260,7 +260,7 @@ mod tests {
     /// If a follower is far behind, it receives a snapshot instead of the commands, and so does not see the orders that
     /// result from these commands.
     #[test]
-    fn dispatcher_sends_worker_orders_that_a_snapshot_has_skipped() {
+    fn dispatcher_sends_workers_the_orders_skipped_by_a_snapshot() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());
         let (worker, tenant) =
             (NewWorker { kinds: vec![b"k"], credit: 1, ttl_ms: 60_000, ..NewWorker::default() }, b"a");

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn truncated_head_of_a_task_history_is_refused() {
+    fn truncated_header_of_a_task_history_is_refused() {
         let head = Bytes::from(write_head((7, 9)));
         assert_eq!(read_head(&head), Some((7, 9)));
         (0..head.len()).for_each(|len| assert_eq!(read_head(&head.slice(..len)), None));

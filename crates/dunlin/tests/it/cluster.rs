@@ -428,7 +428,7 @@ fn records_from_any_node_reach_all_nodes_in_one_order() {
 }
 
 #[test]
-fn slow_reader_of_a_remote_history_loses_no_record() {
+fn slow_reader_of_a_topic_of_another_node_loses_no_record() {
     let cluster = TestCluster::of(2);
     let retention = dunlin::topic::Retention { bytes: 32 << 20, ..Default::default() };
     cluster.node(1).create_topic("t", TopicConfig { retention, ..TopicConfig::default() }, false).unwrap();
@@ -537,7 +537,7 @@ fn publish_waits_while_the_response_of_the_owner_is_missing() {
 }
 
 #[test]
-fn retry_after_an_unknown_outcome_is_stored_only_once() {
+fn record_retried_after_an_unknown_outcome_is_stored_once() {
     let cluster = TestCluster::of(1);
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     cluster.add_node(2, Node::open(Config::default(), disk, Path::new("/data")).unwrap().0);

@@ -173,7 +173,7 @@ fn subscriber_of_an_epoch_lost_on_disk_gets_a_higher_epoch() {
 }
 
 #[test]
-fn unreadable_topic_is_refused_and_the_others_are_served() {
+fn unreadable_topic_is_refused_and_other_topics_are_served() {
     let disk = FakeDisk::new(35);
     let (node, _) = open(&disk);
     node.create_topic("a", TopicConfig { pattern: Some("a.>".to_owned()), ..durable() }, false).unwrap();
@@ -242,7 +242,7 @@ fn topic_refused_for_a_foreign_log_keeps_its_subjects_reserved() {
 }
 
 #[test]
-fn pipe_in_place_of_a_log_file_refuses_only_its_topic() {
+fn only_the_topic_with_a_pipe_as_its_log_file_is_refused() {
     for name in ["0000000007-00000000000000000001-ca8216fa9058d0fa.log", "lock"] {
         let dir = tempfile::tempdir().unwrap();
         let open = |path: &Path| Node::open(Config::default(), Arc::new(RealDisk), path).unwrap();

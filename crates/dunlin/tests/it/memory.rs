@@ -51,7 +51,7 @@ fn partitions_and_topic_names_count_towards_the_memory_budget() {
 }
 
 #[test]
-fn refused_record_leaves_no_topic() {
+fn refused_first_record_leaves_no_topic_behind() {
     let node = node_with_memory(1 << 20);
     let subject = Subject::parse("new.one").unwrap();
     let too_large = node.owning_topic_for(subject, 9 << 20).err();

@@ -149,7 +149,7 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
 }
 
 #[test]
-fn inbox_of_a_session_is_charged_to_its_tenants_connections() {
+fn inbox_of_a_session_counts_towards_connection_memory() {
     let node = node();
     let (topics, connections) = (MemoryBudget::node(1 << 30, 0), MemoryBudget::node(1 << 30, 0));
     let user = Restricted(Arc::default(), Arc::clone(&topics), Arc::clone(&connections));
@@ -191,7 +191,7 @@ fn late_reply_does_not_answer_the_next_request() {
 }
 
 #[test]
-fn inbox_is_freed_with_its_requester() {
+fn inbox_is_removed_when_its_requester_is_dropped() {
     let node = node();
     let requester = node.requester(&SubscribeOptions::default()).unwrap();
     drop(requester);

@@ -246,7 +246,7 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
 /// In this test, another epoch began after the copy was made, so that the copy does not know this epoch. Then the copy
 /// is restored.
 #[test]
-fn restored_copy_does_not_know_the_ends_of_later_epochs() {
+fn restored_copy_reports_unknown_last_records_of_later_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -351,7 +351,7 @@ fn removed_log_and_position_file_are_reported_as_a_loss() {
 }
 
 #[test]
-fn emptied_log_and_removed_position_file_are_a_loss() {
+fn emptied_log_without_position_file_is_reported_as_a_loss() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, last) = node_with_two_records(dir);

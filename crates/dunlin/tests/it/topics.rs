@@ -256,7 +256,7 @@ fn start_position_for_a_subscription_of_two_logs_is_refused() {
 }
 
 #[test]
-fn start_position_is_valid_for_a_pattern_of_one_log() {
+fn start_position_is_accepted_if_the_pattern_matches_one_log() {
     let node = node();
     let config = TopicConfig { pattern: Some("orders.>".to_owned()), ..TopicConfig::default() };
     let topic = node.create_topic("orders", config, false).unwrap();

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn hole_that_lasts_into_a_new_epoch_is_counted_once() {
+    fn unreported_loss_lasting_into_a_new_epoch_is_counted_once() {
         let log = Arc::new(LogName { topic: "t".to_owned(), subject_prefix: String::new(), partition: 0 });
         let mut log_replica = LogReplica::new(Arc::clone(&log), Book::new(Scale::default()));
         let at = |epoch, seq| Position { epoch, seq };

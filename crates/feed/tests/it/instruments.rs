@@ -77,7 +77,7 @@ fn toml_and_json_files_define_the_same_instruments() {
 }
 
 #[test]
-fn unknown_field_is_named_with_its_location() {
+fn error_for_an_unknown_field_names_the_field_and_location() {
     let error = json("{\"instruments\": [{\"instrumentId\": \"X\",\n \"volatilty\": 1}]}").unwrap_err();
     assert!(error.starts_with("json parse failure: unknown field `volatilty`, expected one of"), "{error}");
     assert!(error.ends_with("at line 2 column 12"), "{error}");

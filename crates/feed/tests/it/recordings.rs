@@ -256,7 +256,7 @@ fn columns_are_found_by_heading_and_missing_ones_are_reported() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn opening_order_crossed_by_another_order_is_a_phantom() {
+fn opening_order_crossed_for_one_second_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
@@ -269,7 +269,7 @@ fn opening_order_crossed_by_another_order_is_a_phantom() {
 }
 
 #[test]
-fn opening_order_passed_by_a_trade_is_a_phantom() {
+fn opening_order_is_a_phantom_if_a_trade_skips_its_price() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );
@@ -281,7 +281,7 @@ fn opening_order_passed_by_a_trade_is_a_phantom() {
 }
 
 #[test]
-fn crossed_order_is_no_phantom_unless_a_trade_is_certain() {
+fn order_crossed_only_briefly_is_no_phantom() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"

@@ -85,7 +85,7 @@ proptest! {
     /// Compares the times of the scheduled records with exact divisions, and the number of due records with the number
     /// of records that can be taken.
     #[test]
-    fn due_times_and_counts_equal_exact_arithmetic(
+    fn due_times_of_the_schedule_equal_an_exact_calculation(
         rates in prop::collection::vec(prop_oneof![0..5_u32, 0..3_000_u32], 1..6),
         start in 0..SECOND_NS,
         span in 0..2 * SECOND_NS,

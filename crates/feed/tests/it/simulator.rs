@@ -84,7 +84,7 @@ fn simulator_seed_always_gives_the_same_bytes() {
 }
 
 #[test]
-fn simulated_instrument_is_unaffected_by_updates_of_others() {
+fn simulated_instrument_ignores_updates_of_other_instruments() {
     let settings = instruments("", 0.08, 30, 2);
     let stream = |others: usize| {
         let (mut simulator, mut payload) = (Simulator::new(&settings, 5), Vec::new());

@@ -230,7 +230,7 @@ fn open_log_without_an_end_mark_is_valid() {
 }
 
 #[test]
-fn damaged_block_is_an_exact_hole_and_the_rest_is_read() {
+fn damaged_block_is_reported_as_lost_and_the_rest_is_read() {
     let (_, files) = recording();
     let at = boundaries(&files[1].1);
     let first = Reader::open(std::sync::Arc::new(disk_of(&files)), &dir()).unwrap();
@@ -259,7 +259,7 @@ fn damaged_block_is_an_exact_hole_and_the_rest_is_read() {
 }
 
 #[test]
-fn damage_followed_by_synced_records_is_an_exact_hole() {
+fn damage_before_synced_records_loses_only_the_damaged_record() {
     let disk = FakeDisk::new(8);
     let (mut journal, _) = open(&disk).unwrap();
     for first in 1..=12 {

@@ -81,7 +81,7 @@ fn failed_sync_is_never_tried_again() {
 }
 
 #[test]
-fn failed_sync_of_a_new_file_on_a_full_disk_ends_the_log() {
+fn log_is_unusable_after_a_failed_sync_of_a_new_file() {
     let disk = FakeDisk::new(10);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
@@ -95,7 +95,7 @@ fn failed_sync_of_a_new_file_on_a_full_disk_ends_the_log() {
 }
 
 #[test]
-fn new_file_is_removed_if_no_room_is_left_to_mark_the_old_one() {
+fn log_stays_in_its_file_if_the_disk_fills_during_a_file_change() {
     let disk = FakeDisk::new(16);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
@@ -117,7 +117,7 @@ fn new_file_is_removed_if_no_room_is_left_to_mark_the_old_one() {
 }
 
 #[test]
-fn lack_of_file_descriptors_does_not_end_the_log() {
+fn lack_of_file_descriptors_prevents_no_later_append() {
     let lacking = Faults { opens_fail: true, creates_fail: true, ..Faults::default() };
     let disk = FakeDisk::new(17);
     let (mut journal, _) = open(&disk).unwrap();
@@ -258,7 +258,7 @@ fn fill(disk: &FakeDisk, journal: &mut Journal) -> u64 {
 }
 
 #[test]
-fn reserve_becomes_the_next_file_of_a_full_disk() {
+fn reserve_becomes_the_next_log_file_when_the_disk_is_full() {
     let disk = FakeDisk::new(11);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);
@@ -284,7 +284,7 @@ fn reserve_becomes_the_next_file_of_a_full_disk() {
 }
 
 #[test]
-fn reserve_is_enlarged_to_the_needed_room_or_kept() {
+fn reserve_is_enlarged_only_if_the_disk_has_the_needed_room() {
     let disk = FakeDisk::new(12);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);
@@ -320,7 +320,7 @@ fn small_reserve_is_enlarged_when_the_disk_has_room() {
 }
 
 #[test]
-fn lack_of_file_descriptors_keeps_the_reserve_for_the_next_file() {
+fn reserve_stays_usable_after_a_lack_of_file_descriptors() {
     let disk = FakeDisk::new(18);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 1, 100).unwrap();
@@ -372,7 +372,7 @@ fn discarded_records_free_their_room() {
 }
 
 #[test]
-fn reserve_removed_by_an_operator_does_not_end_the_log() {
+fn appends_succeed_after_an_operator_removes_the_reserve() {
     let disk = FakeDisk::new(15);
     let (mut journal, _) = open(&disk).unwrap();
     let mut reserve = reserve(&disk);
@@ -425,7 +425,7 @@ fn journal_file_that_ended_early_can_be_dropped() {
 }
 
 #[test]
-fn append_continues_the_ended_file_if_the_disk_is_full() {
+fn append_uses_the_ended_file_if_another_one_has_no_room() {
     let disk = FakeDisk::new(9);
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 10, 100).unwrap();

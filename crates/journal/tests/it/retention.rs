@@ -54,7 +54,7 @@ fn journal_files_with_only_outdated_records_are_dropped() {
 }
 
 #[test]
-fn truncation_keeps_every_record_from_the_position_on() {
+fn truncation_keeps_every_record_from_the_given_position_on() {
     let disk = FakeDisk::new(3);
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 300);
@@ -110,7 +110,7 @@ fn removed_file_does_not_return_after_a_failed_directory_sync() {
 }
 
 #[test]
-fn reader_of_a_dropped_file_receives_the_exact_hole() {
+fn reader_of_a_dropped_file_gets_the_exact_lost_range() {
     let disk = FakeDisk::new(5);
     let (mut journal, _) = open(&disk).unwrap();
     fill(&mut journal, 400);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_snapshot_resumes_and_takes_repeated_blocks() {
+    fn snapshot_transfer_resumes_and_accepts_repeated_blocks() {
         let (mut receiver, snapshot) = (SnapshotReceiver::default(), snapshot(&["one", "two", "three"]));
         let (snapshot_id, blocks) = (SnapshotId::of(&snapshot), snapshot.snapshot.0.clone());
         assert_eq!(begin(&mut receiver, &snapshot), 0);

@@ -62,7 +62,7 @@ async fn isolated_leader_neither_acknowledges_nor_serves_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_behind_the_purged_log_recovers_by_a_snapshot() {
+async fn node_that_lacks_purged_log_entries_recovers_by_a_snapshot() {
     let limits = RaftLimits { log_bytes_max: 100, ..LIMITS };
     let mut cluster = TestCluster::with_nodes(3, limits).await;
     let absent = (1..=3).find(|id| *id != 1).unwrap();
@@ -127,7 +127,7 @@ async fn delay_of_a_command_starts_when_the_command_is_proposed() {
 /// Every start of a node begins a new epoch and a new file of the log's journal. After these restarts, the log behind
 /// the snapshot spans several files.
 #[tokio::test(flavor = "multi_thread")]
-async fn log_of_several_files_behind_a_snapshot_survives_restarts() {
+async fn log_of_several_files_after_a_snapshot_survives_restarts() {
     let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
     let mut cluster = TestCluster::with_nodes(1, limits).await;
     let mut line_count = 0;
@@ -168,7 +168,7 @@ fn only_log_file(disk: &dyn Disk, dir: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn log_with_a_hole_is_not_opened() {
+async fn log_damaged_in_the_middle_is_not_opened() {
     let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
     for number in 0..50 {
         cluster.propose_line(&number.to_string()).await;
@@ -230,7 +230,7 @@ async fn truncated_emptied_or_removed_log_is_not_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn log_behind_a_removed_snapshot_is_not_opened() {
+async fn log_whose_snapshot_was_removed_is_not_opened() {
     let mut cluster = TestCluster::with_nodes(1, RaftLimits { log_bytes_max: 100, ..LIMITS }).await;
     let mut number = 0;
     while cluster.nodes[&1].status().purged.is_none() {

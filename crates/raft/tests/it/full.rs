@@ -129,7 +129,7 @@ async fn writes_continue_when_the_disk_is_no_longer_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn continuously_refused_commands_do_not_stop_the_clock() {
+async fn commands_refused_for_lack_of_room_do_not_stop_the_clock() {
     let cluster = TestCluster::with_nodes(1, LIMITS).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());
     fill(&cluster, 1).await;

@@ -55,7 +55,7 @@ fn schedule_and_warm_pool_are_read_from_a_document() {
 }
 
 #[test]
-fn document_error_names_the_wrong_field() {
+fn error_in_a_scaling_document_names_the_invalid_field() {
     let refused = |from: &str, to: &str| {
         let text = SEED.replace(from, to);
         assert_ne!(text, SEED);

@@ -93,7 +93,7 @@ fn scale_out_step_is_limited_by_the_policy() {
 }
 
 #[test]
-fn tasks_pending_for_a_quota_start_no_worker() {
+fn tasks_that_wait_for_their_quota_start_no_worker() {
     // Tasks have waited for a minute, but only because of their tenant's quota. No task could start now, so more
     // workers would not help.
     let mut simulation = ScalerSimulation::settled(Policy::cloud(10, 50));

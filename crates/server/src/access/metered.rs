@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn renewals_of_leases_do_not_count_as_published() {
+    fn lease_renewals_do_not_count_towards_the_publish_rate() {
         let put = ControlCommand::Put { key: b"k", value: b"v", lease: 0 };
         let acquire = ControlCommand::Acquire { name: b"l", lease: 1, value: b"", wait: true };
         for counted in [put, acquire, ControlCommand::Grant { ttl_ms: 1 }] {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn only_submitted_tasks_count_as_published() {
+    fn only_submitted_tasks_count_towards_the_publish_rate() {
         let tasks = vec![NewTask::new(b"k", b""); 3];
         assert_eq!(TaskCommand::Submit { tenant: b"t", tasks }.published_records(), 3);
         let redrive = TaskCommand::Redrive { tenant: b"t", count: 9 };

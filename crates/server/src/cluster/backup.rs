@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_backups_of_different_files_have_different_names() {
+    fn incomplete_backups_to_different_paths_have_different_names() {
         assert_eq!(part_path(Path::new("b/cluster.eu")), Path::new("b/cluster.eu.part"));
         assert_ne!(part_path(Path::new("b/cluster.eu")), part_path(Path::new("b/cluster.us")));
         assert_ne!(part_path(Path::new("cluster.part")), Path::new("cluster.part"));
     }
 
     #[test]
-    fn two_backups_never_write_the_same_file() {
+    fn second_backup_to_a_file_is_refused_while_the_first_runs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("backup.part");
         std::fs::write(&path, "of a process that ended").unwrap();

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_identity_counts_all_starts_and_lists_the_latest_starts() {
+    fn node_identity_counts_all_node_starts_and_lists_the_latest() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         assert_eq!(files.identity().unwrap(), None);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn flipped_bit_of_an_identity_is_refused() {
+    fn identity_file_with_a_flipped_bit_or_cut_end_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         let mut identity = NodeIdentity::first("c0ffee", 3, "a:1").unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn node_identity_of_an_older_build_has_no_checksum() {
+    fn identity_file_of_an_older_build_is_read_without_a_checksum() {
         let dir = tempfile::tempdir().unwrap();
         let files = ClusterDirectory::of(dir.path());
         let identity = NodeIdentity::new("c0ffee", 3, "a:1").unwrap();

@@ -221,7 +221,7 @@ mod tests {
 
     /// If heartbeats waited behind the encryption of a large frame, a leader would lose its lead.
     #[test]
-    fn large_frame_does_not_block_other_tasks() {
+    fn reading_or_writing_a_large_frame_blocks_no_other_task() {
         let mut bytes = Vec::new();
         encode(&mut bytes, 1, ClusterFrameKind::Request, &vec![7; 8 << 20]);
         let polls = (8 << 20) / CHUNK_BYTES / 2;

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn different_shard_count_is_refused_and_the_default_is_one() {
+    fn node_with_another_shard_count_is_refused() {
         assert!(check_shards(2, 2).is_ok());
         let refused = check_shards(1, 2).unwrap_err();
         assert!(refused.for_good && refused.why.contains("set tasks.shards = 2"), "{refused:?}");

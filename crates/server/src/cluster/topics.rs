@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn node_start_applies_changes_made_while_it_reads_the_history() {
+    fn starting_node_applies_changes_made_while_it_reads_history() {
         let cluster = Node::start(Config::default()).unwrap();
         let control = Arc::clone(cluster.control().unwrap());
         let revision = || control.with(ControlState::revision).unwrap();

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn request_shapes_include_every_repeated_protobuf_field() {
+    fn element_counter_knows_every_repeated_field_of_each_request() {
         let files = FileDescriptorSet::decode(DESCRIPTORS).unwrap().file;
         let mut messages = Messages::new();
         for file in &files {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_counted_in_nested_messages_and_parts() {
+    fn nested_elements_are_counted_however_a_message_is_split() {
         let requests = vec![request(0), v1::PublishRequest::default(), request(3)];
         let batch = v1::PublishBatchRequest { requests }.encode_to_vec();
         for part_bytes in [1, 2, 3, 7, 100, batch.len()] {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_and_single_numbers_are_counted() {
+    fn packed_and_unpacked_repeated_numbers_are_counted() {
         let tokens = vec![1, 300, u64::MAX];
         let ack = v1::Ack { request: 1, tokens: tokens.clone() }.encode_to_vec();
         let single: Vec<u8> = [0x10, 1].repeat(5);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_protobuf_is_refused_before_it_is_decoded() {
+    fn element_counter_refuses_invalid_protobuf_before_decoding() {
         let wrong: [&[u8]; 6] = [
             // A field of a nested message that is longer than the nested message.
             &[0x0a, 2, 0x12, 100, 0, 0],
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn computed_decoded_size_includes_the_vector_of_tasks() {
+    fn computed_size_of_a_decoded_message_includes_the_task_vector() {
         let message = [0x12_u8, 0].repeat(1_000);
         let mut counter = ElementCounter::new(&SUBMIT_TASKS, message.len(), 1_000);
         counter.read(&message).unwrap();

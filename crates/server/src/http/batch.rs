@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_sequence_of_a_batch_in_two_epochs_is_unknown() {
+    fn batch_that_spans_two_epochs_has_no_known_first_sequence() {
         assert_eq!((first_seq(5, 5), first_seq(7, 1)), (Some(1), Some(7)));
         assert_eq!((first_seq(4, 5), first_seq(1, 5)), (None, None));
     }

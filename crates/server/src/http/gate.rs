@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_addresses_with_equal_ports_are_the_same_origin() {
+    fn loopback_addresses_with_equal_ports_count_as_one_origin() {
         for other in ["localhost:8222", "127.0.0.1:8222", "[::1]:8222", "LOCALHOST:8222"] {
             assert!(is_same_address("127.0.0.1:8222", other), "{other}");
         }

@@ -148,7 +148,7 @@ mod tests {
     const KIB: usize = 1 << 10;
 
     #[tokio::test]
-    async fn large_head_is_charged_until_its_request_has_a_response() {
+    async fn large_request_head_counts_towards_memory_until_the_response() {
         let node = MemoryBudget::node(1 << 20, 0);
         let share = node.child(20 * KIB as u64);
         let head_charge = HeadCharge::new(&share, 64 * KIB);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn head_over_the_login_share_ends_the_connection() {
+    async fn request_head_over_the_login_share_ends_the_connection() {
         let share = MemoryBudget::node(1 << 20, 0).child(20 * KIB as u64);
         let sent = vec![b'x'; 40 * KIB];
         let mut stream = HeadReads::new(&sent[..], HeadCharge::new(&share, 64 * KIB));

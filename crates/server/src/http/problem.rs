@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_and_axum_responses_to_a_refusal_have_equal_retry_after() {
+    fn raw_and_axum_refusals_have_equal_retry_after_headers() {
         let wait = |code| Refused { numbers: [2_500, 10, 0], ..Refused::new(code, "publish_records_per_s") };
         for (refused, seconds) in [
             (wait(ErrorCode::RateLimit), Some("3")),

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn topic_settings_shown_as_json_are_read_back_equal() {
+    fn topic_settings_survive_a_round_trip_through_json() {
         let text = r#"{"pattern": "a.>", "partitions": 4, "retention": {"records": 10, "age": "10m"},
                        "reliable": {"when_full": "evict"}}"#;
         let config = read(text).unwrap();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_of_a_node_is_measured_over_about_the_last_second() {
+    fn node_rates_cover_about_the_last_second() {
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         let mut samples = CounterSamples::default();

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_given_up_while_it_opens_is_opened_again() {
+    fn connection_abandoned_while_opening_is_opened_again() {
         let (_server, url) = server();
         let (sender, lookups) = mpsc::channel();
         let started = Arc::new(OnceLock::<Arc<NodeLink>>::new());

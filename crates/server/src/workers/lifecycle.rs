@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn prepared_warm_worker_waits_for_its_call_without_a_time_limit() {
+    fn prepared_warm_worker_may_wait_any_time_until_it_is_woken() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert!(lifecycle.is_preparing() && !lifecycle.wake(1), "there is nobody to call yet");
         lifecycle.record_attached(100, false);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_worker_that_attaches_without_a_call_counts_as_failed() {
+    fn warm_worker_that_attaches_before_it_is_woken_has_failed() {
         let mut lifecycle = WorkerLifecycle::for_pool(5_000);
         assert_eq!(lifecycle.record_attached(100, true), Some(LifecycleEvent::Failed));
         assert_eq!(lifecycle.record_attached(200, true), None, "reported once");

@@ -77,7 +77,7 @@ fn conflated_record_queued_twice_is_sent_once() {
 /// Checksums are sent at most twice a second, and heartbeats 20 times a second in this test. If no checksum may be sent
 /// with one heartbeat, a later heartbeat must send it.
 #[test]
-fn late_checksum_reveals_a_lost_last_record() {
+fn checksum_in_a_later_heartbeat_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
     node.create_topic("md", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
@@ -116,7 +116,7 @@ fn late_checksum_reveals_a_lost_last_record() {
 /// If a record is withheld from a client, the client never consumes it. With conflation, the channel must not wait for
 /// the client to consume such a record.
 #[test]
-fn conflated_subscription_continues_after_a_withheld_record() {
+fn conflated_subscription_continues_after_a_simulated_loss() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);
     let reducer = Some(ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() });
     node.create_topic("md", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();

@@ -273,7 +273,7 @@ fn sender_of_an_invalid_group_message_gets_an_error() {
 }
 
 #[test]
-fn unknown_acks_are_stale_and_topic_deletion_ends_membership() {
+fn acks_with_unknown_tokens_are_reported_as_stale() {
     let (node, server) = serve();
     publish(&node, 1);
     let mut peer = connect_member(&server, GroupKind::Work, CREDIT);

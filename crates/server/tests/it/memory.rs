@@ -80,7 +80,7 @@ fn refused_publishes_leave_no_topic_behind() {
 }
 
 #[test]
-fn nats_session_ends_when_memory_runs_out_in_an_operation() {
+fn nats_session_ends_if_an_operation_exhausts_the_memory() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = NatsPeer::open(&server);
@@ -93,7 +93,7 @@ fn nats_session_ends_when_memory_runs_out_in_an_operation() {
 }
 
 #[test]
-fn nats_subscriptions_and_ids_count_towards_the_memory_budget() {
+fn nats_subscriptions_with_their_ids_count_towards_memory() {
     let (node, server) = serve_with_memory(1 << 20);
     let idle = node.budget().used();
     let mut peer = NatsPeer::open(&server);
@@ -256,7 +256,7 @@ fn send_query(peer: &mut Peer, request: u32) {
 }
 
 #[test]
-fn large_results_for_keys_count_towards_the_memory_budget() {
+fn large_results_of_key_requests_count_towards_the_budget() {
     type SendRequest = fn(&mut Peer, u32);
     let sends: [(SendRequest, ErrorCode); 2] =
         [(send_reading_transaction, ErrorCode::CommandUnknown), (send_query, ErrorCode::BudgetSpent)];

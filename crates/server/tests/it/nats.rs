@@ -66,7 +66,7 @@ fn level(price: i64, size: i64) -> Vec<u8> {
 }
 
 #[test]
-fn record_refused_by_a_state_does_not_fail_its_burst() {
+fn reducer_that_refuses_a_record_accepts_the_rest_of_its_burst() {
     let (node, server) = serve_nats(|_| {});
     let reducer = Some(ReducerConfig { kind: "book".to_owned(), ..ReducerConfig::default() });
     let topic = node.create_topic("book", TopicConfig { reducer, ..TopicConfig::default() }, false).unwrap();
@@ -204,7 +204,7 @@ fn nats_inbox_is_removed_with_its_last_subscription() {
 }
 
 #[test]
-fn large_payloads_arrive_whole_through_small_writes() {
+fn nats_payloads_of_any_size_arrive_whole() {
     let (_node, server) = serve_nats(|_| {});
     let (mut reader, mut writer) = (NatsPeer::open(&server), NatsPeer::open(&server));
     reader.subscribe("big 1");
@@ -402,7 +402,7 @@ fn queue_members_share_messages_and_plain_subscribers_get_all() {
 }
 
 #[test]
-fn queue_group_that_has_ended_is_no_subscriber() {
+fn ended_queue_group_no_longer_counts_as_a_subscriber() {
     let (node, server) = serve_nats(|_| {});
     node.create_topic("jobs", TopicConfig::default(), false).unwrap();
     let waiting = || node.topic("jobs").unwrap().logs()[0].info().waiting;

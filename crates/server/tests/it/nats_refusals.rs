@@ -214,7 +214,7 @@ impl Transport for NoTransport {
 /// The node must disconnect the client, because client libraries subscribe again after a reconnect, but not after a
 /// refusal.
 #[test]
-fn nats_subscribe_without_a_majority_ends_the_connection() {
+fn nats_subscription_without_a_raft_leader_ends_the_connection() {
     let node = Node::start(Config::default()).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut limits = TasksLimits::default();

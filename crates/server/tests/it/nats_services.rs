@@ -65,7 +65,7 @@ fn nats_services_are_found_by_their_discovery_subjects() {
 }
 
 #[test]
-fn nats_subscriber_gets_all_of_a_burst_beyond_the_retention() {
+fn nats_subscriber_gets_all_of_a_burst_larger_than_retention() {
     const MESSAGES: usize = 40_000;
     let (node, server) = serve_nats(|_| {});
     assert!(node.config().topic.retention.bytes < 1_000 * MESSAGES as u64);

@@ -264,7 +264,7 @@ fn keys_below_the_prefix_of_a_world_do_not_contain_its_secret() {
 }
 
 #[test]
-fn process_names_the_key_of_an_invalid_secret() {
+fn process_names_the_key_that_contains_an_invalid_secret() {
     let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
     let key = format!("space-secret/{WORLD}");
     test.kv.put(&key, "short").unwrap();
@@ -439,7 +439,7 @@ fn joining_process_does_not_repopulate_existing_regions() {
 /// Here, one of two processes is killed together with the node that has the keys. The new process writes the world's
 /// description before the surviving process connects again.
 #[test]
-fn surviving_process_restores_the_lost_keys_of_begun_regions() {
+fn surviving_process_restores_lost_keys_of_existing_regions() {
     let test = WorldTest::new(settings("rerun", 2, StandbyMode::None));
     let mut members = vec![test.start(1), test.start(2)];
     wait_until_all_tick("all regions begin", &test.kv, &members);

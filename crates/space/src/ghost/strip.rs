@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adjacent_boxes_merge_and_cover_the_same_space() {
+    fn merging_adjacent_boxes_keeps_the_covered_space() {
         let cube = |x: u32, y: u32, z: u32| {
             let at = [x, y, z].map(|along| along as f32);
             Aabb { min: at, max: at.map(|along| along + 1.0) }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_skipped_by_the_border_check_are_far_from_other_regions() {
+    fn entities_skipped_by_border_checks_are_far_from_other_regions() {
         for (regions, region) in [(1, 1), (2, 1), (2, 2), (4, 3)] {
             let of = [count_skipped::<3>(regions, region), count_skipped::<2>(regions, region)];
             let least = 20_000 / regions as usize;
@@ -336,7 +336,7 @@ mod tests {
     /// A small world far from the origin has few distinct coordinates, so the rounding errors of coordinates are larger
     /// than those of grid points.
     #[test]
-    fn point_near_a_region_border_is_not_hidden_by_rounding() {
+    fn border_check_finds_points_near_borders_despite_rounding() {
         for origin in [0.0, -500.0, 3e4, 5e5, -5e6, 1e9] {
             let world = WorldBox::<3>::new([origin; 3], [origin + 1_000.0; 3]).unwrap();
             let flat = WorldBox::<2>::new([origin; 2], [origin + 1_000.0; 2]).unwrap();

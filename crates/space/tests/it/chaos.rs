@@ -56,7 +56,7 @@ fn only_a_killed_process_without_standby_loses_its_entities() {
 }
 
 #[test]
-fn every_handover_succeeds_without_faults() {
+fn every_handover_succeeds_if_no_fault_occurs() {
     for seed in 0..5 {
         let stage = ChaosSimulation::new(seed, StandbyMode::Required, FaultRates::none()).run().unwrap();
         assert_eq!((stage.counters.aborted, stage.ledger.lost.len()), (0, 0), "seed {seed}");

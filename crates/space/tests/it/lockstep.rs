@@ -55,7 +55,7 @@ fn assert_region_count_changes_nothing<const D: usize, B: Behaviour<D> + Clone>(
 }
 
 #[test]
-fn region_count_does_not_change_flocks() {
+fn flock_movement_is_independent_of_the_region_count() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     assert_region_count_changes_nothing::<3, _>(&flock, 9.0);
     assert_region_count_changes_nothing::<2, _>(&flock, 9.0);
@@ -108,7 +108,7 @@ fn batched_and_single_steps_give_equal_states_on_any_processor() {
 /// A region moves entities in groups if the behaviour has no sight. If the behaviour is wrapped in `Sees`, the region
 /// moves the entities one by one.
 #[test]
-fn batched_and_single_steps_of_sightless_entities_are_equal() {
+fn batched_and_single_steps_move_sightless_entities_alike() {
     let (walk, straight) = (RandomWalk { speed_max: 30.0, turn: 4.0 }, Oscillation { low: 20.0, high: 80.0 });
     for regions in [1, 2, 3] {
         assert!(run::<3, _>(&walk, 0.5, regions) == run::<3, _>(&Sees(walk), 0.5, regions));
@@ -118,7 +118,7 @@ fn batched_and_single_steps_of_sightless_entities_are_equal() {
 }
 
 #[test]
-fn region_count_does_not_change_predators_and_prey() {
+fn predator_and_prey_movement_is_independent_of_region_count() {
     assert_region_count_changes_nothing::<3, _>(
         &PredatorPrey {
             sight: 12.0,
@@ -130,7 +130,7 @@ fn region_count_does_not_change_predators_and_prey() {
 }
 
 #[test]
-fn region_count_does_not_change_walks_and_oscillations() {
+fn walks_and_oscillations_are_independent_of_the_region_count() {
     assert_region_count_changes_nothing::<3, _>(&RandomWalk { speed_max: 30.0, turn: 4.0 }, 0.5);
     assert_region_count_changes_nothing::<2, _>(&Oscillation { low: 26.0, high: 74.0 }, 0.5);
 }
@@ -138,13 +138,13 @@ fn region_count_does_not_change_walks_and_oscillations() {
 /// Checks that the comparison of region counts can fail: with a very narrow strip, entities near a border miss some
 /// neighbours.
 #[test]
-fn flock_without_a_ghost_strip_depends_on_the_region_count() {
+fn flock_with_too_few_ghosts_moves_differently_in_three_regions() {
     let flock = Flock { sight: 9.0, ..Flock::default() };
     assert!(run::<3, _>(&flock, 0.01, 1) != run::<3, _>(&flock, 0.01, 3));
 }
 
 #[test]
-fn standby_that_reads_the_records_has_its_owners_state() {
+fn standby_that_reads_the_records_has_the_owners_state() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let walk = Sees(RandomWalk { speed_max: 40.0, turn: 6.0 });
     let mut setup = RegionSetup::new(RegionId(0), world, 1.0);

@@ -7,7 +7,7 @@ fn ids(count: u32) -> Vec<RegionId> {
 }
 
 #[test]
-fn every_key_has_one_owner_and_every_region_its_key_range() {
+fn regions_divide_the_whole_curve_without_overlap() {
     for count in [1, 2, 3, 8, 100] {
         let partition = Partition::even(3, &ids(count));
         let mut next = 0;

@@ -74,7 +74,7 @@ fn reducer_restored_from_a_snapshot_has_the_owners_state() {
 
 /// In this test, the records of entities that fly straight omit the velocities, and rows are sorted in parts.
 #[test]
-fn reducer_has_its_owners_state_when_records_omit_velocities() {
+fn reducer_has_the_owners_state_if_records_omit_velocities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();
     let setup = RegionSetup { sort_every: 4, ..RegionSetup::new(RegionId(0), world, 1.0) };
     let (mut reducers, mut dice) = ([reducer(1), reducer(2)], Dice(3));
@@ -152,7 +152,7 @@ fn invalid_records_are_refused_and_change_nothing() {
 
 /// Limits are necessary because any client that may publish to the topic can write steps of handovers.
 #[test]
-fn handovers_in_a_topic_are_limited_and_their_bytes_counted() {
+fn reducer_limits_handover_entries_and_counts_their_bytes() {
     let mut reducer = reducer(1);
     let entry = |peer, number, step| {
         let transfer = TransferId { epoch: 1, number };

@@ -317,7 +317,7 @@ fn ghosts_of_a_replaced_owner_are_ignored() {
 
 /// The numbers of two regions' ticks may differ, because the regions may have started at different times.
 #[test]
-fn ghost_age_counts_from_its_reception_in_local_ticks() {
+fn ghost_age_counts_local_ticks_since_the_ghost_arrived() {
     let partition = Partition::even(3, &[RegionId(1), RegionId(2)]);
     let owner = |region| {
         let authority = RegionAuthority { epoch: 1, until_ns: u64::MAX };

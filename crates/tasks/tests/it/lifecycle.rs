@@ -163,7 +163,7 @@ fn retry_delays_grow_and_their_jitter_depends_on_the_task() {
 }
 
 #[test]
-fn failure_that_forbids_retries_makes_a_dead_letter() {
+fn task_whose_failure_forbids_retries_becomes_a_dead_letter() {
     let mut scene = Scene::new();
     let task = scene.submit_plain();
     scene.join(1);
@@ -243,7 +243,7 @@ fn retry_beyond_the_deadline_is_not_scheduled() {
 }
 
 #[test]
-fn dependent_tasks_run_in_graph_order() {
+fn tasks_run_after_the_tasks_on_which_they_depend() {
     let mut scene = Scene::new();
     let on = |index| TaskDependency::Batch { index };
     let tasks = scene.submit_all(
@@ -272,7 +272,7 @@ fn dependent_tasks_run_in_graph_order() {
 }
 
 #[test]
-fn tasks_after_a_dead_letter_wait_until_redrive_or_discard() {
+fn dependents_of_a_dead_letter_wait_until_redrive_or_discard() {
     for redriven in [true, false] {
         let mut scene = Scene::new();
         let after = vec![TaskDependency::Batch { index: 0 }];
@@ -318,7 +318,7 @@ fn cancelled_task_uses_quota_until_its_worker_confirms() {
 }
 
 #[test]
-fn unconfirmed_cancellation_completes_at_the_timeout() {
+fn unconfirmed_cancellation_completes_at_the_task_timeout() {
     let mut scene = Scene::new();
     let task = scene.submit(NewTask { timeout_ms: 1_000, ..work() });
     scene.join(1);
@@ -331,7 +331,7 @@ fn unconfirmed_cancellation_completes_at_the_timeout() {
 }
 
 #[test]
-fn idempotency_key_returns_the_same_task_while_it_is_kept() {
+fn idempotency_key_returns_its_task_while_the_task_is_kept() {
     let mut scene = Scene::with(SchedulerLimits { finished_ms: 10_000, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     scene.set_tenant(TenantSettings::new(b"b"));
@@ -415,7 +415,7 @@ fn dependency_on_a_task_of_another_tenant_is_refused_as_unknown() {
 }
 
 #[test]
-fn progress_is_shown_and_published_as_an_event() {
+fn task_progress_is_shown_and_published_as_an_event() {
     let mut scene = Scene::new();
     let task = scene.submit_plain();
     let worker = scene.join(1);
@@ -427,7 +427,7 @@ fn progress_is_shown_and_published_as_an_event() {
 }
 
 #[test]
-fn dead_letters_and_finished_tasks_are_bounded() {
+fn numbers_of_dead_letters_and_finished_tasks_are_limited() {
     let limits = SchedulerLimits { dead_max: 3, finished_max: 2, ..SchedulerLimits::default() };
     let mut scene = Scene::with(limits);
     scene.set_tenant(TenantSettings::new(b"a"));
@@ -550,7 +550,7 @@ fn command_that_may_change_too_many_tasks_is_recognized() {
 }
 
 #[test]
-fn number_of_dependents_that_change_is_known_before_a_task_ends() {
+fn scheduler_predicts_how_many_dependents_a_tasks_end_changes() {
     let mut scene = Scene::new();
     let first = scene.submit_plain();
     let after = |task| NewTask { after: vec![TaskDependency::Task { task }], ..work() };
@@ -576,7 +576,7 @@ fn number_of_dependents_that_change_is_known_before_a_task_ends() {
 }
 
 #[test]
-fn number_of_dependents_that_a_discard_changes_is_known() {
+fn scheduler_predicts_how_many_dependents_a_discard_changes() {
     let mut scene = Scene::with(SchedulerLimits { dead_max: 1, ..SchedulerLimits::default() });
     scene.set_tenant(TenantSettings::new(b"a"));
     let first = scene.submit_plain();

@@ -7,7 +7,7 @@ fn running_count(scene: &Scene, tenant: &str) -> u64 {
 }
 
 #[test]
-fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
+fn hard_quota_caps_a_tenant_and_other_tenants_use_the_rest() {
     let mut scene = Scene::default();
     scene.set_tenant(TenantSettings { concurrency: Quota::at_most(3), ..TenantSettings::new(b"a") });
     scene.set_tenant(TenantSettings::new(b"b"));
@@ -28,7 +28,7 @@ fn hard_quota_caps_a_tenant_and_others_take_the_rest() {
 }
 
 #[test]
-fn tenant_beyond_its_soft_quota_is_served_after_others() {
+fn tenant_beyond_its_soft_quota_is_served_after_other_tenants() {
     let mut scene = Scene::default();
     scene.set_tenant(TenantSettings {
         concurrency: Quota { soft: 2, ..Quota::default() },
@@ -68,7 +68,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
 }
 
 #[test]
-fn tenant_bursts_until_its_saved_quota_is_used_up() {
+fn tenant_exceeds_its_quota_until_its_saved_burst_is_used_up() {
     let mut scene = Scene::default();
     let quota = Quota { hard: 4, burst: 2, ..Quota::default() };
     scene.set_tenant(TenantSettings { concurrency: quota, ..TenantSettings::new(b"a") });
@@ -257,7 +257,7 @@ fn tasks_of_one_tenant_cannot_use_up_the_state_limit() {
 }
 
 #[test]
-fn tasks_complete_despite_a_full_state_and_then_free_room() {
+fn full_state_lets_tasks_complete_and_then_has_room_again() {
     let mut scene = scene_with_little_room();
     let count = fill(&mut scene, b"a");
     let bytes_max = scene.state.limits().state_bytes_max;

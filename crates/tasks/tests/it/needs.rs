@@ -70,7 +70,7 @@ fn needed_labels_do_not_change_a_tenants_priority_order() {
 }
 
 #[test]
-fn tenant_shares_hold_across_different_needed_labels() {
+fn tenant_shares_do_not_depend_on_needed_labels() {
     let mut scene = tenants(&["a", "b"]);
     scene.submit_all("a", vec![task_needing(&[A100]); 100]);
     scene.submit_all("b", vec![task_needing(&[EU]); 100]);
@@ -192,7 +192,7 @@ fn scaling_signals_do_not_count_tasks_that_no_worker_can_run() {
 }
 
 #[test]
-fn needed_label_sets_are_bounded_per_tenant_and_overall() {
+fn number_of_needed_label_sets_has_a_tenant_and_a_total_limit() {
     let mut scene = tenants(&["a"]);
     let values: Vec<String> = (0..2_000).map(|at| at.to_string()).collect();
     let task =

@@ -56,7 +56,7 @@ fn retry_policy_limit_of_one_tenant_affects_no_other_tenant() {
 }
 
 #[test]
-fn dead_letter_keeps_its_policy_until_it_is_discarded() {
+fn dead_letter_keeps_its_retry_policy_until_it_is_discarded() {
     let mut scene = scene_with_policy_limit();
     let task = submit(&mut scene, "a", 0).unwrap();
     scene.join(1);

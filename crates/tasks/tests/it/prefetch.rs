@@ -38,7 +38,7 @@ fn worker_prefetches_only_if_more_tasks_wait_than_workers_exist() {
 }
 
 #[test]
-fn worker_with_backlog_holds_prefetched_tasks_up_to_its_limit() {
+fn worker_prefetches_up_to_its_limit_while_many_tasks_wait() {
     let mut scene = Scene::new();
     let worker = add_worker(&mut scene, 2, 3);
     submit_plain(&mut scene, 12);
@@ -128,7 +128,7 @@ fn submit_and_find_worker(scene: &mut Scene) -> Option<u64> {
 }
 
 #[test]
-fn pending_task_goes_to_the_worker_about_to_finish() {
+fn pending_task_is_prefetched_by_a_worker_about_to_finish() {
     let mut scene = Scene::new();
     let start_ms = complete_steadily(&mut scene, 2);
     let first = submit_and_find_worker(&mut scene).unwrap();

@@ -47,7 +47,7 @@ fn several_missed_schedule_times_submit_a_single_task() {
 }
 
 #[test]
-fn clock_set_back_does_not_repeat_a_schedules_time() {
+fn schedule_time_does_not_repeat_when_the_clock_is_set_back() {
     let mut scene = scene();
     hourly(&mut scene);
     scene.must_apply(TaskCommand::Clock { unix_ms: MIDNIGHT_MS + HOUR_MS - 10 });
@@ -104,7 +104,7 @@ fn schedule_without_a_time_within_fifty_years_is_refused() {
 }
 
 #[test]
-fn number_of_due_timers_is_known_in_advance() {
+fn scheduler_knows_how_many_timers_will_be_due_at_a_time() {
     let mut scene = Scene::new();
     scene.submit_all("a", vec![NewTask { not_before_ms: 100, ..work() }; 10]);
     assert!(!scene.state.has_more_due(99, 0));

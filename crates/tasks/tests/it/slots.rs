@@ -11,7 +11,7 @@ fn tenant_demand(demand: u64, weight: u32) -> TenantDemand {
 const MANY: u64 = 1_000_000;
 
 #[test]
-fn slots_of_a_shard_follow_its_tenants_weight_and_demand() {
+fn slots_of_a_shard_follow_its_tenants_weights_and_demands() {
     assert_eq!(
         due_slots(&[vec![tenant_demand(MANY, 1); 3], vec![tenant_demand(MANY, 1)]], 100),
         [75.0, 25.0]
@@ -32,7 +32,7 @@ fn slots_of_a_shard_follow_its_tenants_weight_and_demand() {
 }
 
 #[test]
-fn reserved_slots_belong_to_their_tenants_shard() {
+fn reserved_slots_go_to_the_shard_of_their_tenant() {
     let reserved = TenantDemand { demand: 0, weight: 1, reserved: 30 };
     assert_eq!(
         due_slots(&[vec![reserved], vec![tenant_demand(MANY, 1), tenant_demand(MANY, 1)]], 100),
@@ -86,7 +86,7 @@ fn workers(shards: usize) -> impl Strategy<Value = Vec<WorkerSlots>> {
 
 proptest! {
     #[test]
-    fn all_slots_are_allotted_and_each_shard_with_demand_gets_some(shards in tenant_demands(), slots in 1..500u64) {
+    fn due_slots_of_all_shards_add_up_to_the_number_of_slots(shards in tenant_demands(), slots in 1..500u64) {
         let due = due_slots(&shards, slots);
         prop_assert!((due.iter().sum::<f64>() - slots as f64).abs() < 1e-6, "{due:?}");
         let any_reserved = shards.iter().flatten().any(|tenant| tenant.reserved > 0);
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn shard_is_at_most_one_slot_below_its_exact_share(rounds in prop::collection::vec((tenant_demands(), 1..40u64), 1..60)) {
+    fn shard_lacks_at_most_one_slot_of_its_exact_share(rounds in prop::collection::vec((tenant_demands(), 1..40u64), 1..60)) {
         let shards = rounds[0].0.len();
         let (mut apportioner, mut owed) = (SlotApportioner::default(), vec![0.0; shards]);
         for (tenants, slots) in rounds.iter().filter(|(tenants, _)| tenants.len() == shards) {

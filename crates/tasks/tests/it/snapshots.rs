@@ -94,7 +94,7 @@ fn restored_state_behaves_like_the_original() {
 
 /// A task still stores the index of the limit that last held it back, even if this limit was removed.
 #[test]
-fn state_is_restored_after_limits_of_its_tasks_were_removed() {
+fn state_is_restored_after_removal_of_limits_that_tasks_used() {
     let mut scene = Scene::default();
     let limits = vec![KeyLimit::running(b"queue", 9), KeyLimit::running(b"kind", 1)];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"a") });
@@ -120,7 +120,7 @@ fn frozen_copy_of_a_state_does_not_change_with_the_state() {
 }
 
 #[test]
-fn missing_repeated_or_reordered_blocks_are_refused() {
+fn snapshot_with_a_missing_repeated_or_cut_block_is_refused() {
     let snapshot = blocks(&full().state);
     for at in 0..snapshot.len() {
         let mut shorter = snapshot.clone();

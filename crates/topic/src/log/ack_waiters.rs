@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ack_waiters_behave_like_a_plain_list(
+        fn list_of_ack_waiters_behaves_like_a_plain_list(
             steps in prop::collection::vec((0..8_u8, 0..4_usize, 0..3_u32, any::<bool>(), 0..40_u64), 1..200),
         ) {
             let waiters: Vec<_> = (0..4).map(|_| Waiter::new()).collect();

@@ -230,7 +230,7 @@ mod tests {
     use crate::topic::Topic;
 
     #[test]
-    fn patterns_of_cursors_that_do_not_sleep_again_are_removed() {
+    fn index_drops_patterns_of_cursors_that_no_longer_sleep() {
         let config = TopicConfig { pattern: Some("a.>".to_owned()), ..TopicConfig::default() };
         let budget = MemoryBudget::node(1 << 30, 0);
         let topic = Arc::new(Topic::new("a", Arc::new(config), &budget, Clock::new(|| 1), 1).unwrap());

@@ -135,7 +135,7 @@ fn check_against_list(changes: &[(bool, String)], queries: &[String], disjoint: 
 
 proptest! {
     #[test]
-    fn index_of_owned_patterns_finds_the_same_as_a_list(
+    fn index_of_owned_patterns_agrees_with_a_list_search(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         queries in prop::collection::vec(pattern_text(), 0..20),
     ) {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn index_of_watched_patterns_finds_the_same_as_a_list(
+    fn index_of_watched_patterns_agrees_with_a_list_search(
         changes in prop::collection::vec((prop::bool::weighted(0.7), pattern_text()), 0..60),
         queries in prop::collection::vec(pattern_text(), 0..20),
     ) {

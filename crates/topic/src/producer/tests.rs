@@ -50,7 +50,7 @@ fn retry_returns_the_position_of_the_first_attempt() {
 }
 
 #[test]
-fn batch_of_repeated_and_new_producer_records_is_refused() {
+fn batch_that_mixes_repeated_and_new_records_is_refused() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 0, 1), 3, 1).unwrap();
     assert!(matches!(producers.check(mark(7, 0, 3), 2), Err(PublishError::Batch(_))));
@@ -58,7 +58,7 @@ fn batch_of_repeated_and_new_producer_records_is_refused() {
 }
 
 #[test]
-fn appending_instance_of_a_producer_fences_older_instances() {
+fn producer_instance_fences_older_instances_when_it_appends() {
     let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
     publish(&mut producers, mark(7, 1, 50), 1, 1).unwrap();
     assert_eq!(producers.check(mark(7, 2, 1), 1), Ok(DuplicateVerdict::Fresh));
@@ -169,7 +169,7 @@ fn kind(error: &PublishError) -> &'static str {
 
 proptest! {
     #[test]
-    fn duplicate_check_equals_a_model_that_forgets_nothing(attempts in prop::collection::vec(attempt(), 1..80)) {
+    fn duplicate_check_agrees_with_a_model_that_forgets_nothing(attempts in prop::collection::vec(attempt(), 1..80)) {
         let mut producers = Producers::new(ProducerLimits::of(&LogLimits::default()));
         let mut naive = Naive::default();
         let mut next = 1;

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_buffer_is_returned_and_reused() {
+    fn dropped_buffer_returns_to_its_pool_and_is_reused() {
         let node = MemoryBudget::node(1 << 20, 1 << 20);
         let first = Buffer::new(&node, 5_000).unwrap();
         let (base, len) = (first.base(), first.len());

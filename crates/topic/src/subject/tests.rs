@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn records_selected_from_a_topic_equal_a_full_pattern_match(
+    fn pattern_selects_the_records_of_a_topic_that_it_matches(
         p in pattern_text(), topic in pattern_text(), s in subject_text(),
     ) {
         let topic = pattern(&topic);
@@ -200,7 +200,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn overlap_and_cover_of_patterns_equal_a_test_of_every_subject(a in pattern_text(), b in pattern_text()) {
+    fn pattern_overlap_and_cover_agree_with_a_check_of_each_subject(a in pattern_text(), b in pattern_text()) {
         let subjects = all_subjects();
         let both = subjects.iter().any(|s| naive(&a, s) && naive(&b, s));
         let all = subjects.iter().all(|s| !naive(&b, s) || naive(&a, s));

@@ -122,7 +122,7 @@ fn header_and_shared_payload_form_a_valid_frame() {
 }
 
 #[test]
-fn payload_of_a_refused_record_is_not_charged() {
+fn payload_of_a_refused_record_uses_no_memory_budget() {
     let freed = Arc::new(AtomicUsize::new(0));
     let budget = MemoryBudget::node(100 << 10, 0);
     let topic = topic_of(config(64 << 10), &budget, MANUAL);

@@ -120,7 +120,7 @@ fn dropped_sleeping_subscribers_are_not_counted_as_waiting() {
 }
 
 #[test]
-fn deletion_wakes_every_sleeping_subscriber() {
+fn topic_deletion_wakes_every_sleeping_subscriber() {
     let mut crowd = Crowd::sleeping();
     crowd.topic.close();
     let mut events = 0;

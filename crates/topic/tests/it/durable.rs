@@ -148,7 +148,7 @@ fn slow_subscriber_reads_old_records_from_disk_then_new_ones() {
 }
 
 #[test]
-fn full_disk_refuses_records_without_using_up_sequences() {
+fn records_refused_by_a_full_disk_use_no_sequence_numbers() {
     let disk = MemoryStore::new();
     let recovered = RecoveredLog::nothing(1, 1_000);
     let topic = disk.topic_of(durable(AT_ONCE), &budget(), MANUAL, recovered);
@@ -197,7 +197,7 @@ fn unstored_bytes_stay_limited_while_the_disk_is_slow() {
 }
 
 #[test]
-fn failed_disk_ends_only_publishing() {
+fn failed_disk_stops_publishing_but_not_reading() {
     let disk = MemoryStore::new();
     let topic = disk.topic_of(durable(AckLevel::Synced), &budget(), RUNNING, disk.recovered(1));
     let log = &topic.logs()[0];

@@ -156,7 +156,7 @@ fn deletion_of_a_single_topic_is_delivered_once() {
 }
 
 #[test]
-fn gaps_of_many_logs_are_each_exact() {
+fn gaps_are_exact_in_each_of_many_logs() {
     let topics: Vec<_> = (0..5).map(|n| named(&format!("t{n}"), 16 << 10, MANUAL)).collect();
     let mut reader = subscriber_of(&topics, None, MANUAL);
     let mut logs = Logs::default();

@@ -54,7 +54,7 @@ fn segment_memory_is_released_after_its_last_read() {
 }
 
 #[test]
-fn record_over_a_tenants_memory_budget_is_refused_alone() {
+fn only_the_record_over_a_tenants_memory_budget_is_refused() {
     let node = MemoryBudget::node(1 << 20, 0);
     let (small, large) = (node.child(64 << 10), node.child(1 << 20));
     let poor = topic_of(TopicConfig { by_ref_bytes_min: u32::MAX, ..config(1 << 20) }, &small, MANUAL);

@@ -153,7 +153,7 @@ fn stamp(record: Record<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn hole_in_a_mirrors_feed_is_a_gap_for_each_subscriber() {
+fn records_missing_from_a_mirror_are_a_gap_for_each_subscriber() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -210,7 +210,7 @@ fn flush_returns_an_error_for_each_refused_record() {
 }
 
 #[test]
-fn start_by_time_after_a_takeover_reports_no_earlier_epoch() {
+fn subscriber_that_starts_after_a_takeover_sees_no_old_epoch() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     let mirror = mirror_of(&owner, config(64 << 10));
@@ -374,7 +374,7 @@ fn clock_set_back_does_not_extend_the_owners_lease() {
 }
 
 #[test]
-fn records_older_than_the_mirrors_first_come_from_the_owner() {
+fn mirror_gets_records_before_its_first_one_from_the_owner() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     publish(&owned, &["1", "2", "3"]);
@@ -387,7 +387,7 @@ fn records_older_than_the_mirrors_first_come_from_the_owner() {
 }
 
 #[test]
-fn resuming_before_a_mirrors_start_gives_all_records_or_a_gap() {
+fn subscriber_before_a_mirrors_start_gets_all_records_or_a_gap() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
     publish(&owned, &["1", "2", "3"]);
@@ -447,7 +447,7 @@ fn epoch_of_a_moved_log_ends_where_the_next_owner_starts() {
 }
 
 #[test]
-fn topic_handover_by_a_node_without_ownership_ends_no_epoch() {
+fn non_owner_cannot_end_an_epoch_of_a_topic() {
     let owned = small_topic();
     let mirror = mirror_of(&Owner::of(&owned), config(64 << 10));
     mirror.logs()[0].hand_over(false, Some(4));
@@ -521,7 +521,7 @@ fn resuming_an_older_epoch_gives_all_records_or_a_gap() {
 }
 
 #[test]
-fn owner_reports_a_gap_if_it_lacks_the_start_of_an_epoch() {
+fn owner_that_lacks_the_start_of_an_epoch_reports_a_gap() {
     let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     let log = &mirror.logs()[0];
     publish(&owner.topic, &["d"]);
@@ -581,7 +581,7 @@ fn mirror_refuses_reads_from_before_its_first_record() {
 }
 
 #[test]
-fn log_stays_a_mirror_after_a_takeover_for_an_older_epoch() {
+fn mirror_does_not_become_owner_with_an_older_epoch() {
     let (owner, mirror, _newest) = mirror_fed_mid_epoch();
     owner.until_ns.store(u64::MAX, Ordering::Relaxed);
     mirror.logs()[0].take_over(7, false);

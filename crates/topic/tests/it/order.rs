@@ -57,7 +57,7 @@ fn history_of(reader: &mut Subscriber) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn append_time_does_not_decrease_with_the_clock() {
+fn append_time_does_not_decrease_when_the_clock_is_set_back() {
     let topic = topic_of(config(64 << 10), &budget(), BACKWARDS);
     let mut p = topic.publisher("t");
     for _ in 0..100 {

@@ -141,7 +141,7 @@ fn dropped_cursor_frees_room_for_publishers() {
 }
 
 #[test]
-fn closing_topic_releases_its_waiting_publisher() {
+fn waiting_publisher_is_released_when_its_topic_closes() {
     let topic = topic_of(reliable(PATIENCE, OnFull::Refuse), &budget(), RUNNING);
     let _reader = subscriber(&topic, &registered("stuck"));
     thread::scope(|scope| {

@@ -22,7 +22,7 @@ fn readable(topic: &Topic) -> u64 {
 }
 
 #[test]
-fn history_uses_but_never_exceeds_its_byte_limit() {
+fn history_stays_within_its_byte_limit_but_uses_much_of_it() {
     for (bytes, payload) in
         [(16 << 10, 10), (64 << 10, 100), (64 << 10, 3_000), (64 << 10, 20_000), (1 << 20, 100)]
     {
@@ -42,7 +42,7 @@ fn history_uses_but_never_exceeds_its_byte_limit() {
 }
 
 #[test]
-fn history_with_large_batches_stays_within_its_bytes() {
+fn history_with_large_batches_stays_within_its_byte_limit() {
     let bytes = 64 << 10;
     let topic = topic_of(config(bytes), &budget(), MANUAL);
     let mut publisher = topic.publisher("t");
@@ -59,7 +59,7 @@ fn history_with_large_batches_stays_within_its_bytes() {
 }
 
 #[test]
-fn record_larger_than_the_history_limit_is_kept_alone() {
+fn record_larger_than_the_history_limit_is_the_only_one_kept() {
     let topic = topic_of(config(16 << 10), &budget(), MANUAL);
     let mut numbered = NumberedPublisher::of(&topic);
     numbered.publish(10, 100);
@@ -71,7 +71,7 @@ fn record_larger_than_the_history_limit_is_kept_alone() {
 }
 
 #[test]
-fn record_limit_bounds_the_readable_records() {
+fn record_limit_bounds_the_number_of_readable_records() {
     let retention = Retention { records: Some(10), ..Retention::default() };
     let topic = topic_of(TopicConfig { retention, ..TopicConfig::default() }, &budget(), MANUAL);
     let mut numbered = NumberedPublisher::of(&topic);
@@ -162,7 +162,7 @@ fn record_that_expires_just_before_it_is_taken_is_delivered() {
 }
 
 #[test]
-fn payloads_held_by_reference_are_part_of_the_history_limit() {
+fn payloads_held_by_reference_count_towards_the_history_limit() {
     let bytes = 1 << 20;
     let budget = budget();
     let topic = topic_of(config(bytes), &budget, MANUAL);

@@ -69,7 +69,7 @@ fn long_skip_is_split_into_several_reads_without_a_loss() {
 }
 
 #[test]
-fn read_with_a_spent_skip_budget_still_advances() {
+fn read_skips_one_record_even_if_its_skip_budget_is_spent() {
     let topic = long_topic("orders");
     for filter in filters() {
         let (mut cursor, mut skips) = (filtered(&topic, filter), SkipBudget::default());
@@ -82,7 +82,7 @@ fn read_with_a_spent_skip_budget_still_advances() {
 }
 
 #[test]
-fn embedded_subscriber_finds_a_record_after_a_long_skip() {
+fn in_process_subscriber_finds_a_record_after_a_long_skip() {
     let topic = long_topic("orders");
     for filter in filters() {
         let mut subscriber = Subscriber::one(filtered(&topic, filter), WaitStrategy::Parked);
@@ -111,7 +111,7 @@ fn subscriber_with_limited_skips_does_not_sleep_during_a_skip() {
 }
 
 #[test]
-fn long_skip_in_one_log_lets_the_other_logs_be_read_first() {
+fn other_logs_are_read_before_a_long_skip_in_one_log_ends() {
     let (long, short) = (long_topic("long"), small_topic());
     short.publisher("t").publish(b"short").unwrap();
     let [filter, _] = filters();

@@ -142,7 +142,7 @@ impl BoardFollower {
 }
 
 #[test]
-fn record_refused_by_the_state_leaves_no_trace() {
+fn record_refused_by_the_reducer_changes_nothing() {
     let budget = budget();
     let topic = stateful(64 << 10, &budget, MANUAL);
     let mut setter = Setter::of(&topic);
@@ -185,7 +185,7 @@ fn clock_set_back_does_not_stop_checksums() {
 }
 
 #[test]
-fn joining_subscriber_gets_the_state_and_all_that_follows() {
+fn joining_subscriber_gets_the_state_and_all_later_records() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut followers = Vec::new();
@@ -222,7 +222,7 @@ fn overrun_subscriber_gets_its_gap_and_the_current_state() {
 }
 
 #[test]
-fn overrun_subscriber_gets_a_delta_if_little_changed() {
+fn overrun_subscriber_gets_a_delta_if_little_state_changed() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     setter.set(1_000);
@@ -271,7 +271,7 @@ fn owned(event: Event<'_>) -> Event<'static> {
 }
 
 #[test]
-fn snapshot_is_charged_until_it_is_dropped() {
+fn snapshot_counts_towards_the_memory_budget_until_dropped() {
     let budget = budget();
     let topic = stateful(64 << 10, &budget, MANUAL);
     Setter::of(&topic).set(1_000);
@@ -305,7 +305,7 @@ fn conflated_subscriber_gets_one_record_per_read() {
 }
 
 #[test]
-fn stalled_conflated_subscriber_catches_up_with_one_event() {
+fn one_event_brings_a_stalled_conflated_subscriber_up_to_date() {
     let topic = small();
     let mut setter = Setter::of(&topic);
     let mut reader = subscriber(&topic, &conflated());

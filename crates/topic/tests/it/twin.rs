@@ -135,6 +135,6 @@ fn concurrent_publishers_lose_no_record_within_the_retention() {
 }
 
 #[test]
-fn records_missing_from_a_subscriber_are_exactly_its_gaps() {
+fn gaps_name_exactly_the_records_that_a_subscriber_missed() {
     assert!(work_on_both(64 << 10) > 0, "the test is about gaps");
 }

@@ -143,7 +143,7 @@ fn parked_spinning_and_async_subscribers_miss_no_record() {
 }
 
 #[test]
-fn publish_wakes_a_waiting_thread_behind_timed_out_threads() {
+fn publish_wakes_a_thread_queued_behind_timed_out_threads() {
     let topic = large_topic(RUNNING);
     let mut timed_out = subscriber(&topic, &earliest());
     assert_eq!(timed_out.wait(Some(Duration::from_millis(1))), Ok(false));
@@ -163,7 +163,7 @@ fn publish_wakes_a_waiting_thread_behind_timed_out_threads() {
 }
 
 #[test]
-fn housekeeping_wakes_the_subscriber_behind_an_abandoned_one() {
+fn abandoned_subscriber_does_not_keep_the_next_one_asleep() {
     let topic = large_topic(MANUAL);
     let mut abandoned = subscriber(&topic, &earliest());
     let mut sleeping = subscriber(&topic, &earliest());
@@ -180,7 +180,7 @@ fn housekeeping_wakes_the_subscriber_behind_an_abandoned_one() {
 }
 
 #[test]
-fn woken_subscriber_wakes_the_next_before_it_reads() {
+fn woken_subscriber_wakes_the_next_one_before_reading() {
     let topic = large_topic(RUNNING);
     for waits_in_a_thread in [true, false] {
         let mut first = subscriber(&topic, &from(Start::Latest));
@@ -251,7 +251,7 @@ fn woken_cursor_that_leaves_wakes_the_next_cursor() {
 }
 
 #[test]
-fn deletion_wakes_every_kind_of_waiter() {
+fn topic_deletion_wakes_every_kind_of_waiter() {
     for wait in [WaitStrategy::Parked, WaitStrategy::Default, WaitStrategy::Spin] {
         for published in [0, 3] {
             let topic = large_topic(RUNNING);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn written_decimal_equals_the_standard_formatting() {
+    fn decimal_numbers_are_written_as_by_the_standard_library() {
         for number in [0, 9, 10, 65_536, u64::MAX] {
             assert_eq!(encoded(|out| put_decimal(out, number)), number.to_string());
         }

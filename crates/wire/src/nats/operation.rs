@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn encoded_publish_operations_are_read_as_the_same_operations() {
+    fn nats_publish_operations_are_read_back_as_written() {
         for text in [
             "PUB a.b 5\r\nhello\r\n",
             "PUB a r.1 0\r\n\r\n",

@@ -30,7 +30,7 @@ fn write_is_readable_at_once_and_on_disk_after_its_sync() {
 }
 
 #[test]
-fn full_disk_refuses_growth_until_there_is_room() {
+fn full_disk_refuses_file_growth_until_it_has_room() {
     let dir = dir("full");
     let faults = Arc::new(DiskFaults::default());
     let disk = PowerLossDisk::new(Arc::clone(&faults));

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_size_removes_a_level_and_an_empty_market_all_levels() {
+    fn zero_size_or_an_empty_market_image_removes_levels() {
         let mut oracle = ExpectedBooks::of(RecordingFormat::Betfair);
         let lines = [
             r#"{"op":"mcm","pt":1,"mc":[{"id":"1.2","rc":[{"id":7,"atb":[[1.01,2.5],[1.02,3]]}]}]}"#,

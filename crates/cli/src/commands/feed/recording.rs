@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_pattern_is_read_and_a_malformed_one_refused() {
+    fn only_a_valid_topic_pattern_of_a_recording_is_accepted() {
         let read = |pattern: Option<&[u8]>| {
             let mut headers = vec![(STATE, &b"last"[..])];
             headers.extend(pattern.map(|pattern| (PATTERN, pattern)));
@@ -321,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn record_state_and_topic_counts_use_singular_and_plural() {
+    fn counts_of_records_and_states_use_singular_and_plural() {
         let counts = |records, states| RecordCounts { records, states };
         assert_eq!(counts(20_015, 1).describe(1), "20,015 records and 1 state of 1 topic");
         assert_eq!(counts(1, 0).describe(2), "1 record of 2 topics");
     }
 
     #[test]
-    fn recording_folder_name_escapes_special_topic_characters() {
+    fn recording_folder_name_escapes_special_characters() {
         let root = Path::new("/r");
         assert_eq!(topic_dir(root, "md.BTC-USD"), Path::new("/r/md.BTC-USD"));
         assert_eq!(topic_dir(root, "md.a/b%"), Path::new("/r/md.a%2fb%25"));

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn password_without_a_line_end_has_a_length_limit() {
+    fn endless_password_line_is_refused() {
         let refused = read_line_of(io::BufReader::new(io::repeat(b'x'))).unwrap_err();
         assert_eq!(refused.to_string(), "the line has more than 65536 bytes");
         assert_eq!(read_line_of(&b"secret\r\nrest"[..]).unwrap(), b"secret");

@@ -125,7 +125,7 @@ fn repeatedly_refused_dead_letter_stays_before_newer_ones() {
 }
 
 #[test]
-fn dead_letters_get_new_numbers_if_the_owner_refuses_the_old() {
+fn dead_letters_are_renumbered_if_the_owner_refuses_a_number() {
     let group = FailedGroup::of(&["1", "2"]);
     let letters: [InFlightBatch; 2] = group.captured_letters();
     let mark = letters[0].mark.unwrap();
@@ -140,7 +140,7 @@ fn dead_letters_get_new_numbers_if_the_owner_refuses_the_old() {
 }
 
 #[test]
-fn dead_letter_that_its_topic_can_never_accept_becomes_a_gap() {
+fn permanently_refused_dead_letter_is_reported_as_a_gap() {
     let mut group = FailedGroup::of(&["1", "2"]);
     let [first, second] = group.captured_letters();
     let mark = second.mark.unwrap();

@@ -6,7 +6,7 @@ use dunlin::topic::{AckLevel, AckProgress, Draft, Payload, Receipt, RecordMeta};
 use super::*;
 
 #[test]
-fn absent_owner_delays_no_publisher_to_another_owner() {
+fn absent_owner_does_not_delay_publishing_to_another_owner() {
     let cluster = TestCluster::with(
         3,
         OwnershipLimits {

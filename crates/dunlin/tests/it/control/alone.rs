@@ -43,7 +43,7 @@ fn single_node_delivers_each_revision_in_order() {
 }
 
 #[test]
-fn users_cannot_publish_to_create_or_delete_the_key_topic() {
+fn users_cannot_write_create_or_delete_the_topic_of_keys() {
     let node = node();
     node.control().unwrap();
     assert!(node.publisher(KV).is_err());

@@ -118,7 +118,7 @@ fn share_group_members_read_every_partition() {
 }
 
 #[test]
-fn joining_a_group_of_another_kind_or_a_full_one_is_refused() {
+fn joining_a_full_group_or_one_of_another_kind_is_refused() {
     let node = node();
     let member = node.join_share("jobs", "g", &share_from_start()).unwrap();
     let kind = JoinError::Kind { group: "g".to_owned(), kind: GroupKind::Share };
@@ -186,7 +186,7 @@ fn group_delivers_no_record_of_the_next_owners_epoch() {
 /// In this test, the topic has moved to another owner and back. A group at the other owner may have delivered that
 /// owner's records.
 #[test]
-fn new_group_skips_records_of_the_former_owner_with_a_notice() {
+fn new_group_reports_skipped_records_of_the_former_owner() {
     let node = node();
     publish(&node, "jobs", 1..=2);
     let (frame, topic) = (first_frame(&node, "jobs"), node.topic("jobs").unwrap());
@@ -208,7 +208,7 @@ fn new_group_skips_records_of_the_former_owner_with_a_notice() {
 
 /// In this test, the node is stopped properly and started again, so that its topic continues in the same epoch.
 #[test]
-fn group_after_a_restart_begins_with_the_records_since_then() {
+fn returning_member_gets_the_records_since_the_node_restart() {
     let disk: Arc<dyn Disk> = Arc::new(FakeDisk::new(1));
     let open = || Node::open(Config::default(), Arc::clone(&disk), Path::new("/data")).unwrap().0;
     let node = open();

@@ -27,7 +27,7 @@ fn expired() -> Draft<'static> {
 }
 
 #[test]
-fn work_group_member_skips_expired_records_in_several_calls() {
+fn one_claim_call_skips_a_limited_number_of_expired_records() {
     let node = node();
     publish_expired(&node);
     publish(&node, "jobs", [7]);
@@ -51,7 +51,7 @@ fn work_group_member_skips_expired_records_in_several_calls() {
 }
 
 #[test]
-fn share_group_member_skips_expired_records_in_several_calls() {
+fn one_read_call_skips_a_limited_number_of_expired_records() {
     let node = node();
     publish_expired(&node);
     publish(&node, "jobs", [7]);

@@ -286,7 +286,7 @@ fn dead_letter_waits_for_room_in_its_topic() {
 }
 
 #[test]
-fn dead_letter_refused_by_a_state_is_lost_and_delays_no_other() {
+fn dead_letter_refused_by_a_reducer_does_not_block_later_ones() {
     let node = node();
     let last = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     node.create_topic("dead.jobs", TopicConfig { reducer: Some(last), ..Default::default() }, false).unwrap();

@@ -86,7 +86,7 @@ fn invalid_users_file_is_refused_with_line_and_reason() {
 }
 
 #[test]
-fn work_permission_covers_all_or_named_tenants() {
+fn work_permission_applies_to_all_or_to_named_tenants() {
     let work = |tasks: &str| {
         let users = UserDirectory::parse(&format!("[users.ana]\ntasks = [{tasks}]"), "u.toml").unwrap();
         users.by_name["ana"].permissions.tasks.work.clone()

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn metric_labels_have_no_control_characters() {
+    fn metric_labels_escape_control_characters() {
         let mut out = Exposition::default();
         let name = "a\0\u{1b}]0;x\u{7}\r\u{7f}\u{9b}31m\u{2028}\u{202e}\u{200b}ö";
         out.family(MetricKind::Gauge, "lag", "Help.", [([("name", name.to_owned())], 3)]);

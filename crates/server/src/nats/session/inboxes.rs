@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nats_inbox_is_keyed_by_its_first_two_tokens() {
+    fn nats_inbox_is_looked_up_by_its_first_two_tokens() {
         assert_eq!(key("_INBOX.a"), "_INBOX.a");
         assert_eq!(key("_INBOX.a.b.c"), "_INBOX.a.");
         assert_eq!(key("_INBOX.a.*"), "_INBOX.a.");

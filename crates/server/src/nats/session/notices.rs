@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn epoch_change_without_unread_records_is_no_loss() {
+    fn epoch_change_is_no_loss_if_the_client_had_read_everything() {
         assert!(!is_loss(&epoch_changed(7, None, 8)), "another node goes on with the numbers");
         assert!(!is_loss(&epoch_changed(7, None, 1)), "another node begins again");
         assert!(!is_loss(&epoch_changed(7, Some(7), 8)));

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_one_epoch_contain_no_record_of_another_epoch() {
+    fn sequence_ranges_of_different_epochs_are_kept_apart() {
         let mut own = SeqRanges::default();
         assert_eq!((own.add(at(1, 1), 5), own.add(at(2, 6), 6)), (1, 2));
         assert!(own.contains(at(1, 5)) && own.contains(at(2, 6)));

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_about_different_settings_states_both_values() {
+    fn report_of_conflicting_settings_states_both_values() {
         let own = ProcessSettings { processes: 2, standby: true, recipe: 1 };
         assert_eq!(own.difference(&own), None);
         let difference = |other: ProcessSettings| own.difference(&other).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn region_claimed_without_a_response_continues_from_the_copy() {
+    fn region_continues_from_its_copy_if_the_claim_response_is_lost() {
         let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
         let claimed = Some(RegionMemory { epoch: EPOCH + 1, owner: true });
         for so_far in [None, Some(false), Some(true)] {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn copy_is_useless_unless_the_newest_claim_is_its_own() {
+    fn region_copy_is_used_only_if_its_process_made_the_last_claim() {
         let (takes_over, copy) = (RegionAction::TakeOver(R), Some(EPOCH));
         assert_eq!(remembered(None, &claimed_by(3), copy, takes_over), (None, vec![]), "of another process");
         assert_eq!(

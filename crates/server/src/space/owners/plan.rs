@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn leaving_process_begins_no_region_but_takes_over_copies() {
+    fn leaving_process_takes_over_copied_regions_but_begins_none() {
         let leaving = |local: LocalState| LocalState { leaving: true, free_ms: [(R, 101)].into(), ..local };
         let free = |standby| snapshot(&[1, 2], None, Some(standby));
         assert_eq!(plan(&free((1, None)), &leaving(with_copy(1))), [RegionAction::TakeOver(R)]);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn process_with_the_newest_copy_takes_over_after_key_loss() {
+    fn process_with_the_newest_copy_takes_over_if_keys_are_lost() {
         let memory = |epoch, owner| Some(RegionMemory { epoch, owner });
         let both = without_keys(&[(1, memory(EPOCH, false)), (2, memory(EPOCH, true))]);
         assert_eq!(plan(&both, &with_memory(1, EPOCH, false)), [], "its owner is there");

@@ -98,7 +98,7 @@ fn grpc_wildcard_subscriber_counts_denied_records_as_skipped() {
 }
 
 #[test]
-fn grpc_refusal_over_the_rate_carries_a_retry_delay() {
+fn grpc_publish_over_the_rate_is_refused_with_a_retry_delay() {
     run(async {
         let limits = "[users.ana.limits]\npublish_records_per_s = 1\n";
         let guarded = Guarded::new(&format!("{USERS}{limits}"));
@@ -169,7 +169,7 @@ fn node_stats_need_the_survey_permission_for_all_tenants() {
 }
 
 #[test]
-fn subscription_of_another_user_is_reported_as_missing() {
+fn subscription_of_another_user_is_reported_as_not_found() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\nsubscribe = [\"acme.>\"]\n\
          [users.bob]\npassword = \"HASH\"\npublish = [\"rata\"]\nsubscribe = [\"rata\"]\n\

@@ -238,7 +238,7 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
 /// A group cannot leave out parts of a record. It must therefore refuse `$kv`, whose records have changes of all keys,
 /// and inboxes, each of which belongs to one session.
 #[test]
-fn groups_on_inboxes_or_on_partly_readable_keys_are_refused() {
+fn group_on_an_inbox_or_on_partly_hidden_keys_is_refused() {
     let may = "subscribe = [\">\"]\ngroups = [\">\"]";
     let guarded = Guarded::new(&format!(
         "{USERS}[users.eve]\npassword = \"HASH\"\n{may}\nkeys_read = [\"a/*\"]\n\
@@ -412,7 +412,7 @@ fn as_ana<T>(message: T) -> Request<T> {
 }
 
 #[test]
-fn keys_are_charged_to_the_tenant_on_every_listener() {
+fn keys_written_over_any_listener_count_for_the_tenant() {
     let guarded =
         Guarded::new(&USERS.replace("[users.ana]", "[tenants.acme]\n[users.ana]\ntenant = \"acme\""));
     let counted = || {
@@ -475,7 +475,7 @@ fn leases_from_every_listener_are_counted_for_their_tenant() {
 }
 
 #[test]
-fn lease_of_another_user_is_reported_missing_on_every_listener() {
+fn every_listener_treats_another_users_lease_as_not_found() {
     let guarded =
         Guarded::new(&format!("{USERS}[users.bob]\npassword = \"HASH\"\nkeys = [\"b/*\", \"$lock/b/*\"]\n"));
     let (root, ana, bob) = (kv_of(&guarded, "root"), kv_of(&guarded, "ana"), kv_of(&guarded, "bob"));

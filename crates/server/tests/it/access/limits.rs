@@ -283,7 +283,7 @@ fn topic_created_explicitly_does_not_expire() {
 }
 
 #[test]
-fn tenant_memory_is_bounded_without_affecting_others() {
+fn tenant_at_its_memory_limit_does_not_affect_other_tenants() {
     let guarded = Guarded::new(
         "[tenants.small.limits]\nmemory_bytes = 200000\n\
          [users.ana]\ntenant = \"small\"\npassword = \"HASH\"\npublish = [\"small.>\"]\n\

@@ -190,7 +190,7 @@ fn websocket_message_counts_towards_the_tenants_memory() {
 }
 
 #[test]
-fn nats_publish_before_the_login_is_refused_before_its_payload() {
+fn nats_publish_before_the_login_is_refused_by_its_first_line() {
     let guarded = guarded();
     let mut stranger = NatsPeer::new(&guarded.server);
     stranger.send_line("PUB small.halves 2000000");
@@ -235,7 +235,7 @@ fn clients_can_log_in_while_the_login_share_is_used_up() {
 /// The password is checked on another thread. Rarely, the check ends before the node has counted the bytes, so the test
 /// tries several times.
 #[test]
-fn bytes_after_a_pending_login_count_towards_the_login_share() {
+fn bytes_sent_while_a_login_is_checked_use_the_login_share() {
     let (guarded, _held) = with_spent_login_share();
     let mut attempt = 0;
     until("a login without room for its bytes is refused", || {

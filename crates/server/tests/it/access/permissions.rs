@@ -362,7 +362,7 @@ fn replies_reach_only_the_user_who_sent_the_request() {
 }
 
 #[test]
-fn survey_shows_a_user_only_data_of_its_own_tenant() {
+fn survey_shows_a_user_only_data_of_the_users_own_tenant() {
     let guarded = Guarded::new(
         "[tenants.acme]\n[tenants.other]\n\
          [users.ana]\ntenant = \"acme\"\npassword = \"HASH\"\npublish = [\">\"]\nsubscribe = [\">\"]\nsurveys = true\n\

@@ -255,7 +255,7 @@ fn revoked_permission_stops_a_task_that_waits_to_publish() {
 }
 
 #[test]
-fn dependency_on_a_task_of_another_tenant_is_unknown() {
+fn dependency_on_another_tenants_task_is_refused_as_unknown() {
     let guarded = Guarded::new(USERS);
     let (ana, root) = (guarded.by_password("ana").tasks(), guarded.by_password("root").tasks());
     let others = root.submit("other", NewTask::new(b"k", b"")).unwrap().task;

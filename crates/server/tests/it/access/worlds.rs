@@ -20,7 +20,7 @@ const USERS: &str = "[users.root]\npassword = \"HASH\"\nkeys = [\"*\"]\n\
 /// The node with the world's keys accepts the viewer's user. The node of the world's process has other users, and
 /// refuses the viewer.
 #[test]
-fn viewer_reports_that_a_world_process_refused_its_login() {
+fn viewer_reports_that_a_world_process_refused_the_login() {
     let (keys, other) = (Guarded::new(USERS), Guarded::new("[users.root]\npassword = \"HASH\"\n"));
     let kv = keys.by_password("root").kv();
     let place = json!({"url": format!("dunlin://{}", other.server.tcp_addresses()[0])});

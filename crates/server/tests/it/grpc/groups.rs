@@ -112,7 +112,7 @@ fn nats_queue_group_ends_with_its_last_grpc_member() {
 }
 
 #[test]
-fn grpc_work_is_redelivered_until_acknowledged() {
+fn grpc_work_group_redelivers_a_record_until_it_is_acknowledged() {
     run(async {
         let (node, server) = serve_grpc();
         let mut publisher = node.publisher("jobs").unwrap();

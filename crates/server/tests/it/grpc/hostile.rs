@@ -125,7 +125,7 @@ async fn begin_message(
 }
 
 #[test]
-fn announced_grpc_messages_are_charged_as_they_arrive() {
+fn grpc_messages_use_memory_as_they_arrive_not_when_announced() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;
@@ -218,7 +218,7 @@ fn grpc_responses_have_no_date_header() {
 }
 
 #[test]
-fn open_calls_without_login_are_limited_and_charged() {
+fn open_calls_without_login_are_limited_and_count_as_memory() {
     run(async {
         let (node, server) = serve_grpc();
         let before = node.budget().used();
@@ -348,7 +348,7 @@ fn unresponsive_grpc_client_is_disconnected() {
 }
 
 #[test]
-fn thousands_of_reset_calls_keep_no_memory_and_delay_no_others() {
+fn thousands_of_reset_calls_keep_no_memory_and_delay_no_client() {
     run(async {
         let (node, server) = serve_grpc();
         let mut other = connect(&server).await;

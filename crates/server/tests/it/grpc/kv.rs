@@ -211,7 +211,7 @@ fn grpc_watch_delivers_every_revision_from_its_start() {
 /// By default, clients accept messages of at most 4 MiB. A larger revision must therefore be split into several
 /// messages.
 #[test]
-fn large_revision_reaches_a_watch_in_parts() {
+fn watch_receives_a_large_revision_in_several_messages() {
     run(async {
         let (node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -346,7 +346,7 @@ fn leases_are_renewed_and_locks_pass_to_the_next_waiter() {
 }
 
 #[test]
-fn waiting_request_for_keys_counts_towards_the_memory_budget() {
+fn waiting_grpc_key_request_counts_towards_the_memory_budget() {
     run(async {
         let (node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;
@@ -365,7 +365,7 @@ fn waiting_request_for_keys_counts_towards_the_memory_budget() {
 }
 
 #[test]
-fn large_grpc_results_for_keys_count_towards_the_budget() {
+fn large_grpc_results_of_key_requests_count_towards_the_budget() {
     run(async {
         let (node, server) = serve_grpc();
         let mut kv = connect_kv(&server).await;

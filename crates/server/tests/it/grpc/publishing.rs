@@ -166,7 +166,7 @@ fn publish_stream_acks_cumulatively_and_lists_refused_records() {
 }
 
 #[test]
-fn publish_stream_reports_the_refusal_for_each_record() {
+fn publish_stream_reports_each_refused_record_with_a_reason() {
     run(async {
         let (_node, server) = serve_grpc();
         let mut client = connect(&server).await;

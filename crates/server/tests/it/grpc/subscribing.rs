@@ -137,7 +137,7 @@ fn gap_ends_a_subscription_with_on_gap_fail() {
 }
 
 #[test]
-fn later_topics_of_a_pattern_are_read_from_their_first_record() {
+fn topics_created_later_are_read_from_their_first_record() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect(&server).await;
@@ -226,7 +226,7 @@ fn subscriber_resumes_when_the_missing_topic_is_created() {
 }
 
 #[test]
-fn filtered_records_are_skipped_and_counted() {
+fn grpc_subscriber_learns_of_skipped_records_of_other_subjects() {
     run(async {
         let (node, server) = serve_grpc();
         let config = TopicConfig { pattern: Some("all.>".to_owned()), ..Default::default() };

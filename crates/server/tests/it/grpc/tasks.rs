@@ -33,7 +33,7 @@ fn label(key: &str, value: &str) -> v1::TaskLabel {
 }
 
 #[test]
-fn largest_task_submission_is_within_the_limit_on_list_elements() {
+fn grpc_accepts_as_many_tasks_per_call_as_the_scheduler() {
     run(async {
         let (node, server) = serve_grpc();
         let mut client = connect_tasks(&server).await;

@@ -10,7 +10,7 @@ fn assert_healthy(fixture: &HttpServer) {
 }
 
 #[test]
-fn oversized_http_body_is_refused_with_or_without_a_length() {
+fn oversized_http_body_is_refused_even_if_it_is_chunked() {
     let fixture = HttpServer::new();
     let config = TopicConfig { record_bytes_max: 1_000, ..TopicConfig::default() };
     fixture.node.create_topic("t", config, false).unwrap();
@@ -177,7 +177,7 @@ fn transfer_encodings_other_than_chunked_are_refused() {
 }
 
 #[test]
-fn large_bodies_without_records_are_refused_as_protocol_errors() {
+fn oversized_body_that_is_no_single_record_is_a_protocol_error() {
     let fixture = HttpServer::new();
     for (method, path) in [("POST", "/v1/leases"), ("PUT", "/v1/topics/t"), ("POST", "/v1/topics/t/batch")] {
         let mut peer = fixture.peer();
@@ -343,7 +343,7 @@ fn health_probes_are_served_while_all_connections_are_in_use() {
 }
 
 #[test]
-fn http_request_head_received_in_one_read_is_limited() {
+fn http_request_head_received_in_one_read_is_limited_in_size() {
     let fixture = HttpServer::with(|config| config.limits.http.header_bytes_max = 10_000);
     let request = |bytes: usize| fixture.peer().request("GET", "/healthz", &[("x", &"y".repeat(bytes))], b"");
     assert_eq!(request(9_000).status, 200);

@@ -61,7 +61,7 @@ fn reconnected_state_subscriber_is_brought_up_to_date() {
 }
 
 #[test]
-fn state_request_to_a_plain_topic_is_refused() {
+fn request_for_the_state_of_a_plain_topic_is_refused() {
     let fixture = HttpServer::new();
     fixture.publish("t", b"x");
     for query in ["from=snapshot", "on_gap=snapshot", "conflate=true"] {

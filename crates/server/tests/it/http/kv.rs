@@ -80,7 +80,7 @@ fn http_txn_runs_exactly_one_branch() {
 }
 
 #[test]
-fn large_http_results_for_keys_count_towards_the_budget() {
+fn large_http_results_of_key_requests_count_towards_the_budget() {
     let fixture = HttpServer::new();
     assert_eq!(send(&fixture, "PUT", "/v1/kv/k", &[], &"v".repeat(100 << 10)).status, 200);
     let transaction = json!({"then": [{"get": {"key": "k"}}]}).to_string();
@@ -189,7 +189,7 @@ fn http_watch_finds_a_change_after_many_changes_of_other_keys() {
 }
 
 #[test]
-fn http_watch_from_a_removed_revision_names_the_oldest_revision() {
+fn http_watch_from_a_compacted_revision_names_the_oldest_one() {
     let mut config = Config::default();
     config.limits.control.history_bytes = 64 << 10;
     let fixture = HttpServer::of(dunlin::Node::start(config).unwrap(), |_| ());

@@ -1,7 +1,7 @@
 use super::HttpServer;
 
 #[test]
-fn report_page_is_sandboxed_and_returns_404_without_a_report() {
+fn report_page_is_sandboxed_and_returns_404_if_no_report_exists() {
     let none = HttpServer::new().get("/report");
     assert_eq!(none.status, 404);
     assert!(none.text().contains("http.report"), "{none:?}");

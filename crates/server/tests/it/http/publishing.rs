@@ -31,7 +31,7 @@ fn text(record: &Record<'_>) -> String {
 }
 
 #[test]
-fn http_headers_set_a_records_key_and_time_and_headers() {
+fn http_headers_set_the_key_time_and_headers_of_a_record() {
     let fixture = HttpServer::new();
     let headers = [
         ("content-type", "application/json"),

@@ -109,7 +109,7 @@ fn subscriber_of_many_logs_resumes_in_each_log() {
 }
 
 #[test]
-fn resuming_a_stream_of_many_logs_reports_the_deleted_ones() {
+fn stream_resumed_over_many_logs_reports_the_deleted_logs() {
     let fixture = HttpServer::new();
     fixture.publish("m.a", b"1");
     fixture.publish("m.b", b"2");
@@ -167,7 +167,7 @@ fn resuming_and_state_subscribers_create_no_topic() {
 
 /// A plain topic replaces a state topic. Subscribers over server-sent events and over a JSON WebSocket must then end.
 #[test]
-fn subscribers_of_a_state_topic_end_if_a_plain_one_replaces_it() {
+fn state_subscribers_end_if_a_plain_topic_replaces_their_topic() {
     let fixture = HttpServer::new();
     let reducer = ReducerConfig { kind: "last".to_owned(), ..ReducerConfig::default() };
     fixture

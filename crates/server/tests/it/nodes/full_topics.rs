@@ -69,7 +69,7 @@ fn full_topic_delays_no_other_topic_of_its_owner() {
 }
 
 #[test]
-fn forwarding_publisher_waits_until_a_full_topic_has_room() {
+fn publisher_at_another_node_waits_until_a_full_topic_has_room() {
     let limits = OwnershipLimits { forwarded_bytes_max: 64 << 10, ..OwnershipLimits::default() };
     let cluster = TestCluster::with(2, limits);
     let (mut subscriber, filled) = full_topic(&cluster, Duration::MAX);
@@ -84,7 +84,7 @@ fn forwarding_publisher_waits_until_a_full_topic_has_room() {
 }
 
 #[test]
-fn forwarding_publisher_learns_that_a_topic_stays_full() {
+fn publisher_at_another_node_is_refused_if_a_topic_stays_full() {
     let cluster = TestCluster::of(2);
     let (_subscriber, filled) = full_topic(&cluster, Duration::from_millis(1));
     let last = || cluster.node(2).topic("full").unwrap().logs()[0].last().seq;

@@ -73,7 +73,7 @@ fn queue_group_is_shared_by_members_at_all_nodes() {
 /// The topic's name does not match its own pattern. A member at another node must still find the topic, and the owner's
 /// thread for other nodes must not be blocked.
 #[test]
-fn pattern_topic_serves_queue_group_members_on_other_nodes() {
+fn queue_member_at_another_node_finds_a_topic_by_its_pattern() {
     let cluster = TestCluster::of(2);
     let pattern = Some("wide.>".to_owned());
     cluster.create_topic_at(1, "name", TopicConfig { pattern, ..TopicConfig::default() });
@@ -399,7 +399,7 @@ fn group_joined_at_another_node_counts_towards_the_users_limit() {
 
 /// After the `PONG`, the owner appends a record. The subscriber at the other node must receive it.
 #[test]
-fn remote_nats_subscriber_gets_records_published_after_pong() {
+fn remote_nats_subscriber_gets_records_published_after_its_pong() {
     let cluster = TestCluster::of(2);
     let mut reader = cluster.nats(1);
     for n in 0..40 {
@@ -414,7 +414,7 @@ fn remote_nats_subscriber_gets_records_published_after_pong() {
 /// A group that a NATS client creates starts with new records. Its first member must therefore have joined before the
 /// `PONG`.
 #[test]
-fn remote_queue_member_gets_records_published_after_pong() {
+fn remote_queue_member_gets_records_published_after_its_pong() {
     let cluster = TestCluster::of(2);
     let mut reader = cluster.nats(1);
     for n in 0..40 {
@@ -460,7 +460,7 @@ fn queue_group_gets_no_old_records_after_an_owner_restart() {
 }
 
 #[test]
-fn sequenced_queue_members_learn_of_epochs_and_deletion() {
+fn queue_members_with_sequences_learn_of_epochs_and_deletion() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t", TopicConfig::default());
     let mut members = [1, 2].map(|id| cluster.nats(id));

@@ -80,7 +80,7 @@ fn cluster_without_owner(before: impl FnOnce(&Arc<TestCluster>)) -> Arc<TestClus
 }
 
 #[test]
-fn old_member_gets_records_published_before_a_new_member_joined() {
+fn member_gets_records_published_before_a_newer_member_joined() {
     let (mut old, mut deliveries) = (None, GroupDeliveries::default());
     let cluster = cluster_without_owner(|cluster| {
         old = Some(member(cluster, 1));

@@ -112,7 +112,7 @@ async fn stream_levels(cluster: &TestCluster, numbers: std::ops::RangeInclusive<
 }
 
 #[test]
-fn publisher_status_of_any_node_reaches_all_subscribers() {
+fn publisher_at_any_node_is_reported_to_all_subscribers() {
     let cluster = TestCluster::of(3);
     cluster.create_topic_at(1, "md", book());
     let clients = [1, 2, 3].map(|id| cluster.client(id));
@@ -230,7 +230,7 @@ fn batch_sent_over_a_replaced_node_connection_is_not_appended() {
 }
 
 #[test]
-fn records_keep_their_order_if_a_non_owner_returns_one() {
+fn records_keep_their_order_if_a_new_owner_first_returns_some() {
     let cluster = TestCluster::patient(3);
     cluster.create_topic_at(3, "t", TopicConfig::default());
     let mut reader = cluster.node(3).subscribe("t", &start_at(Start::Latest)).unwrap();
@@ -479,7 +479,7 @@ fn recreated_topic_accepts_records_through_another_node() {
 }
 
 #[test]
-fn request_during_a_deletion_creates_the_topic_again() {
+fn publish_request_during_topic_deletion_recreates_the_topic() {
     let owner_wait_max = Duration::from_secs(600);
     let cluster = TestCluster::with(2, OwnershipLimits { owner_wait_max, ..OwnershipLimits::default() });
     let publishers: [fn(std::net::SocketAddr) -> StatePublisher; 2] =
@@ -506,7 +506,7 @@ fn request_during_a_deletion_creates_the_topic_again() {
 
 /// When node 1 forwards the records, it does not know yet that the topic was deleted.
 #[test]
-fn nats_records_during_a_deletion_create_the_topic_in_order() {
+fn nats_records_keep_their_order_while_their_topic_is_recreated() {
     let owner_wait_max = Duration::from_secs(600);
     let cluster = TestCluster::with(2, OwnershipLimits { owner_wait_max, ..OwnershipLimits::default() });
     cluster.create_topic_at(2, "md", TopicConfig::default());
@@ -545,7 +545,7 @@ fn nats_records_during_a_deletion_create_the_topic_in_order() {
 
 /// When node 1 forwards the record "1", it does not know yet that the topic was deleted.
 #[test]
-fn publish_stream_during_a_deletion_creates_the_topic_in_order() {
+fn publish_stream_keeps_its_order_while_its_topic_is_recreated() {
     let owner_wait_max = Duration::from_secs(600);
     let cluster = TestCluster::with(2, OwnershipLimits { owner_wait_max, ..OwnershipLimits::default() });
     cluster.create_topic_at(2, "md", TopicConfig::default());

@@ -75,7 +75,7 @@ fn reply_subject_used_by_other_clients_becomes_a_topic() {
 }
 
 #[test]
-fn reply_subject_without_a_subscription_is_no_inbox() {
+fn reply_subject_that_no_client_subscribes_to_is_no_inbox() {
     let cluster = TestCluster::patient(3);
     let (mut requester, mut service) = (cluster.nats(1), cluster.nats(2));
     service.subscribe("svc 1");
@@ -111,7 +111,7 @@ fn reply_reaches_subscribers_of_its_subject_on_all_nodes() {
 }
 
 #[test]
-fn topic_that_covers_reply_subjects_can_be_created_later() {
+fn topic_that_covers_used_reply_subjects_can_be_created() {
     let cluster = TestCluster::patient(3);
     let config = || TopicConfig { pattern: Some("shop.>".to_owned()), ..TopicConfig::default() };
     let (mut requester, mut service) = request(&cluster, "shop.orders.1");
@@ -152,7 +152,7 @@ fn replies_of_dunlin_services_create_no_topics() {
 }
 
 #[test]
-fn replies_while_a_member_is_silent_create_no_topics() {
+fn replies_create_no_topics_while_a_member_node_is_silent() {
     let cluster = TestCluster::patient(3);
     let _at_the_asker = cluster.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
     let (mut requester, mut service) = request(&cluster, "acme.reply.u.0");

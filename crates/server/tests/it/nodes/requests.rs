@@ -73,7 +73,7 @@ fn nats_request_gets_503_if_no_node_has_a_subscriber() {
 
 /// Here, the topic exists, and its other subjects have subscribers.
 #[test]
-fn request_to_an_unread_subject_of_a_topic_gets_503() {
+fn request_to_a_topic_subject_without_subscribers_gets_503() {
     let cluster = TestCluster::patient(3);
     let mut first = cluster.requester(1);
     for prefix in ["calc", "$SRV"] {

@@ -97,7 +97,7 @@ fn nats_client_over_the_session_limit_is_refused_before_tls() {
 }
 
 #[test]
-fn health_probe_over_the_session_limit_is_served_by_tls() {
+fn health_probe_over_tls_is_served_at_the_session_limit() {
     let authority = Authority::new();
     let (_node, server) = serve_tls_with(&authority, false, |config| config.limits.sessions_max = 1);
     let mut first = BufReader::new(socket(&server, Protocol::Nats));

@@ -46,7 +46,7 @@ fn member_gets_no_record_beyond_its_unconfirmed_limit() {
 }
 
 #[test]
-fn unconfirmed_records_of_a_departed_member_are_reported() {
+fn unconfirmed_records_of_a_departed_member_are_reported_lost() {
     let mut share = ShareGroup::new(&limits(), 0);
     let mut source = records(1..=4);
     let (a, b) = (share.join().unwrap(), share.join().unwrap());
@@ -154,7 +154,7 @@ fn losses_of_an_empty_group_are_reported_to_its_next_member() {
 }
 
 #[test]
-fn departed_members_unreported_loss_goes_to_another_member() {
+fn unreported_loss_of_a_departed_member_goes_to_another_member() {
     let mut share = ShareGroup::new(&limits(), 0);
     let a = share.join().unwrap();
     let mut items = [SourceItem::LostRecords { first: 1, last: 2 }].into_iter();

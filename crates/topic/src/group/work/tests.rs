@@ -74,7 +74,7 @@ fn nacked_record_is_delivered_after_its_delay() {
 }
 
 #[test]
-fn dead_letter_after_the_last_attempt_frees_its_key() {
+fn record_that_becomes_a_dead_letter_frees_its_key() {
     let mut work = work(2);
     let mut source = keyed(&[Some(7), Some(7)]);
     let a = work.join().unwrap();

@@ -53,7 +53,7 @@ fn conflated_reader_of_an_earlier_epoch_gets_the_current_state() {
 }
 
 #[test]
-fn conflated_mirror_reader_moves_on_to_a_new_owners_epoch() {
+fn conflated_subscriber_of_a_mirror_continues_after_a_takeover() {
     let owned = super::mirrored::owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(50);
@@ -67,7 +67,7 @@ fn conflated_mirror_reader_moves_on_to_a_new_owners_epoch() {
 }
 
 #[test]
-fn conflated_reader_of_a_failed_disk_gets_only_stored_records() {
+fn conflated_reader_gets_only_stored_records_if_the_disk_fails() {
     let disk = MemoryStore::new();
     let topic = on_disk(&disk, 1);
     let log = &topic.logs()[0];

@@ -29,7 +29,7 @@ fn resuming_subscriber_gets_the_smaller_of_records_and_state() {
 }
 
 #[test]
-fn subscriber_three_records_behind_a_state_gets_three_records() {
+fn subscriber_three_records_behind_gets_these_and_no_snapshot() {
     let topic = stateful(64 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     // The records have many times as many bytes as the state, and all of them are in the newest segment.
@@ -138,7 +138,7 @@ fn topic_setting_simulates_losses_for_each_subscriber() {
 }
 
 #[test]
-fn simulated_loss_withholds_a_merged_record() {
+fn simulated_loss_also_withholds_conflated_records() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(109);

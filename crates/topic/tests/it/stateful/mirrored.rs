@@ -210,7 +210,7 @@ fn mirror_far_behind_continues_with_the_owners_state() {
 }
 
 #[test]
-fn wrong_mirrored_state_is_detected_and_repaired() {
+fn wrong_state_of_a_mirror_is_detected_and_repaired() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(200);
@@ -311,7 +311,7 @@ fn new_owner_gives_publishers_time_to_return() {
 }
 
 #[test]
-fn publisher_is_refused_if_the_new_owner_lacks_its_record() {
+fn publisher_whose_record_the_new_owner_lacks_is_refused() {
     let owned = owner(1);
     let mut setter = Setter::of(&owned);
     setter.set(100);

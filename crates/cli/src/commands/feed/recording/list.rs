@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_added_and_shortened_recorded_topics_are_reported() {
+    fn missing_added_or_shortened_topics_in_recordings_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let entry = |records| RecordedTopic { records, identity: Some(records * 3) };
         let topics = |all: &[(&str, u64)]| -> RecordedTopics {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_or_changed_list_is_rejected() {
+    fn truncated_or_changed_list_of_recorded_topics_is_rejected() {
         let (old, new) = (
             "dunlin recording 1\n5 md.a\n7 md.b\n2 topics\n",
             "dunlin recording 2\n5 1f md.a\n7 2e md.b\n2 topics\n",

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn group_member_lets_others_run_while_it_skips_records() {
+    fn long_skip_of_a_group_member_does_not_block_its_thread() {
         let node = Node::start(Config::default()).unwrap();
         let mut publisher = node.publisher("t").unwrap();
         for _ in 0..20_000 {
