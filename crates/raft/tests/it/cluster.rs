@@ -33,14 +33,14 @@ pub const LIMITS: RaftLimits = RaftLimits {
 
 /// A state machine that stores all commands in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CommandLog {
+pub struct CommandRecorder {
     pub lines: Vec<Bytes>,
     pub now_ms: u64,
     /// The time at which the machine next has to act. A command sets it.
     pub due_ms: Option<u64>,
 }
 
-impl StateMachine for CommandLog {
+impl StateMachine for CommandRecorder {
     fn advance(&mut self, now_ms: u64) {
         assert!(now_ms >= self.now_ms, "time goes back from {} to {now_ms}", self.now_ms);
         self.now_ms = now_ms;
@@ -90,7 +90,7 @@ impl StateMachine for CommandLog {
     }
 }
 
-impl FrozenMachine for CommandLog {
+impl FrozenMachine for CommandRecorder {
     fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         write_block(&self.now_ms.to_le_bytes())?;
         self.lines.iter().try_for_each(|line| write_block(line))
@@ -100,7 +100,7 @@ impl FrozenMachine for CommandLog {
 /// The links between nodes.
 #[derive(Default)]
 struct Network {
-    nodes: BTreeMap<u64, Weak<GroupHandle<CommandLog>>>,
+    nodes: BTreeMap<u64, Weak<GroupHandle<CommandRecorder>>>,
     cut: BTreeSet<(u64, u64)>,
 }
 
@@ -133,7 +133,7 @@ impl Transport for TestTransport {
 pub struct TestCluster {
     network: Arc<RwLock<Network>>,
     pub disks: BTreeMap<u64, Arc<FakeDisk>>,
-    pub nodes: BTreeMap<u64, Arc<GroupHandle<CommandLog>>>,
+    pub nodes: BTreeMap<u64, Arc<GroupHandle<CommandRecorder>>>,
     limits: RaftLimits,
     pub acknowledged: Mutex<Vec<Bytes>>,
 }
@@ -168,7 +168,7 @@ impl TestCluster {
             id,
             disk.clone(),
             Path::new("/raft"),
-            CommandLog::default(),
+            CommandRecorder::default(),
             transport,
             self.limits,
         );
@@ -254,7 +254,7 @@ impl TestCluster {
     pub async fn wait_until_equal(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {
-            let all: Vec<CommandLog> = self.nodes.values().map(|node| node.with(CommandLog::clone)).collect();
+            let all: Vec<CommandRecorder> = self.nodes.values().map(|node| node.with(CommandRecorder::clone)).collect();
             if all.iter().all(|log| log.lines == all[0].lines) {
                 let lines = all[0].lines.clone();
                 let acknowledged = self.acknowledged.lock().unwrap();

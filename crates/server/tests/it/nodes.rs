@@ -323,7 +323,7 @@ fn client_can_use_a_topic_that_another_node_owns() {
 }
 
 #[test]
-fn owner_that_is_the_last_to_know_its_topic_delivers_its_records() {
+fn owner_that_learns_of_its_topic_last_delivers_its_records() {
     let cluster = TestCluster::patient(3);
     cluster.hold_back_changes(1);
     let config = TopicConfig { pattern: Some("wide.>".to_owned()), ..TopicConfig::default() };
