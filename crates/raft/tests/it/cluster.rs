@@ -254,7 +254,8 @@ impl TestCluster {
     pub async fn wait_until_equal(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {
-            let all: Vec<CommandRecorder> = self.nodes.values().map(|node| node.with(CommandRecorder::clone)).collect();
+            let all: Vec<CommandRecorder> =
+                self.nodes.values().map(|node| node.with(CommandRecorder::clone)).collect();
             if all.iter().all(|log| log.lines == all[0].lines) {
                 let lines = all[0].lines.clone();
                 let acknowledged = self.acknowledged.lock().unwrap();
