@@ -30,7 +30,7 @@ pub fn run() -> Result<()> {
     suite(&["-nodes", "1"])
 }
 
-/// Tests the one library that belongs to the CI steps, and runs some of nats.go's own tests.
+/// The step of `cargo xtask test`: tests only the library nats-py, and runs some of nats.go's own tests.
 pub fn run_one() -> Result<()> {
     run_with(&LIBRARIES[..1], "test(nats_py_)")?;
     suite(&["-nodes", "1", "-smoke"])

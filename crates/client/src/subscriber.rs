@@ -196,7 +196,7 @@ impl Subscriber {
         }
     }
 
-    /// Returns the credit of items that were read to the node, and reports the consumed positions.
+    /// Gives the node back the credit of the items that were read, and reports the consumed positions.
     #[cold]
     fn return_credit(&mut self) {
         let total = self.inbox.consume(std::mem::take(&mut self.unreported_credit));

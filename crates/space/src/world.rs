@@ -18,7 +18,8 @@ pub type GridPoint<const D: usize> = [u32; D];
 /// Number of bits of a grid coordinate.
 pub const GRID_BITS: u32 = 24;
 
-/// Number of levels of refinement of the curves. As many upper bits of a grid coordinate select the smallest cell.
+/// Number of levels of refinement of the curves. The smallest cell of a point is given by this many upper bits of each
+/// of its coordinates.
 pub const CELL_BITS: u32 = 21;
 
 /// The box of space in which a world's entities move.

@@ -167,7 +167,7 @@ impl SchedulerState {
         }
     }
 
-    /// The sort and rank of a task as a member of its groups.
+    /// The entry of a task in its groups: what it needs, its rank, and its index.
     pub(crate) fn member(&self, at: u32) -> (TaskSort, i64, u32) {
         let task = &self.tasks[at];
         let [_, cpu_milli, memory_bytes] = task.need();

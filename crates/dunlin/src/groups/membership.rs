@@ -68,7 +68,7 @@ impl<M: GroupMachine> GroupMember<M> {
         &self.group.name
     }
 
-    /// The number of lost records of the group that gaps have reported to this member.
+    /// How many records the group has lost, as far as gaps have reported it to this member.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

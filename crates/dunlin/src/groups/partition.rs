@@ -40,13 +40,12 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor for a group that is created by a member which was in the group earlier, at this owner or another
-/// one. If the member left before [`Log::process_start`], the cursor starts at that position, otherwise at the next
-/// record.
+/// Creates a cursor for a group that a returning member creates again, at this owner or another one. If the member left
+/// before [`Log::process_start`], the cursor starts at that position, otherwise at the next record.
 ///
-/// Some records may come after the epoch in which the member left, and before this start. They were published at other
-/// owners, or at this node before its restart. Other groups with this name may have delivered them, so this group does
-/// not. A notice reports that the group may have missed them.
+/// The cursor skips records between the epoch in which the member left and the cursor's first record. They were
+/// published at other owners, or at this node before its restart. Other groups with this name may have delivered them,
+/// so this group does not. A notice reports that the group may have missed them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,

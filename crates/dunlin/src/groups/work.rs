@@ -90,7 +90,7 @@ impl WorkMember {
         self.membership.group()
     }
 
-    /// The number of lost records of the group that gaps have reported to this member.
+    /// How many records the group has lost, as far as gaps have reported it to this member.
     pub fn lost(&self) -> u64 {
         self.membership.lost()
     }

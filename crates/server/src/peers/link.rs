@@ -32,8 +32,9 @@ pub(super) struct NodeLink {
     connection: Mutex<Option<LiveConnection>>,
     /// Feeds that the thread has not started yet.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
-    /// Group memberships that the thread does not handle yet. Without a connection, they are `waiting`. With a
-    /// connection, each is `requested` at once.
+    /// Group memberships that the thread does not handle yet. Without a connection, a new one goes to
+    /// [`PendingJoins::waiting`]. With a connection, it is requested immediately, and goes to
+    /// [`PendingJoins::requested`].
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
     /// Presences that the thread has not announced yet. A presence states that a topic has publishers at this node.

@@ -426,8 +426,8 @@ fn remote_queue_member_gets_records_published_after_its_pong() {
     }
 }
 
-/// With each start, the owner of a durable topic begins an epoch. The epoch of the topic's placement in the agreed
-/// state does not change.
+/// At each start, the owner of a durable topic begins a new epoch of the topic's log. The epoch of the topic's
+/// placement, on which the nodes have agreed, stays the same.
 #[test]
 fn queue_group_gets_no_old_records_after_an_owner_restart() {
     const STARTS: usize = 4;
