@@ -51,7 +51,7 @@ pub async fn run(
         tokio::time::timeout(TIMEOUT, watcher).await.context("a watcher did not receive all events")???;
     }
     let expected = values.writes() * work.watchers as u64;
-    ensure!(events.get() == expected, "a watcher received {} of {expected} events", events.get());
+    ensure!(events.get() == expected, "the watchers received {} of {expected} events", events.get());
     Ok(ControlReport { events: events.get(), ..report })
 }
 

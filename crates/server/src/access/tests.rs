@@ -191,7 +191,7 @@ fn publish_rate_is_measured_by_the_monotonic_clock() {
 }
 
 #[test]
-fn failed_creation_keeps_another_requests_topic_reservation() {
+fn failed_creation_keeps_the_topic_reserved_by_another_request() {
     let fixture = AccessFixture::new(ONE_TOPIC);
     let login = fixture.log_in();
     let account = login.account();

@@ -606,7 +606,7 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
 /// Here, the process with the higher region asks before the other one spawns the entity. The asking process then waits
 /// for a third process, so that the other one learns of a spawn that is not checked yet.
 #[test]
-fn duplicate_spawn_that_waits_for_a_third_process_is_removed() {
+fn duplicate_spawn_is_removed_if_a_third_process_answers_late() {
     let test = WorldTest::new(settings("awaited", 3, StandbyMode::None));
     let mut members: Vec<_> = (1..=3).map(|number| test.start(number)).collect();
     wait_until_all_tick("all regions begin", &test.kv, &members);

@@ -94,7 +94,7 @@ fn deposed_owner_accepts_no_record_until_it_rejoins() {
 }
 
 #[test]
-fn publisher_waits_until_its_node_has_another_lease() {
+fn publisher_waits_until_its_node_regains_its_lost_lease() {
     let limits = OwnershipLimits { owner_wait_max: PATIENCE, ..OwnershipLimits::default() };
     let cluster = TestCluster::with(3, OwnershipLimits { lease_ttl: Duration::from_secs(2), ..limits });
     cluster.create_topic_at(1, "t");

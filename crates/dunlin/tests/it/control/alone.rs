@@ -246,7 +246,7 @@ fn lock_wait_fails_when_its_lease_ends_or_leaves_the_queue() {
 }
 
 #[test]
-fn lock_wait_does_not_requeue_a_lease_that_left_the_queue() {
+fn waiting_lock_call_fails_once_its_queue_entry_is_released() {
     let node = node();
     let control = node.control().unwrap();
     let holder = grant(control, 60_000);

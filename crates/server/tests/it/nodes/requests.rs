@@ -227,7 +227,7 @@ fn reply_reaches_subscribers_of_its_subject_at_two_nodes() {
 }
 
 #[test]
-fn topic_created_on_another_node_replaces_a_custom_inbox() {
+fn topic_created_at_another_node_takes_over_reply_subjects() {
     let cluster = TestCluster::patient(2);
     let mut requester = cluster.nats(1);
     requester.subscribe("acme.reply.u.* 1");
