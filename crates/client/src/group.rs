@@ -270,10 +270,12 @@ impl Member {
 
     /// Leaves the group.
     ///
-    /// The records of open claims are available to other members at once, and the attempts of this member do not count.
-    /// In a `share` group, the records that this member has taken count as consumed. Records that were delivered to
-    /// this member, but that it has not taken, are lost, and the other members receive a gap. If the member is dropped
-    /// without this call, the gap also covers the records that it took last.
+    /// In a `work` group, the records that this member has claimed are available to other members at once. Their
+    /// deliveries to this member do not count as attempts.
+    ///
+    /// In a `share` group, the records that this member has taken count as consumed. The group loses the records that
+    /// were delivered to this member, but that it has not taken; the other members receive a gap for them. If the
+    /// member is dropped without this call, the gap also covers the records that it took last.
     pub fn leave(mut self) {
         if let Some(last) = self.last_taken() {
             self.subscriber.consume_through(last);

@@ -1,7 +1,8 @@
 //! Builds the reducer of a region's topic from the topic's configuration.
 //!
 //! ```text
-//!  kind "region", options: region, min, max (coordinates separated by commas, one for each dimension),
+//!  kind "region", options: region (its number),
+//!                          min and max (coordinates separated by commas, one for each dimension),
 //!                          components ("name:f32" or "name:BYTES", separated by commas; without this option, there are none)
 //! ```
 

@@ -555,8 +555,8 @@ impl Drop for Cursor {
         self.unsubscribe();
         drop(self.disarm_by_subject());
         if self.armed.take().is_some() {
-            // The entry of this cursor stays in the list of sleepers. If the log has just woken this cursor, this
-            // cursor had to wake the next sleepers, so they are woken here.
+            // The log wakes the first sleepers, and each woken cursor wakes the next ones. The log may have woken this
+            // cursor just before the drop, so the next ones are woken here. This cursor's entry stays in the list.
             self.log.wake_next_two();
         }
         if let Some(subscriber) = self.subscriber.take() {

@@ -68,7 +68,7 @@ impl SubjectRule {
     }
 
     /// For the topic's subjects that are denied, adds patterns of their tails to `tails`. A tail is the part of a
-    /// subject after the topic's common prefix. Returns `false` if all of the topic's subjects are denied.
+    /// subject after the prefix that all subjects of the topic have in common. Returns `false` if all of the topic's subjects are denied.
     pub(super) fn denied_tails(&self, topic: &Pattern, tails: &mut Vec<TailPattern>) -> bool {
         for denied in &self.deny {
             match denied.select(topic) {

@@ -170,7 +170,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B
 
     /// Leaves the world: hands the process's regions over to other processes, which takes at most 10 s, and stops. The
     /// regions that could not be handed over are reported ([`WorldEvent::NotHandedOver`]). Returns the error of the
-    /// runner's thread if it failed.
+    /// thread that ran the regions if it failed.
     pub fn stop(self) -> Result<(), SpaceError> {
         let WorldProcess { owners, space, .. } = self;
         owners.leave();

@@ -432,8 +432,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.links.routes().collect()
     }
 
-    /// Takes the refusals of connections since the last call. Either this process or the other one has refused the
-    /// connection. Each refusal has the other process's number, if it is known.
+    /// Takes the refusals, since the last call, of connections between this process and other processes, whichever of the
+    /// two refused. Each refusal has the other process's number, if it is known.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }
