@@ -9,7 +9,8 @@
 //!  space/WORLD/region/R      {"process", "epoch"}         under its owner's lease
 //!  space/WORLD/epoch/R       the newest epoch in which the region was claimed
 //!  space/WORLD/claim/R       {"process", "epoch"}         the newest claim; remains afterwards
-//!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch; remains afterwards
+//!  space/WORLD/standby/R     {"process", "before", "epoch"}   written by the owner of this epoch; remains afterwards;
+//!                            "released": {"process", "epoch"} while a former owner keeps the region's state
 //!  space/WORLD/began/R       exists once the region has begun
 //!  space/WORLD/cut/0         {"version", "cuts"}         how the space-filling curve is divided into regions;
 //!                            written by the first region's owner
@@ -28,7 +29,11 @@
 //!   a new standby has a copy (`before` is set), the previous standby would take over. Both receive all changes. Once
 //!   the new one has a copy, the owner waits for the confirmations of both.
 //! - A copy belongs to an owner's epoch. A standby with a copy of an earlier owner's state cannot take over.
-//! - If there is no other process, a region continues without a standby. Its owner first writes process 0 to the key
+//! - A process that releases a region keeps the region's state, which is equal to the standby's copy. The key `standby`
+//!   states this until the new owner has a standby with a copy or continues alone. Until then, the new owner counts no
+//!   change as confirmed. If it is lost, the former owner continues the region like a standby that has confirmed
+//!   nothing since.
+//! - If no other process stays, a region continues without a standby. Its owner first writes process 0 to the key
 //!   `standby`, so that no process with an older copy takes over. If the owner names a standby later, the region stops
 //!   before the key is written, and continues when the standby has a copy.
 //! - A lost response does no lasting harm. When the thread reads the keys the next time, it sees which of its writes
@@ -46,7 +51,7 @@
 //!   own the region waits for the time `patience` before it overwrites the owner's key, because the owner may still run.
 //! - A process that ends in order first marks its key as leaving. An owner gives a region to its standby only if the
 //!   standby's key is unchanged. Once a process has marked its key, it therefore receives no more regions, and hands
-//!   over those that it has.
+//!   over those that it has. It ends when the regions that it released or copied have standbys at other processes.
 //! - If no process with a valid copy of a region is present or returns in time, the region begins without entities, and
 //!   the loss is reported.
 

@@ -298,26 +298,42 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
-    /// Continues a region here from this process's copy, under the lease in `succession`. Returns `false` if there is
-    /// no copy.
+    /// Continues a region here under the lease in `succession`: from this process's copy or, if there is none, from the
+    /// state that this process released. Returns `false` if there is neither.
     pub fn take_over(
         &mut self,
         region: RegionId,
         succession: &Takeover<'_>,
     ) -> Result<bool, dunlin::space::HostError> {
-        let Some(state) = self.standby_tracker.take_copy(region) else { return Ok(false) };
+        let released = self.standby_tracker.take_released(region);
+        let Some(state) = self.standby_tracker.take_copy(region).or(released) else { return Ok(false) };
         self.standby_tracker.unfollow(region);
         self.host.take_over(region, state, succession)?;
         self.announce_regions();
         Ok(true)
     }
 
-    /// Ends a region of this process, and drops its state.
-    pub fn end_region(&mut self, region: RegionId) {
-        if self.host.end(region).is_some() {
-            self.standby_tracker.remove_region(region);
-            self.announce_regions();
+    /// Stops a region of this process after its release to its standby. If the standby has confirmed all changes, keeps
+    /// the region's state until the call of [`WorldRunner::drop_released`]. [`WorldRunner::take_over`] can continue from
+    /// this state.
+    pub fn release_region(&mut self, region: RegionId) {
+        let is_confirmed = self.host.is_known(region);
+        let Some(state) = self.host.retire(region) else { return };
+        self.standby_tracker.remove_region(region);
+        if is_confirmed {
+            self.standby_tracker.keep_released(region, state);
         }
+        self.announce_regions();
+    }
+
+    /// The regions that this process released and whose state it keeps, each with the epoch of this state.
+    pub fn released_regions(&self) -> BTreeMap<RegionId, u64> {
+        self.standby_tracker.released().collect()
+    }
+
+    /// Drops the state of a region that this process released.
+    pub fn drop_released(&mut self, region: RegionId) {
+        drop(self.standby_tracker.take_released(region));
     }
 
     /// Stops a region of this process, and keeps its state as a copy ([`WorldRunner::copy_of`]).

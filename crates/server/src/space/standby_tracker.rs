@@ -10,6 +10,8 @@ pub(super) struct StandbyTracker<const D: usize> {
     /// The regions of which this process is a standby.
     followed: BTreeSet<RegionId>,
     copies: Standbys<D>,
+    /// The last states of regions that this process released to other processes.
+    released: BTreeMap<RegionId, RegionState<D>>,
     /// Progress of this process's copies that was not reported yet to the regions' owners.
     unreported: BTreeMap<RegionId, StandbyProgress>,
     /// For each region of this process, the follower whose confirmations the region's changes wait for.
@@ -52,6 +54,7 @@ impl<const D: usize> StandbyTracker<D> {
         StandbyTracker {
             followed,
             copies,
+            released: BTreeMap::new(),
             unreported,
             followers,
             named_only,
@@ -190,6 +193,21 @@ impl<const D: usize> StandbyTracker<D> {
         self.copies.keep(region, state);
     }
 
+    /// Keeps the last state of a region that this process released, apart from a copy that it may get as a standby.
+    pub(super) fn keep_released(&mut self, region: RegionId, state: RegionState<D>) {
+        self.released.insert(region, state);
+    }
+
+    /// Takes the state of a region that this process released; `None` if it keeps none.
+    pub(super) fn take_released(&mut self, region: RegionId) -> Option<RegionState<D>> {
+        self.released.remove(&region)
+    }
+
+    /// The regions that this process released and whose state it keeps, each with the epoch of this state.
+    pub(super) fn released(&self) -> impl Iterator<Item = (RegionId, u64)> + '_ {
+        self.released.iter().map(|(region, state)| (*region, state.handover().epoch()))
+    }
+
     /// Drops the copy of a region if it is from an earlier epoch than `epoch`.
     pub(super) fn drop_older_copies(&mut self, region: RegionId, epoch: u64) {
         if self.copies.get(region).is_some_and(|copy| copy.handover().epoch() < epoch) {
@@ -315,5 +333,17 @@ mod tests {
         standby_tracker.drop_older_copies(R, NEW);
         assert!(standby_tracker.copy(R).is_none() && standby_tracker.take_progress().is_empty());
         assert!(standby_tracker.is_followed(R), "it is asked for again");
+    }
+
+    #[test]
+    fn released_state_remains_while_a_newer_copy_is_made() {
+        let mut standby_tracker = StandbyTracker::new(setup());
+        assert!(standby_tracker.apply(R, &encoded_region(OLD), true));
+        let state = standby_tracker.take_copy(R).unwrap();
+        standby_tracker.keep_released(R, state);
+        assert!(standby_tracker.apply(R, &encoded_region(NEW), true));
+        standby_tracker.drop_older_copies(R, NEW);
+        assert_eq!(standby_tracker.released().collect::<Vec<_>>(), [(R, OLD)]);
+        assert!(standby_tracker.take_released(R).is_some() && standby_tracker.take_released(R).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 mod late_responses;
 mod leaving;
+mod released;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

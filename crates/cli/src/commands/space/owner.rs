@@ -84,13 +84,13 @@ fn find(kv: &Kv, name: &str, regions: &[u32]) -> Result<WorldStatus> {
             .get(&region)
             .and_then(|value| Some((value["process"].as_u64()?, value["epoch"].as_u64()?)));
         let process_entry = owner.and_then(|(process, _)| processes.get(&process));
-        let standby = standbys.get(&region);
+        // A standby with the process number 0 means that the region has no standby.
+        let standby = standbys.get(&region).filter(|value| value["process"].as_u64() != Some(0));
         RegionStatus {
             region,
             owner,
             url: process_entry.and_then(|value| Some(value["url"].as_str()?.to_owned())),
-            // A standby with the process number 0 means that the region has no standby.
-            standby: standby.and_then(|value| value["process"].as_u64()).filter(|process| *process != 0),
+            standby: standby.and_then(|value| value["process"].as_u64()),
             is_copying: standby.is_some_and(|value| value["before"].is_u64()),
             had_owner: began.contains_key(&region),
         }

@@ -82,12 +82,20 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 let (own, standby, epochs) = (of_region("region"), of_region("standby"), of_region("epoch"));
                 let newest_claim = of_region("claim");
                 let text = epoch.to_string();
+                let continues = self.config.standby && action == RegionAction::TakeOver(region);
+                let released = snapshot.standbys.get(&region).and_then(|standby| standby.released);
+                let unconfirmed =
+                    released.filter(|_| continues).map(|former| StandbyKey::claimed(epoch, former).bytes());
                 let claim =
                     Transaction::new().if_modified_at(&own, invalid("region")).if_modified_at(&epochs, read);
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
-                // Deletes the key that names the previous owner's standby, because this standby has no copy of the new
-                // owner's state.
-                let claim = claim.put(&epochs, text.as_bytes()).put(&newest_claim, &value).delete(&standby);
+                let claim = claim.put(&epochs, text.as_bytes()).put(&newest_claim, &value);
+                // The previous owner's standby has no copy of the new owner's state. A process that released the region
+                // still has a valid state, because no standby has confirmed a change since.
+                let claim = match &unconfirmed {
+                    Some(value) => claim.put(&standby, value),
+                    None => claim.delete(&standby),
+                };
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };
@@ -108,9 +116,12 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let others = snapshot.owners.iter().filter(|(other, _)| **other != region);
         let peers: Vec<(RegionId, u64)> = others.map(|(other, (_, epoch))| (*other, *epoch)).collect();
         let taken = self.space.call(move |runner| {
-            let from = runner.copy_of(region).map(|state| state.tick());
             let succession = Takeover { authority, peers: &peers, now_ns: monotonic_ns() };
-            runner.take_over(region, &succession).map(|taken| from.filter(|_| taken))
+            let taken = runner.take_over(region, &succession);
+            taken.map(|taken| {
+                let ours = runner.host().region(region).filter(|_| taken);
+                ours.map(|ours| ours.tick_number())
+            })
         })?;
         let from_tick = taken.map_err(SpaceError::from)?;
         if from_tick.is_none() {
@@ -195,7 +206,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
         let (own, owner) = self.owner_key(region, epoch);
         let key = key(&self.config.world, "standby", region.0.into());
-        let value = serde_json::to_vec(&standby).unwrap_or_default();
+        let value = standby.bytes();
         if !standby.is_empty() {
             // From now on, the region makes no change until the standby has a copy. Otherwise, the standby's copy could
             // lack a change.
@@ -230,12 +241,13 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Stops a region, waits until its standby has all changes, and gives up the ownership. If the standby takes too
-    /// long, or has left or registered again, the release fails without an error.
+    /// Stops a region, waits until its standby has all changes, and gives up the ownership. This process keeps the
+    /// region's state, in case the new owner is lost early. If the standby takes too long, or has left or registered
+    /// again, the release fails without an error.
     fn release(&mut self, region: RegionId, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let Some(epoch) = self.claims.get(&region).copied() else { return Ok(()) };
-        let Some(heir) = snapshot.standbys.get(&region).map(|standby| standby.process) else { return Ok(()) };
-        let Some(registered) = snapshot.registered.get(&heir).copied() else { return Ok(()) };
+        let Some(standby) = snapshot.standbys.get(&region).copied() else { return Ok(()) };
+        let Some(registered) = snapshot.registered.get(&standby.process).copied() else { return Ok(()) };
         self.space.call(move |runner| runner.host_mut().set_authority(region, None))?;
         let deadline = Instant::now() + RELEASE_WAIT.0;
         while !self.space.call(move |runner| runner.host().is_known(region))? {
@@ -246,18 +258,27 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             std::thread::sleep(RELEASE_WAIT.1);
         }
         let (own, value) = self.owner_key(region, epoch);
-        let heir = key(&self.config.world, "process", heir);
+        let heir = key(&self.config.world, "process", standby.process);
+        let standby_key = key(&self.config.world, "standby", region.0.into());
+        let former = RegionOwner { process: self.config.process, epoch };
+        let released = StandbyKey { released: Some(former), ..standby }.bytes();
         let ours =
             Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
         // A standby changes its key before it leaves the world. The release then fails, because the standby might not
         // hand the region over any more.
-        let release = ours.if_modified_at(&heir, registered).delete(&own);
+        let release = ours.if_modified_at(&heir, registered).delete(&own).put(&standby_key, &released);
         if self.kv.transact(&release)?.succeeded {
             self.claims.remove(&region);
-            self.space.call(move |runner| runner.end_region(region))?;
-            (self.on_event)(WorldEvent::Released(region));
+            self.finish_release(region);
         }
         Ok(())
+    }
+
+    /// Stops a region that this process has released, and keeps its state.
+    pub(super) fn finish_release(&mut self, region: RegionId) {
+        // An error is ignored, because the runner may already have ended.
+        let _ = self.space.submit(move |runner| runner.release_region(region));
+        (self.on_event)(WorldEvent::Released(region));
     }
 }
 

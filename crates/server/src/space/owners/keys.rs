@@ -105,16 +105,41 @@ pub(super) struct StandbyKey {
     pub(super) before: Option<u64>,
     /// The epoch of the owner from which the standby has its copy.
     pub(super) epoch: u64,
+    /// The process that released the region, and the epoch in which it owned the region. This process keeps the
+    /// region's state, and continues the region if the new owner is lost. `None` once a standby of the new owner has a
+    /// copy, or the new owner continues alone. Earlier versions of Dunlin ignore this, and delete the key when they
+    /// claim the region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) released: Option<RegionOwner>,
 }
 
 impl StandbyKey {
+    /// The value once `process` has a copy of the state of the owner of this epoch.
+    pub(super) fn complete(process: u64, epoch: u64) -> StandbyKey {
+        StandbyKey { process, before: None, epoch, released: None }
+    }
+
     /// The value for a region without a standby: the owner of this epoch continues alone, and no process may take over.
     pub(super) fn empty(epoch: u64) -> StandbyKey {
-        StandbyKey { process: 0, before: None, epoch }
+        StandbyKey::complete(0, epoch)
+    }
+
+    /// The value after a claim of a released region: no standby is named yet.
+    pub(super) fn claimed(epoch: u64, released: RegionOwner) -> StandbyKey {
+        StandbyKey { process: 0, before: Some(0), epoch, released: Some(released) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.process == 0
+        self.process == 0 && self.before.is_none()
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Whether `process` released the region, and keeps its state.
+    pub(super) fn is_released_by(&self, process: u64) -> bool {
+        self.released.is_some_and(|released| released.process == process)
     }
 
     /// Whether `process` would take over the region if the owner were lost, provided that `process` has a copy.
@@ -276,6 +301,28 @@ impl WorldSnapshot {
         stay.map(|(other, _)| *other).filter(move |other| *other != process)
     }
 
+    pub(super) fn is_leaving(&self, process: u64) -> bool {
+        self.processes.get(&process).is_some_and(|record| record.leaving)
+    }
+
+    /// Whether a former owner of a region, which released it, must still keep its state.
+    pub(super) fn must_keep(&self, region: RegionId, former: RegionOwner) -> bool {
+        self.standbys.get(&region).is_some_and(|standby| standby.released == Some(former))
+    }
+
+    /// Whether a region would have no second copy if `process`, which leaves, ended now: the process owns the region,
+    /// or keeps its state after a release, or is its standby although another process could be. `has_standbys` says
+    /// whether the world's regions have standbys.
+    pub(super) fn needs(&self, process: u64, has_standbys: bool) -> bool {
+        let is_standby = |(region, standby): (&RegionId, &StandbyKey)| {
+            let owner = self.owners.get(region).map(|(owner, _)| *owner);
+            has_standbys && standby.counts(process) && self.heirs(process).any(|heir| Some(heir) != owner)
+        };
+        self.count(process) > 0
+            || self.standbys.values().any(|standby| standby.is_released_by(process))
+            || self.standbys.iter().any(is_standby)
+    }
+
     /// Number of regions that the process owns.
     pub(super) fn count(&self, process: u64) -> usize {
         self.owners.values().filter(|(owner, _)| *owner == process).count()
@@ -321,6 +368,47 @@ mod tests {
         let invalid = [("epoch", 1_u64, 3_u64), ("region", 2, 6), ("standby", 1, 8)];
         let invalid = invalid.map(|(what, number, modified)| ((what.to_owned(), number), modified));
         assert_eq!(snapshot.invalid, BTreeMap::from(invalid));
+    }
+
+    #[test]
+    fn leaving_process_is_needed_until_others_have_two_copies() {
+        let record = || ProcessRecord {
+            address: "127.0.0.1:1".parse().unwrap(),
+            url: String::new(),
+            memory: [].into(),
+            settings: None,
+            leaving: false,
+        };
+        let region = RegionId(1);
+        let needs_first = |processes: &[u64], owner: u64, standby: StandbyKey| {
+            let snapshot = WorldSnapshot {
+                processes: processes.iter().map(|process| (*process, record())).collect(),
+                owners: [(region, (owner, 7))].into(),
+                standbys: [(region, standby)].into(),
+                ..WorldSnapshot::default()
+            };
+            (snapshot.needs(1, true), snapshot.needs(1, false))
+        };
+        let complete = |process| StandbyKey::complete(process, 7);
+        assert_eq!(needs_first(&[1, 2, 3], 1, complete(2)), (true, true), "it owns the region");
+        let released = StandbyKey::claimed(7, RegionOwner { process: 1, epoch: 6 });
+        assert_eq!(needs_first(&[1, 2, 3], 2, released), (true, true), "process 2 has no standby yet");
+        assert_eq!(needs_first(&[1, 2, 3], 2, complete(1)), (true, false), "process 3 can be the standby");
+        let copying = StandbyKey { before: Some(1), ..complete(3) };
+        assert_eq!(needs_first(&[1, 2, 3], 2, copying), (true, false), "process 3 has no copy yet");
+        assert_eq!(needs_first(&[1, 2, 3], 2, complete(3)), (false, false));
+        assert_eq!(
+            needs_first(&[1, 2], 2, complete(1)),
+            (false, false),
+            "no other process can be the standby"
+        );
+    }
+
+    #[test]
+    fn standby_key_of_an_earlier_version_names_no_former_owner() {
+        let earlier = br#"{"process":2,"before":null,"epoch":7}"#;
+        assert_eq!(serde_json::from_slice::<StandbyKey>(earlier).unwrap(), StandbyKey::complete(2, 7));
+        assert_eq!(StandbyKey::complete(2, 7).bytes(), earlier);
     }
 
     #[test]

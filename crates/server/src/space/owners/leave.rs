@@ -47,12 +47,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         format!("no other process has received a complete copy within {LEAVE_TIME_MAX:?}")
     }
 
-    /// Does the next step for each region. Returns whether no region is left, or no other process can receive the rest.
+    /// Does the next step for each region. Returns whether each region has an owner and a standby among the other
+    /// processes, as far as enough processes stay.
     fn hand_over_once(&mut self) -> Result<bool, OwnershipError> {
         if !self.is_leaving {
             self.announce_leaving()?;
         }
-        let snapshot = self.run_once()?;
-        Ok(self.claims.is_empty() || snapshot.heirs(self.config.process).next().is_none())
+        let (snapshot, process) = (self.run_once()?, self.config.process);
+        let is_needed = !self.claims.is_empty() || snapshot.needs(process, self.config.standby);
+        Ok(!is_needed || snapshot.heirs(process).next().is_none())
     }
 }

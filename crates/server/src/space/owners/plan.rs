@@ -21,6 +21,9 @@ pub(super) struct LocalState {
     pub(super) copies: BTreeMap<RegionId, u64>,
     /// The regions whose state is in this process's memory although the process does not own them.
     pub(super) memory: BTreeMap<RegionId, RegionMemory>,
+    /// The regions that this process released and whose state it must keep, each with the epoch in which this process
+    /// was the owner.
+    pub(super) released: BTreeMap<RegionId, u64>,
     /// The regions that have begun at some time, as far as this process knows. The process remembers these regions even
     /// if the cluster loses its keys.
     pub(super) began: BTreeSet<RegionId>,
@@ -97,9 +100,10 @@ fn plan_as_owner(
     let is_present = |process: u64| process != local.process && snapshot.processes.contains_key(&process);
     if let Some(StandbyKey { process, before: Some(_), .. }) = standby_key
         && is_present(process)
+        && !snapshot.is_leaving(process)
     {
         let has_copy = local.begun_copies.contains(&region);
-        return has_copy.then_some(RegionAction::Name(region, StandbyKey { process, before: None, epoch }));
+        return has_copy.then_some(RegionAction::Name(region, StandbyKey::complete(process, epoch)));
     }
     let current =
         standby_key.filter(|standby_key| standby_key.before.is_none() && is_present(standby_key.process));
@@ -111,9 +115,9 @@ fn plan_as_owner(
         heirs().min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
     let heir = heirs().find(|process| local.leaving && Some(*process) == current);
     let Some(candidate) = heir.or(candidate) else {
+        // No other process stays in the world. A standby that leaves counts until it has ended.
         let no_standby = StandbyKey::empty(epoch);
-        let is_alone = !snapshot.processes.keys().any(|process| is_present(*process));
-        return (local.standby && is_alone && standby_key != Some(no_standby))
+        return (local.standby && current.is_none() && standby_key != Some(no_standby))
             .then_some(RegionAction::Name(region, no_standby));
     };
     let improves_balance = local.leaving || snapshot.count(candidate) + 2 <= snapshot.count(local.process);
@@ -128,10 +132,12 @@ fn plan_as_owner(
     }
     // The process that would take over until the new standby has a copy; 0 if there is none.
     let counts = standby_key.map_or(0, |standby_key| standby_key.before.unwrap_or(standby_key.process));
+    let released = standby_key.and_then(|standby_key| standby_key.released);
+    let key = StandbyKey { process: candidate, before: Some(counts), epoch, released };
     match current {
         Some(process) if process == candidate && improves_balance => Some(RegionAction::Release(region)),
-        Some(process) if process == candidate || !improves_balance => None,
-        _ => Some(RegionAction::Name(region, StandbyKey { process: candidate, before: Some(counts), epoch })),
+        Some(process) if process == candidate || !improves_balance && !snapshot.is_leaving(process) => None,
+        _ => Some(RegionAction::Name(region, key)),
     }
 }
 
@@ -195,12 +201,19 @@ fn plan_without_owner(
     if continues {
         return Some(RegionAction::TakeOver(region));
     }
+    if let Some(epoch) = local.released.get(&region) {
+        // If no process has claimed the region since its release, the process that shall receive it has time to do so.
+        let heir_may_claim = newest == Some(*epoch)
+            && standby.is_some_and(|standby| snapshot.processes.contains_key(&standby.process))
+            && free_ms <= local.patience_ms / 2;
+        return (!heir_may_claim).then_some(RegionAction::TakeOver(region));
+    }
     (free_ms > local.patience_ms).then_some(RegionAction::Begin { region, lost: true })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::ProcessRecord;
+    use super::super::keys::{ProcessRecord, RegionOwner};
     use super::*;
 
     const R: RegionId = RegionId(1);
@@ -214,7 +227,7 @@ mod tests {
             settings: None,
             leaving: false,
         };
-        let key = |(process, before)| (R, StandbyKey { process, before, epoch: EPOCH });
+        let key = |(process, before)| (R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) });
         WorldSnapshot {
             processes: processes.iter().map(|process| (*process, record())).collect(),
             owners: owner.into_iter().map(|owner| (R, (owner, EPOCH))).collect(),
@@ -242,7 +255,9 @@ mod tests {
 
     #[test]
     fn previous_standby_remains_until_the_new_one_has_a_copy() {
-        let key = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
+        let key = |process, before| {
+            RegionAction::Name(R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) })
+        };
         assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &local(1)), [key(2, Some(0))]);
         let with_standby = snapshot(&[1, 2, 3], Some(1), Some((2, Some(0))));
         assert_eq!(plan(&with_standby, &local(1)), []);
@@ -263,7 +278,7 @@ mod tests {
         );
         let recorded = Some((0, None));
         assert_eq!(plan(&snapshot(&[1], Some(1), recorded), &local(1)), [], "it is said once");
-        let readded = RegionAction::Name(R, StandbyKey { process: 2, before: Some(0), epoch: EPOCH });
+        let readded = RegionAction::Name(R, StandbyKey { before: Some(0), ..StandbyKey::complete(2, EPOCH) });
         assert_eq!(plan(&snapshot(&[1, 2], Some(1), recorded), &local(1)), [readded]);
         assert_eq!(plan(&snapshot(&[2], None, recorded), &with_copy(2)), [], "its copy is from before");
     }
@@ -288,7 +303,7 @@ mod tests {
         let other = RegionId(2);
         let mut all = snapshot(&[1, 3], Some(1), Some((3, None)));
         all.owners.insert(other, (1, 8));
-        all.standbys.insert(other, StandbyKey { process: 3, before: None, epoch: 8 });
+        all.standbys.insert(other, StandbyKey::complete(3, 8));
         let local = LocalState { regions: vec![R, other], ..local(1) };
         assert_eq!(plan(&all, &local), [RegionAction::Release(R)], "one at a time");
         all.owners.insert(R, (3, 9));
@@ -299,7 +314,9 @@ mod tests {
     #[test]
     fn leaving_process_gives_each_region_to_a_process_that_stays() {
         let leaving = LocalState { leaving: true, ..local(1) };
-        let name = |process, before| RegionAction::Name(R, StandbyKey { process, before, epoch: EPOCH });
+        let name = |process, before| {
+            RegionAction::Name(R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) })
+        };
         assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &leaving), [name(2, Some(0))]);
         let copying = snapshot(&[1, 2, 3], Some(1), Some((3, Some(0))));
         assert_eq!(plan(&copying, &leaving), [], "process 3 has no copy yet");
@@ -314,6 +331,57 @@ mod tests {
         assert_eq!(plan(&ready, &leaving), [], "no process stays");
         let without = LocalState { standby: false, ..leaving };
         assert_eq!(plan(&snapshot(&[1, 2], Some(1), None), &without), [name(2, Some(0))]);
+    }
+
+    #[test]
+    fn owner_replaces_a_standby_that_leaves() {
+        let name = |process, before| {
+            RegionAction::Name(R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) })
+        };
+        let mut leaves = snapshot(&[1, 2, 3], Some(1), Some((3, None)));
+        leaves.processes.get_mut(&3).unwrap().leaving = true;
+        assert_eq!(plan(&leaves, &local(1)), [name(2, Some(3))]);
+        leaves.processes.remove(&2);
+        assert_eq!(plan(&leaves, &local(1)), [], "process 3 is the standby until it has ended");
+        leaves.standbys = snapshot(&[], None, Some((3, Some(0)))).standbys;
+        let alone = RegionAction::Name(R, StandbyKey::empty(EPOCH));
+        assert_eq!(plan(&leaves, &local(1)), [alone], "process 3 has no copy");
+    }
+
+    /// The keys after process 1 has released the region in `EPOCH`, and process 2 has claimed it if `is_claimed`.
+    fn released(processes: &[u64], is_claimed: bool) -> WorldSnapshot {
+        let mut snapshot = snapshot(processes, None, Some((2, None)));
+        let former = RegionOwner { process: 1, epoch: EPOCH };
+        snapshot.standbys.get_mut(&R).unwrap().released = Some(former);
+        if is_claimed {
+            snapshot.standbys.insert(R, StandbyKey::claimed(EPOCH + 1, former));
+            snapshot.epochs.insert(R, (EPOCH + 1, 2));
+        }
+        snapshot
+    }
+
+    #[test]
+    fn former_owner_continues_if_the_new_one_is_lost_early() {
+        let former = LocalState { released: [(R, EPOCH)].into(), ..local(1) };
+        assert_eq!(plan(&released(&[1, 2], false), &former), [], "process 2 may claim it");
+        assert_eq!(plan(&released(&[1, 2], false), &with_copy(2)), [RegionAction::TakeOver(R)]);
+        assert_eq!(plan(&released(&[1, 3], false), &former), [RegionAction::TakeOver(R)]);
+        let late = LocalState { free_ms: [(R, 51)].into(), ..former.clone() };
+        assert_eq!(plan(&released(&[1, 2], false), &late), [RegionAction::TakeOver(R)]);
+        assert_eq!(plan(&released(&[1, 3], true), &former), [RegionAction::TakeOver(R)]);
+        assert_eq!(plan(&released(&[1, 3], true), &local(3)), []);
+    }
+
+    #[test]
+    fn former_owner_counts_until_the_new_one_has_a_standby() {
+        let mut claimed = released(&[1, 2, 3], true);
+        claimed.owners.insert(R, (2, EPOCH + 1));
+        let copying = StandbyKey { process: 3, ..claimed.standbys[&R] };
+        assert_eq!(plan(&claimed, &local(2)), [RegionAction::Name(R, copying)]);
+        claimed.standbys.insert(R, copying);
+        let copied = LocalState { begun_copies: vec![R], ..local(2) };
+        let complete = StandbyKey::complete(3, EPOCH + 1);
+        assert_eq!(plan(&claimed, &copied), [RegionAction::Name(R, complete)]);
     }
 
     #[test]
@@ -425,13 +493,14 @@ mod tests {
             begun_copies: begun.to_vec(),
             ..local(1)
         };
-        let name =
-            |region, before| RegionAction::Name(region, StandbyKey { process: 2, before, epoch: EPOCH });
+        let name = |region, before| {
+            RegionAction::Name(region, StandbyKey { before, ..StandbyKey::complete(2, EPOCH) })
+        };
         assert_eq!(plan(&all, &local(&[])), [name(R, Some(0))]);
-        all.standbys.insert(R, StandbyKey { process: 2, before: Some(0), epoch: EPOCH });
+        all.standbys.insert(R, StandbyKey { before: Some(0), ..StandbyKey::complete(2, EPOCH) });
         assert_eq!(plan(&all, &local(&[])), [], "one at a time");
         assert_eq!(plan(&all, &local(&[R])), [name(R, None)]);
-        all.standbys.insert(R, StandbyKey { process: 2, before: None, epoch: EPOCH });
+        all.standbys.insert(R, StandbyKey::complete(2, EPOCH));
         assert_eq!(plan(&all, &local(&[R])), [RegionAction::Release(R)]);
         all.owners.insert(R, (2, EPOCH + 1));
         all.standbys.remove(&R);

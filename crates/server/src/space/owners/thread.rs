@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::actions::{apply_standby, runner_deadline_ns};
 use super::keys::{
-    ProcessSettings, RegionMemory, StandbyKey, WorldSnapshot, decode_secret, key, prefix, secret_key,
+    ProcessSettings, RegionMemory, RegionOwner, StandbyKey, WorldSnapshot, decode_secret, key, prefix,
+    secret_key,
 };
 use super::memory::{UncertainClaim, update_memory};
 use super::plan::{LocalState, is_idle, plan};
@@ -109,8 +110,8 @@ pub enum WorldEvent {
     /// The state of a region is lost: its owner has ended, and no process has a valid copy. The region begins without
     /// entities.
     Lost(RegionId),
-    /// A region continues without a standby, because there is no other process. If this process fails, the region's
-    /// state is lost.
+    /// A region continues without a standby, because no other process stays in the world. If this process fails, the
+    /// region's state is lost.
     Alone(RegionId),
     /// This process and another one cannot connect, because they have different setups of the world or different
     /// versions. Reported once for each process.
@@ -452,7 +453,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let (claims, lost): (BTreeMap<_, _>, _) = all.partition(|(region, epoch)| is_ours(region, *epoch));
         self.claims = claims.clone();
         let lost: BTreeMap<RegionId, u64> = lost;
-        lost.into_iter().for_each(|(region, epoch)| self.retire(region, epoch));
+        for (region, epoch) in lost {
+            if snapshot.must_keep(region, RegionOwner { process, epoch }) {
+                // This process released the region, but did not receive the response.
+                self.finish_release(region);
+            } else {
+                self.retire(region, epoch);
+            }
+        }
         let until_ns = runner_deadline_ns(until);
         self.space.submit(move |runner| {
             for (region, epoch) in claims {
@@ -514,7 +522,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             self.free_since.entry(*region).or_insert_with(Instant::now);
         }
         let all = regions.clone();
-        let (copies, held, begun_copies) = self.space.call(move |runner| {
+        let (copies, held, begun_copies, released) = self.space.call(move |runner| {
             let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
             let held = |region: &RegionId| {
                 let copy = runner.copy_of(*region)?;
@@ -523,8 +531,18 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             let held: Vec<_> = all.iter().filter_map(held).collect();
             let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
             let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
-            (copies, held, begun)
+            (copies, held, begun, runner.released_regions())
         })?;
+        let is_needed = |(region, epoch): &(RegionId, u64)| {
+            snapshot.must_keep(*region, RegionOwner { process, epoch: *epoch })
+        };
+        let (released, unneeded): (BTreeMap<RegionId, u64>, BTreeMap<RegionId, u64>) =
+            released.into_iter().partition(is_needed);
+        if !unneeded.is_empty() {
+            self.space.submit(move |runner| {
+                unneeded.into_keys().for_each(|region| runner.drop_released(region));
+            })?;
+        }
         self.held.extend(held);
         for (region, epoch) in update_memory(&mut self.memory, snapshot, process, &copies, &self.in_doubt) {
             self.report_given_up(region, epoch, snapshot);
@@ -539,6 +557,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             standby: self.config.standby,
             copies,
             memory: self.memory.clone(),
+            released,
             began: self.began.clone(),
             begun_copies,
             in_doubt: unfinished.map(|(region, claim)| (*region, claim.action)).collect(),
@@ -555,7 +574,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         // If the other process has lost its lease, it is not the owner any more, but has still claimed the region.
         let claim = snapshot.owners.get(&region).or_else(|| snapshot.claims.get(&region));
         let owner = claim.map(|(owner, _)| *owner);
-        let heir = owner.filter(|owner| standby.is_some_and(|standby| standby.counts(*owner)));
+        let may_continue = |owner: &u64| {
+            standby.is_some_and(|standby| standby.counts(*owner) || standby.is_released_by(*owner))
+        };
+        let heir = owner.filter(may_continue);
         match heir {
             Some(heir) => {
                 tracing::warn!(?held, "region {} continues at process {heir}, its standby", region.0)

@@ -18,7 +18,7 @@ use crate::clients::patient_options;
 /// Only the transaction that claims a region contains this part of a key.
 const CLAIM: &[u8] = b"/epoch/";
 /// Time to live of the lease that ends before the response arrives.
-const TTL: Duration = Duration::from_secs(2);
+pub(super) const TTL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseFlow {
@@ -32,13 +32,13 @@ enum ResponseFlow {
 
 /// Forwards connections to a node. After the first claim of a region, holds the node's responses until they are
 /// released.
-struct LateResponses {
-    address: SocketAddr,
+pub(super) struct LateResponses {
+    pub(super) address: SocketAddr,
     flow: Arc<(Mutex<ResponseFlow>, Condvar)>,
 }
 
 impl LateResponses {
-    fn of(node: SocketAddr) -> LateResponses {
+    pub(super) fn of(node: SocketAddr) -> LateResponses {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let flow = Arc::new((Mutex::new(ResponseFlow::Forwarding), Condvar::new()));
@@ -59,7 +59,7 @@ impl LateResponses {
         *self.flow.0.lock().unwrap() == ResponseFlow::Holding
     }
 
-    fn release(&self) {
+    pub(super) fn release(&self) {
         *self.flow.0.lock().unwrap() = ResponseFlow::Released;
         self.flow.1.notify_all();
     }
@@ -116,7 +116,7 @@ fn claim_confirmed_after_the_lease_ended_loses_no_entity() {
         late.is_holding() && has_event(&members[1], "LeaseLost")
     });
     late.release();
-    until("the new process continues the region", &test.kv, &members, || !members[1].ticks().is_empty());
+    until("the new process runs a region", &test.kv, &members, || !members[1].ticks().is_empty());
     assert_continues(&test.kv, &members, &before, "after the late response");
     assert!(!members.iter().any(|member| has_event(member, "Lost(")), "{:?}", members[1].events);
 }

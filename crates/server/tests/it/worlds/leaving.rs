@@ -3,8 +3,8 @@
 use dunlin::space::StandbyMode;
 
 use super::{
-    ENTITIES, WorldSettings, WorldTest, assert_continues, mark_entity_and_read_ticks, settings, until,
-    wait_until_all_tick, wait_until_each_exists_once,
+    ENTITIES, WorldSettings, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks, settings,
+    until, wait_until_all_tick, wait_until_each_exists_once,
 };
 
 /// Each process ends as soon as the replacement of the previous process has joined. Most standbys have no copy yet.
@@ -22,6 +22,21 @@ fn restarting_all_processes_in_turn_loses_no_entity() {
             until("it has joined", &test.kv, &members, || test.kv.get(&key).unwrap().is_some());
         }
         assert_continues(&test.kv, &members, &before, "after each was replaced");
+    }
+}
+
+/// After one process has ended in order, each region has a complete standby again.
+#[test]
+fn kill_just_after_another_process_left_loses_no_entity() {
+    for killed in [0, 1] {
+        let test = WorldTest::new(settings("thinned", 3, StandbyMode::Required));
+        let mut members: Vec<_> = (1..=3).map(|number| test.start(number)).collect();
+        wait_until_all_tick("all regions begin", &test.kv, &members);
+        let before = mark_entity_and_read_ticks(&members);
+        assert_eq!(members.remove(0).leave(), Vec::<String>::new());
+        members.remove(killed).kill();
+        assert_continues(&test.kv, &members, &before, "after one left and one was killed");
+        assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
     }
 }
 
