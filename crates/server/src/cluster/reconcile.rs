@@ -66,7 +66,7 @@ pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
         let (Ok(status), Ok(table)) = (control.status(), control.with(records::nodes)) else { return };
         let keys = async {
             if status.leader == Some(status.id)
-                && let Err(error) = reconcile_members(&**control, control, &status, &table).await
+                && let Err(error) = reconcile_members(&**control, "keys", control, &status, &table).await
             {
                 tracing::info!("the voters do not match the table of nodes yet: {error}");
             }
@@ -275,7 +275,10 @@ async fn reconcile_shard(
         return begun.map_err(|error| error.to_string());
     }
     match status.leader == Some(status.id) {
-        true => reconcile_members(shard, control, &status, table).await,
+        true => {
+            let name = format!("tasks' shard {}", shard.number());
+            reconcile_members(shard, &name, control, &status, table).await
+        }
         false => Ok(()),
     }
 }
@@ -290,9 +293,10 @@ async fn wait_until_removed(control: &Control, node: u64) {
     }
 }
 
-/// Makes one change to the group's members that brings them closer to the table.
+/// Makes one change to the group's members that brings them closer to the table. Log lines show the group's `name`.
 async fn reconcile_members(
     group: &impl RaftGroup,
+    name: &str,
     control: &Control,
     status: &Status,
     table: &[NodeRecord],
@@ -307,7 +311,7 @@ async fn reconcile_members(
     let remaining_voters: Vec<u64> =
         status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
     if remaining_voters.len() < status.voters.len() && !remaining_voters.is_empty() {
-        tracing::info!(?remaining_voters, "removing the votes of removed nodes");
+        tracing::info!(group = name, ?remaining_voters, "removing the votes of removed nodes");
         return group.set_voters(&remaining_voters).await;
     }
     if let Some(removed) = status.learners.iter().find(|member| !expected.contains_key(&member.id)) {
@@ -331,7 +335,7 @@ async fn reconcile_members(
                 };
                 let Ok(caught_up) = caught_up else { continue };
                 caught_up?;
-                tracing::info!(node, "the node has caught up and becomes a voter");
+                tracing::info!(node, group = name, "the node has caught up and becomes a voter");
                 let voters: Vec<u64> = remaining_voters.iter().copied().chain([*node]).collect();
                 return group.set_voters(&voters).await;
             }
