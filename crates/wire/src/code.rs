@@ -165,8 +165,8 @@ codes! {
     48 NotOpen "NOT_OPEN" No 400 FailedPrecondition "the number" "Open the publisher or the subscription before using its number.";
     49 Partition "PARTITION" No 400 InvalidArgument "partition, partitions" "Use a partition number below the topic's number of partitions.";
     50 DiskBehind "DISK_BEHIND" Later 503 Unavailable "bytes not stored yet, ns waited" "Publish more slowly, or give the node a faster disk.";
-    51 DiskFull "DISK_FULL" Later 507 ResourceExhausted "text: the disk's error" "Free space on the node's disk. Publishing then continues automatically.";
-    52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: the disk's error" "Replace the disk. Records that were acknowledged as synced can be read; records without an acknowledgement may be lost.";
+    51 DiskFull "DISK_FULL" Later 507 ResourceExhausted "text: the disk's error" "Free space on the node's disk, or raise the quota or limit that the text names. Publishing then continues automatically.";
+    52 DiskFailed "DISK_FAILED" No 500 DataLoss "text: the cause" "If the disk failed, replace it: records that were acknowledged as synced can be read, others may be lost. If the text names a topic's files, restore them, or delete the topic.";
     53 OwnerBehind "OWNER_BEHIND" Later 503 Unavailable "bytes without an answer, ns waited" "Publish more slowly, or connect to the node that owns the topic.";
     54 OwnerAway "OWNER_AWAY" Later 503 Unavailable "text: the topic, its owner, and what the topic waits for" "Try again. A volatile topic gets another owner soon; a durable topic waits until its owner returns.";
     55 Reducer "REDUCER" No 422 InvalidArgument "number of the record in the batch, from 1 (0: a record without a batch); text: the reason" "Correct the record: the topic's reducer rejects it.";

@@ -282,13 +282,19 @@ class DiskBehindError(RefusedError):
 
 
 class DiskFullError(RefusedError):
-    """Free space on the node's disk. Publishing then continues automatically."""
+    """Free space on the node's disk, or raise the quota or limit that the message names.
+
+    Publishing then continues automatically.
+    """
 
     code = "DISK_FULL"
 
 
 class DiskFailedError(RefusedError):
-    """Replace the disk. Records that were acknowledged as synced can be read; others may be lost."""
+    """If the disk failed, replace it: records acknowledged as synced can be read, others may be lost.
+
+    If the message names a topic's files, restore them, or delete the topic.
+    """
 
     code = "DISK_FAILED"
 

@@ -87,6 +87,8 @@ fn error_of_a_refused_topic_names_the_reason_and_a_remedy() {
     assert_eq!((described.status, described.code()), (500, "DISK_FAILED".to_owned()));
     let why = "00000001.topic: it is missing";
     assert!(described.text().contains(why) && described.text().contains("dunlin topics delete orders"));
+    let advice = described.json()["advice"].as_str().unwrap().to_owned();
+    assert!(advice.contains("names a topic's files, restore them, or delete the topic"), "{advice}");
     let ready = fixture.get("/readyz");
     assert_eq!(ready.status, 503);
     assert!(ready.text().contains("topic orders") && ready.text().contains(why), "{}", ready.text());
