@@ -81,9 +81,11 @@ impl ClusterClient {
         &self.member.identity.cluster
     }
 
-    /// The address of the node whose data directory is used.
-    pub fn address(&self) -> &str {
-        &self.member.identity.address
+    /// The address of the node whose data directory is used. Each call reads the address from the directory, because
+    /// each start of the node may change the address.
+    pub fn address(&self) -> String {
+        let current = self.member.files.identity().ok().flatten();
+        current.map_or_else(|| self.member.identity.address.clone(), |identity| identity.address)
     }
 
     /// Requests the status from each node of the cluster.
@@ -192,9 +194,9 @@ impl ClusterClient {
 
     /// The members to which requests can be sent. The node whose data directory is used comes first.
     fn known_members(&self) -> Vec<KnownMember> {
-        let identity = &self.member.identity;
-        let mut members = vec![KnownMember { node: identity.node, address: identity.address.clone() }];
-        members.extend(self.member.files.members().into_iter().filter(|other| other.node != identity.node));
+        let node = self.node();
+        let mut members = vec![KnownMember { node, address: self.address() }];
+        members.extend(self.member.files.members().into_iter().filter(|other| other.node != node));
         members
     }
 
