@@ -11,7 +11,7 @@ use dunlin_client::{
     Requester, Responder,
 };
 use dunlin_feed::Replica;
-use dunlin_topic::{OnGap, Start, SubscribeOptions};
+use dunlin_topic::{OnGap, Pattern, Start, SubscribeOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -281,19 +281,23 @@ impl Connection {
         Ok((PyBytes::new(py, &reply.payload), PyTuple::new(py, headers.collect::<Vec<_>>())?))
     }
 
-    /// Publishes a reply to the reply subject of a request.
-    #[pyo3(signature = (subject, payload, *, headers = None))]
+    /// Publishes a reply to the reply subject of a request: an inbox, or a subject that matches the pattern `within`.
+    #[pyo3(signature = (subject, payload, *, headers = None, within = None))]
     fn reply<'py>(
         &self,
         py: Python<'py>,
         subject: &str,
         payload: &Bound<'py, PyAny>,
         headers: Option<Bound<'py, PyAny>>,
+        within: Option<&str>,
     ) -> PyResult<()> {
+        let allowed = within.map(Pattern::parse).transpose();
+        let allowed = allowed.map_err(|error| PyValueError::new_err(format!("within: {error}")))?;
         let outgoing =
             OutgoingRecord::of(payload, PublishOptions { headers, ..PublishOptions::default() }, None)?;
-        self.responder
-            .with_lock(py, |responder| Ok(outgoing.with_draft(|draft| responder.reply(subject, draft))?))
+        self.responder.with_lock(py, |responder| {
+            Ok(outgoing.with_draft(|draft| responder.reply_within(allowed.as_slice(), subject, draft))?)
+        })
     }
 
     fn create_topic(

@@ -144,6 +144,16 @@ def test_request_without_subscriber_raises_a_no_responder_error(client: dunlin.C
         client.request(topic, b"?", timeout=PATIENCE)
 
 
+def test_reply_goes_only_to_inboxes_unless_within_allows_more(client: dunlin.Client, topic: str) -> None:
+    subscription = client.subscribe(topic)
+    with pytest.raises(errors.ForbiddenError, match="is not an inbox"):
+        client.reply(topic, b"refused")
+    with pytest.raises(ValueError, match="within: "):
+        client.reply(topic, b"refused", within="")
+    client.reply(topic, b"allowed", within=topic)
+    assert next_record(subscription).payload == b"allowed"
+
+
 def test_reply_to_a_record_without_reply_subject_is_an_error(client: dunlin.Client, topic: str) -> None:
     client.publish(topic, b"")
     record = next_record(client.subscribe(topic, start="earliest"))

@@ -2,13 +2,10 @@
 
 use std::collections::HashMap;
 
-use dunlin_topic::{Draft, Publish, PublishError};
+use dunlin_topic::{Draft, INBOX_PREFIX, Pattern, Publish, PublishError, check_reply_subject};
 
 use crate::client::Client;
 use crate::publisher::{Publisher, PublisherOptions};
-
-/// The first token of the subjects in every inbox.
-const INBOX: &str = "_INBOX.";
 
 /// A handle that sends replies to requests that a subscriber has received.
 ///
@@ -31,7 +28,21 @@ impl Responder {
     /// Sends a reply to `subject`, the reply subject of a request, and does not wait for an acknowledgement. If the
     /// node has refused an earlier reply to the same requester, this reply is sent nevertheless, and the call fails
     /// with the error of the earlier one.
+    ///
+    /// A subject that is not an inbox is refused with [`PublishError::Forbidden`]: the request could have named any
+    /// subject to which this client may publish.
     pub fn reply<'a>(&mut self, subject: &str, draft: impl Into<Draft<'a>>) -> Result<(), PublishError> {
+        self.reply_within(&[], subject, draft)
+    }
+
+    /// Like [`reply`](Responder::reply), but also sends replies to subjects that match one of the `allowed` patterns.
+    pub fn reply_within<'a>(
+        &mut self,
+        allowed: &[Pattern],
+        subject: &str,
+        draft: impl Into<Draft<'a>>,
+    ) -> Result<(), PublishError> {
+        check_reply_subject(subject, allowed)?;
         let (topic, tail) = split_inbox(subject);
         let earlier = self.publishers.get_mut(topic).map_or(Ok(()), Publisher::check_failure);
         if earlier.is_err() {
@@ -74,9 +85,9 @@ impl Responder {
 /// Splits the subject of a reply to an inbox into the literal prefix of the inbox's topic, and the tail. Any other
 /// subject is returned whole, with an empty tail.
 fn split_inbox(subject: &str) -> (&str, &str) {
-    let session = subject.strip_prefix(INBOX).and_then(|rest| rest.find('.'));
+    let session = subject.strip_prefix(INBOX_PREFIX).and_then(|rest| rest.find('.'));
     match session {
-        Some(at) => subject.split_at(INBOX.len() + at + 1),
+        Some(at) => subject.split_at(INBOX_PREFIX.len() + at + 1),
         None => (subject, ""),
     }
 }

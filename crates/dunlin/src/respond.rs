@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use dunlin_topic::{
-    Draft, Event, Publish, PublishError, Receipt, Record, Subject, Subscribe, SubscribeError,
-    SubscribeOptions, Subscriber, Topic,
+    Draft, Event, Pattern, Publish, PublishError, Receipt, Record, Subject, Subscribe, SubscribeError,
+    SubscribeOptions, Subscriber, Topic, check_reply_subject,
 };
 
 use crate::node::Node;
@@ -156,8 +156,21 @@ impl<'a> Request<'a, '_> {
     /// Publishes the reply. Returns `None` if the request names no subject for a reply. This call does not wait,
     /// because a listener's thread may run the responder: a full topic refuses the reply at once, and a durable topic
     /// may store the reply only after this call has returned.
+    ///
+    /// A reply subject that is not an inbox is refused with [`PublishError::Forbidden`]: the request could have named
+    /// any subject to which the responder may publish.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
+        self.reply_within(&[], draft)
+    }
+
+    /// Like [`reply`](Request::reply), but also publishes replies to subjects that match one of the `allowed` patterns.
+    pub fn reply_within<'d>(
+        &mut self,
+        allowed: &[Pattern],
+        draft: impl Into<Draft<'d>>,
+    ) -> Result<Option<Receipt>, PublishError> {
         let Some(subject) = self.record.frame.reply() else { return Ok(None) };
+        check_reply_subject(subject, allowed)?;
         let topic = self.replies.topic(subject)?;
         let mut publisher = topic.publisher(subject).without_room_wait(false).without_disk_wait();
         publisher.publish(draft).map(Some)

@@ -69,7 +69,7 @@ pub use progress::{SubscriberInfo, SubscriberProgress};
 pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt};
 pub use publisher::Publisher;
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
-pub use request::{Reply, RequestError};
+pub use request::{INBOX_PREFIX, Reply, RequestError, check_reply_subject};
 pub use spinning::{SPIN_US_DEFAULT, SpinBudget};
 pub use store::{DiskContent, EpochStart, LoadedSegment, ReadDeferred, RecoveredLog, Store};
 pub use subject::{

@@ -458,9 +458,16 @@ class AsyncClient:
         async with self._caller.requests:
             return await self._caller(self._client.request, subject, payload, **options)
 
-    async def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
-        """Sends a reply to a request."""
-        await self._caller(self._client.reply, request, payload, headers=headers)
+    async def reply(
+        self,
+        request: Record | str,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        within: str | None = None,
+    ) -> None:
+        """Sends a reply to a request: to an inbox, or to a subject that matches the pattern `within`."""
+        await self._caller(self._client.reply, request, payload, headers=headers, within=within)
 
     async def create_topic(self, name: str, **options: Any) -> None:
         """Creates a topic."""

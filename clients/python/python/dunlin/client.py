@@ -452,14 +452,25 @@ class Client:
         timeout = _arguments.wait(timeout)
         return Reply(*self._connection.request(subject, payload, timeout=timeout, headers=headers))
 
-    def reply(self, request: Record | str, payload: Payload = b"", *, headers: Headers | None = None) -> None:
-        """Sends a reply to a request, or to a reply subject."""
+    def reply(
+        self,
+        request: Record | str,
+        payload: Payload = b"",
+        *,
+        headers: Headers | None = None,
+        within: str | None = None,
+    ) -> None:
+        """Sends a reply to a request, or to a reply subject.
+
+        A reply goes to an inbox only, or to a subject that matches the pattern `within`; otherwise, it is a
+        `ForbiddenError`. A request could otherwise name any subject to which this client may publish.
+        """
         if not isinstance(request, Record | str):
             raise TypeError(f"request={request!r}: expected a Record or a reply subject, not {type(request).__name__}")
         subject = request if isinstance(request, str) else request.reply
         if subject is None:
             raise ValueError(f"{request!r} has no reply subject")
-        self._connection.reply(subject, payload, headers=headers)
+        self._connection.reply(subject, payload, headers=headers, within=within)
 
     # Methods that manage topics.
 

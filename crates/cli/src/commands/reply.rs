@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use dunlin_client::Client;
 use dunlin_topic::{
-    Draft, Event, Pattern, Payload, Record, RecordMeta, Subject, Subscribe, SubscribeOptions,
+    Draft, Event, Pattern, Payload, Record, RecordMeta, Subscribe, SubscribeOptions, check_reply_subject,
 };
 
 use crate::arguments::GlobalOptions;
@@ -95,7 +95,7 @@ fn reply_to_requests(
             }
         };
         let Some(reply_to) = record.frame.reply() else { continue };
-        if !may_reply(reply_to, &arguments.reply_to) {
+        if check_reply_subject(reply_to, &arguments.reply_to).is_err() {
             let reply_to = escaped(reply_to.as_bytes());
             let mark = console.errors.warning("not replied:");
             writeln!(
@@ -113,19 +113,12 @@ fn reply_to_requests(
         let meta = RecordMeta { headers: error.as_slice(), ..RecordMeta::default() };
         let draft = Draft { meta, payload: Payload::Copied(&reply.payload) };
         // The reply may fail, for example because the requester has disconnected.
-        if let Err(error) = responder.reply(reply_to, draft) {
+        if let Err(error) = responder.reply_within(&arguments.reply_to, reply_to, draft) {
             writeln!(std::io::stderr(), "{} {error}", console.errors.warning("not replied:"))?;
         }
         replies += 1;
     }
     Ok(())
-}
-
-/// Whether a reply may go to the subject `reply_to`. Without this check, a requester could make this command publish to
-/// any subject for which the command's user has the permission.
-fn may_reply(reply_to: &str, allowed: &[Pattern]) -> bool {
-    let Ok(subject) = Subject::parse(reply_to) else { return false };
-    reply_to.starts_with("_INBOX.") || allowed.iter().any(|pattern| pattern.matches(subject))
 }
 
 fn next_request<'s>(
@@ -161,25 +154,5 @@ fn build_reply(arguments: &Arguments, request: &Record<'_>) -> Result<ReplyConte
             Ok(ReplyContent { payload: output.stdout, error })
         }
         (None, None) => Ok(ReplyContent { payload: request.payload().to_vec(), error: None }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replies_go_only_to_inboxes_and_allowed_subjects() {
-        let allowed = [Pattern::parse("own.>").unwrap()];
-        for (reply_to, may) in [
-            ("_INBOX.a.b", true),
-            ("own.inbox", true),
-            ("admin.cmd", false),
-            ("_INBOXES.a", false),
-            ("a b", false),
-        ] {
-            assert_eq!(may_reply(reply_to, &allowed), may, "{reply_to}");
-        }
-        assert!(!may_reply("own.inbox", &[]));
     }
 }

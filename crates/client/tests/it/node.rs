@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use dunlin_client::topic::{
-    Draft, Event, Notice, OnGap, Publish, PublishError, RecordMeta, ReliableOptions, Retention, Subscribe,
-    SubscribeError, SubscribeOptions, TopicConfig,
+    Draft, Event, Notice, OnGap, Pattern, Publish, PublishError, RecordMeta, ReliableOptions, Retention,
+    Subscribe, SubscribeError, SubscribeOptions, TopicConfig,
 };
 use dunlin_client::{CallError, Client, ErrorCode, PublisherOptions, RequestError};
 use dunlin_wait::{Deadline, PATIENCE};
@@ -230,6 +230,21 @@ fn node_and_client_responders_answer_requests() {
     );
     ended.store(true, Ordering::Relaxed);
     outside.join().unwrap();
+}
+
+#[test]
+fn client_replies_only_to_inboxes_unless_it_allows_more() {
+    let running = RunningNode::start();
+    let client = running.client();
+    client.create_topic("own", &TopicConfig::default(), false).unwrap();
+    let mut subscriber = client.subscribe("own", SubscribeOptions::default()).unwrap();
+    let mut responder = client.responder();
+    let refused = responder.reply("own", "refused");
+    assert!(matches!(refused, Err(PublishError::Forbidden(_))), "{refused:?}");
+    let own = [Pattern::parse("own").unwrap()];
+    responder.reply_within(&own, "own", "allowed").unwrap();
+    let Event::Record(record) = subscriber.next().unwrap() else { panic!("no record") };
+    assert_eq!(record.payload(), b"allowed");
 }
 
 #[test]

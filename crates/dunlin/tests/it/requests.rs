@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use dunlin::topic::{
@@ -134,8 +134,9 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
     let user = Restricted(Arc::new(permissions), Arc::clone(&budget), budget);
     let replied = Arc::new(Mutex::new(Vec::new()));
     let outcomes = Arc::clone(&replied);
+    let allowed = [pattern(">")];
     let handler = move |mut request: dunlin::Request<'_, '_>| {
-        outcomes.lock().unwrap().push(request.reply("reply").is_ok());
+        outcomes.lock().unwrap().push(request.reply_within(&allowed, "reply").is_ok());
     };
     let _responder = node.with_user(Arc::new(user)).respond("service", handler).unwrap();
     for reply in ["a.open", "a.secret"] {
@@ -146,6 +147,30 @@ fn responder_publishes_no_reply_that_its_user_may_not_publish() {
     assert_eq!(*replied.lock().unwrap(), [true, false]);
     let mut reader = node.subscribe("a.>", &from_earliest()).unwrap();
     assert_eq!(all(&mut reader), ["a.open=reply"]);
+}
+
+/// A requester chooses the reply subject. The reply must not reach a subject to which only the responder may publish.
+#[test]
+fn responder_replies_only_to_inboxes_unless_it_allows_more() {
+    let node = node();
+    let config = TopicConfig { pattern: Some("own.>".to_owned()), ..TopicConfig::default() };
+    node.create_topic("own", config, false).unwrap();
+    let mut publisher = node.publisher("service").unwrap();
+    let (sender, outcomes) = mpsc::channel();
+    let own = [Pattern::parse("own.>").unwrap()];
+    let handler = move |mut request: dunlin::Request<'_, '_>| {
+        let is_within = request.record().payload() == b"within";
+        let outcome = if is_within { request.reply_within(&own, "reply") } else { request.reply("reply") };
+        sender.send(outcome.is_ok()).unwrap();
+    };
+    let _responder = node.respond("service", handler).unwrap();
+    let requests = [("own.a", "within", true), ("other.a", "within", false), ("own.a", "plain", false)];
+    for (reply, payload, expected) in requests {
+        let meta = RecordMeta { reply: Some(reply), ..RecordMeta::default() };
+        publisher.publish(Draft { meta, payload: Payload::Copied(payload.as_bytes()) }).unwrap();
+        assert_eq!(outcomes.recv_timeout(PATIENCE).unwrap(), expected, "{payload} to {reply}");
+    }
+    assert_eq!(node.request("service", "plain", PATIENCE).unwrap().payload, b"reply");
 }
 
 #[test]

@@ -282,7 +282,10 @@ fn responder_does_not_wait_until_its_reply_is_on_disk() {
     node.create_topic("service", TopicConfig::default(), false).unwrap();
     node.publisher("1").unwrap().publish(b"0").unwrap();
     let (sender, replied) = mpsc::channel();
-    let handler = move |mut request: dunlin::Request<'_, '_>| sender.send(request.reply("reply")).unwrap();
+    let allowed = [Pattern::parse("1").unwrap()];
+    let handler = move |mut request: dunlin::Request<'_, '_>| {
+        sender.send(request.reply_within(&allowed, "reply")).unwrap()
+    };
     let _responder = node.respond("service", handler).unwrap();
     let _open = OpenAtEnd(disk.clone());
     disk.shut(&[1]);

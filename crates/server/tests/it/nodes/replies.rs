@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dunlin::topic::{Event, Publish, Start, Subscribe, TopicConfig};
+use dunlin::topic::{Event, Pattern, Publish, Start, Subscribe, TopicConfig};
 use dunlin_wait::{PATIENCE, until};
 
 use super::{TestCluster, start_at};
@@ -126,11 +126,20 @@ fn topic_that_covers_used_reply_subjects_can_be_created() {
     assert_eq!(last.seq, 2, "both replies are in the topic");
 }
 
+/// The reply subjects of the tests' requesters, which are no inboxes by name.
+fn acme() -> [Pattern; 1] {
+    [Pattern::parse("acme.>").unwrap()]
+}
+
+fn reply_to_acme(mut request: dunlin::Request<'_, '_>) {
+    let _ = request.reply_within(&acme(), "here");
+}
+
 #[test]
 fn replies_of_dunlin_services_create_no_topics() {
     let cluster = TestCluster::patient(3);
-    let _in_process = cluster.node(2).respond("svc.2", |mut request| drop(request.reply("here"))).unwrap();
-    let _at_the_asker = cluster.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
+    let _in_process = cluster.node(2).respond("svc.2", reply_to_acme).unwrap();
+    let _at_the_asker = cluster.node(1).respond("svc.1", reply_to_acme).unwrap();
     let mut service = cluster.client(3).subscribe("svc.3", start_at(Start::Latest)).unwrap();
     let mut responder = cluster.client(3).responder();
     let mut requester = cluster.nats(1);
@@ -143,7 +152,7 @@ fn replies_of_dunlin_services_create_no_topics() {
                 let Some(Event::Record(request)) = service.next_timeout(PATIENCE).unwrap() else {
                     panic!("a request")
                 };
-                responder.reply(request.frame.reply().unwrap(), b"here").unwrap();
+                responder.reply_within(&acme(), request.frame.reply().unwrap(), b"here").unwrap();
             }
             assert_eq!(requester.text(), (reply, "here".to_owned()));
         }
@@ -154,7 +163,7 @@ fn replies_of_dunlin_services_create_no_topics() {
 #[test]
 fn replies_create_no_topics_while_a_member_node_is_silent() {
     let cluster = TestCluster::patient(3);
-    let _at_the_asker = cluster.node(1).respond("svc.1", |mut request| drop(request.reply("here"))).unwrap();
+    let _at_the_asker = cluster.node(1).respond("svc.1", reply_to_acme).unwrap();
     let (mut requester, mut service) = request(&cluster, "acme.reply.u.0");
     service.publish("acme.reply.u.0", "here");
     assert_eq!(requester.text().1, "here");
