@@ -6,6 +6,7 @@ import inspect
 
 import dunlin
 import pytest
+from conftest import next_record
 from dunlin import _dunlin, errors
 
 
@@ -52,6 +53,18 @@ def test_every_error_code_has_a_class() -> None:
 def test_invalid_address_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="is not an address"):
         dunlin.connect("http://localhost")
+
+
+def test_dead_first_address_is_skipped_by_every_call(url: str, topic: str) -> None:
+    for dead in ("dunlin://127.0.0.1:9", "unix:///nowhere/dunlin.sock"):
+        with dunlin.connect(f"{dead},{url}") as client:
+            client.create_topic(topic, exist_ok=True)
+            client.publish(topic, b"one")
+            assert next_record(client.subscribe(topic, start="earliest")).payload == b"one"
+            assert [line.name for line in client.topics(topic)] == [topic]
+            client.kv.put(topic, b"1")
+            assert client.kv.get(topic) is not None
+            client.tasks.workers()
 
 
 def test_unreachable_node_is_a_connection_error() -> None:

@@ -9,7 +9,7 @@ pub const PORT_DEFAULT: u16 = 4220;
 ///
 /// Forms: `dunlin://host:4220` (the port is optional), `tls://host:4220`, `unix:///path`, and
 /// `dunlin://one:4220,two:4220`. With the addresses of several nodes, a client that loses its connection to one node
-/// connects to the next one.
+/// connects to the next one. After a Unix socket, the next address needs its scheme: `unix:///path,dunlin://two:4220`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host and a port.
@@ -49,7 +49,9 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Address, AddressError> {
         let invalid = |why| AddressError { text: text.to_owned(), why };
         let error = || invalid(EXPECTED);
-        if let Some(path) = text.strip_prefix("unix://") {
+        // A path may contain commas: the text is a list only if a later part has a scheme.
+        let is_list = |path: &str| path.split(',').skip(1).any(|part| part.contains("://"));
+        if let Some(path) = text.strip_prefix("unix://").filter(|path| !is_list(path)) {
             return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
         }
         if let Some((first, rest)) = text.split_once(',') {
@@ -169,7 +171,12 @@ mod tests {
             ("dunlin://[::1]", tcp("[::1]", PORT_DEFAULT)),
             ("tls://node-3", Ok(Address::Tls { host: "node-3".to_owned(), port: PORT_DEFAULT })),
             ("unix:///run/dunlin.sock", Ok(Address::Unix("/run/dunlin.sock".into()))),
+            ("unix:///run/a,b.sock", Ok(Address::Unix("/run/a,b.sock".into()))),
             ("dunlin://a:1,b", Ok(Address::Any(vec![tcp("a", 1).unwrap(), tcp("b", PORT_DEFAULT).unwrap()]))),
+            (
+                "unix:///run/a,dunlin://b:1",
+                Ok(Address::Any(vec![Address::Unix("/run/a".into()), tcp("b", 1).unwrap()])),
+            ),
         ] {
             assert_eq!(text.parse::<Address>(), address, "{text}");
         }
@@ -184,6 +191,7 @@ mod tests {
             "dunlin://h:99999",
             "a b",
             "dunlin://a,",
+            "unix:///a,b,dunlin://c",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }

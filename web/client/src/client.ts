@@ -71,7 +71,7 @@ export class Client {
   ) {
     this.bases = (typeof urls === "string" ? [urls] : urls).map(baseOf);
     if (this.bases.length === 0) throw new TypeError("no address to connect to");
-    this.web = new Http(() => this.bases[this.turn]!, options);
+    this.web = new Http((signal) => this.httpBase(signal), options);
     this.kv = new Kv(this.web);
     this.open();
   }
@@ -185,6 +185,27 @@ export class Client {
     this.state = state;
     this.why = why;
     for (const watcher of [...this.watchers]) watcher(state, why);
+  }
+
+  /** Returns the address for a request over HTTP. With several addresses, waits until one of them has answered. */
+  private async httpBase(signal?: AbortSignal | null): Promise<string> {
+    if (this.bases.length > 1 && this.state !== "open" && this.state !== "closed") {
+      await new Promise<void>((resolve, reject) => {
+        const aborted = (): void => {
+          stop();
+          reject(signal!.reason as Error);
+        };
+        const stop = this.onState((state) => {
+          if (state !== "open" && state !== "closed") return;
+          stop();
+          signal?.removeEventListener("abort", aborted);
+          resolve();
+        });
+        if (signal?.aborted) aborted();
+        else signal?.addEventListener("abort", aborted, { once: true });
+      });
+    }
+    return this.url;
   }
 
   private open(): void {

@@ -33,7 +33,7 @@ interface Credentials {
 /** Requests to the node's listener `http`. */
 export class Http {
   constructor(
-    private readonly base: () => string,
+    private readonly base: (signal?: AbortSignal | null) => string | Promise<string>,
     private readonly options: Credentials,
   ) {}
 
@@ -42,12 +42,13 @@ export class Http {
     const authorization = authorizationOf(this.options);
     if (authorization && !headers.has("authorization")) headers.set("authorization", authorization);
     const call = this.options.fetch ?? globalThis.fetch;
+    const base = await this.base(init.signal);
     let response: Response;
     try {
-      response = await call(this.base() + path, { ...init, headers, cache: "no-store", credentials: "omit" });
+      response = await call(base + path, { ...init, headers, cache: "no-store", credentials: "omit" });
     } catch (error) {
       if ((error as Error).name === "AbortError") throw error;
-      throw new DunlinError(Code.ShuttingDown, `${this.base()} does not answer: ${(error as Error).message}`);
+      throw new DunlinError(Code.ShuttingDown, `${base} does not answer: ${(error as Error).message}`);
     }
     if (!response.ok) throw await refused(response);
     return response;

@@ -160,6 +160,34 @@ test("reconnected client misses and repeats no record", async () => {
   proxy.close();
 });
 
+test("dead first address is skipped by requests and subscriptions", async () => {
+  const topic = await create();
+  const dead = await Proxy.start(node.port);
+  dead.cut();
+  const listed = connect([dead.url, node.url], { name: "list" });
+  await listed.kv.put("web/list", "1");
+  assert.equal(listed.url, node.url);
+  const events = listed.subscribe(topic, { from: "earliest" });
+  await listed.publish(topic, "one");
+  const [record] = await take(events, isRecord, 1);
+  assert.ok(record);
+  assert.equal((await listed.topics({ pattern: topic })).topics.length, 1);
+  listed.close();
+  dead.close();
+});
+
+test("aborted request ends although no address answers", async () => {
+  const dead = await Proxy.start(node.port);
+  dead.cut();
+  const listed = connect([dead.url, dead.url], { name: "dead" });
+  const aborting = new AbortController();
+  const request = listed.http("/v1/topics", { signal: aborting.signal });
+  aborting.abort();
+  await assert.rejects(request, (error: Error) => error.name === "AbortError");
+  listed.close();
+  dead.close();
+});
+
 test("restarted node without its records reports a new epoch", async () => {
   let other = await startNode();
   const subscriber = connect(other.url, {});

@@ -64,7 +64,7 @@ def connect(
     """
     url = _arguments.text("url", url or os.environ.get("DUNLIN_URL", "dunlin://localhost"))
     credentials = _credentials(token, user, password)
-    tls = url.startswith("tls://")
+    tls = "tls://" in url
     connection = Connection(
         url,
         name=name,

@@ -19,6 +19,37 @@ fn exit_codes_distinguish_refusals_from_failures() {
     );
 }
 
+#[test]
+fn every_command_skips_a_dead_first_address() {
+    let node = Node::start();
+    let live = node.url.strip_prefix("dunlin://").unwrap();
+    let url = format!("dunlin://127.0.0.1:9,{live}");
+    for command in [
+        "topics create orders",
+        "topics list",
+        "topics describe orders",
+        "pub orders one",
+        "sub orders --from earliest --count 1",
+        "log dump orders",
+        "subscriptions",
+        "kv put key 1",
+        "kv get key",
+        "lock gate -- true",
+        "task submit count before",
+        "task queues",
+        "task workers",
+        "top --once",
+    ] {
+        let (options, program) = command.split_once(" -- ").unwrap_or((command, ""));
+        let mut words: Vec<&str> = options.split(' ').chain(["--url", &url]).collect();
+        if !program.is_empty() {
+            words.extend(["--", program]);
+        }
+        let outcome = run(&words);
+        assert_eq!(outcome.code, Some(0), "{command}: {outcome:?}");
+    }
+}
+
 /// If the node refuses a record, the advice must not say that the node has a bug.
 #[test]
 fn refused_record_gets_the_advice_of_its_error_code() {

@@ -152,6 +152,35 @@ fn records_sent_before_dropping_the_client_arrive() {
 }
 
 #[test]
+fn client_skips_dead_addresses_and_moves_on_after_a_loss() {
+    let mut running = RunningNode::start();
+    let dead = "dunlin://127.0.0.1:9";
+    let url = format!("{dead},unix://{},{}", running.unix.display(), running.url());
+    let client = Client::connect(&url, patient()).unwrap();
+    client.create_topic("t", &TopicConfig::default(), false).unwrap();
+    let mut subscriber = client.subscribe("t", from_earliest()).unwrap();
+    let mut publisher = client.publisher("t").unwrap();
+    let mut read = || {
+        loop {
+            match subscriber.next_timeout(PATIENCE).unwrap() {
+                Some(Event::Record(record)) => return record.payload().to_vec(),
+                Some(Event::Notice(_)) => {}
+                None => panic!("no record"),
+            }
+        }
+    };
+    publisher.publish("before").unwrap();
+    assert_eq!(read(), b"before");
+    // From now on, the node has no Unix socket.
+    running.cut();
+    publisher.publish("after").unwrap();
+    assert_eq!(read(), b"after");
+    client.kv().put("key", "value").unwrap();
+    assert_eq!(client.topics("").unwrap().len(), 1);
+    assert!(client.connections() > 1);
+}
+
+#[test]
 fn simultaneously_disconnected_clients_resume_without_loss() {
     const CLIENTS: usize = 400;
     let mut running = RunningNode::start();
