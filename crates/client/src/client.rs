@@ -40,6 +40,9 @@ pub struct ClientOptions {
     pub wait: WaitStrategy,
     /// The client's limits on memory and waiting times.
     pub limits: ClientLimits,
+    /// Whether the client never connects again after it has lost its connection. For connections between nodes: a node
+    /// that noticed no loss could send records out of order.
+    pub connects_once: bool,
 }
 
 /// Why a client could not be created.

@@ -74,7 +74,8 @@ impl NodeLinks {
             let (id, lookup) = (self.id, Arc::clone(&self.lookup));
             NodeLink::start(to, move || {
                 let (address, options) = lookup(to)?;
-                Some((address, ClientOptions { name: format!("{NODE_CLIENT}-{id}"), ..options }))
+                let name = format!("{NODE_CLIENT}-{id}");
+                Some((address, ClientOptions { name, connects_once: true, ..options }))
             })
         });
         Arc::clone(link)

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use dunlin_client::Client;
 use dunlin_client::topic::{
     Event, Notice, Publish, Retention, Subscribe, SubscribeError, SubscribeOptions, TopicConfig,
 };
-use dunlin_wait::{Deadline, PATIENCE, until};
+use dunlin_client::{Client, ClientLimits, ClientOptions};
+use dunlin_wait::{Deadline, PATIENCE, POLL, until};
 
 use crate::peer::event_text;
 use crate::running_node::{RunningNode, from_earliest, patient};
@@ -133,6 +133,26 @@ fn forward_until_cut(mut from: std::net::TcpStream, mut to: std::net::TcpStream,
     for stream in [from, to] {
         let _ = stream.shutdown(std::net::Shutdown::Both);
     }
+}
+
+#[test]
+fn client_that_connects_once_never_connects_again() {
+    let mut running = RunningNode::start();
+    let limits = ClientLimits { backoff_base_ms: 1, backoff_max_ms: 1, ..patient().limits };
+    let connect = |connects_once| {
+        let options = ClientOptions { connects_once, limits, ..patient() };
+        Client::connect(&running.url(), options).unwrap()
+    };
+    let (once, again) = (connect(true), connect(false));
+    running.cut();
+    until("the other client is connected again", || {
+        [&once, &again].into_iter().for_each(|client| _ = client.pump(POLL));
+        again.connections() == 2
+    });
+    for _ in 0..20 {
+        once.pump(POLL);
+    }
+    assert!(!once.is_up() && once.connections() == 1);
 }
 
 #[test]
