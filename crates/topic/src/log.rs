@@ -373,7 +373,7 @@ impl Log {
     }
 
     /// Closes the log. Publishers are refused; subscribers receive the remaining records and then the end.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let armed = {
             let mut state = self.lock();
             state.closed = true;

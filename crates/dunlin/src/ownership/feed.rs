@@ -323,9 +323,15 @@ impl MirrorFeed {
         MirrorFeedOutcome::Applied
     }
 
-    /// Closes the mirrors because the topic was deleted. Subscribers can still read the remaining records.
+    /// Closes the logs because the topic was deleted. Subscribers can still read the remaining records.
     pub(super) fn close(&self) {
-        self.logs.iter().filter_map(Weak::upgrade).for_each(|log| log.close_mirror());
+        // If this node owns the topic now, only its own deletion closes the log.
+        let is_deleted = self.route.upgrade().is_none_or(|route| route.is_deleted());
+        for log in self.logs.iter().filter_map(Weak::upgrade) {
+            if is_deleted || log.is_mirror() {
+                log.close();
+            }
+        }
     }
 
     /// Tells the topic's route that a log has reached `epoch`.

@@ -226,13 +226,6 @@ impl Log {
         self.update_mirror(LogContents::invalidate_state);
     }
 
-    /// Closes a mirror whose topic was deleted. Subscribers receive the remaining records and then the end.
-    pub fn close_mirror(&self) {
-        if self.is_mirror() {
-            self.close();
-        }
-    }
-
     /// Drops all records of a mirror that has no subscribers. A new feed may then start at another position.
     pub fn clear_mirror(&self) {
         self.update_mirror(|state| {
