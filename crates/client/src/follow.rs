@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
-/// The waker of the thread or task that waits in one handle.
+/// The waker of the thread or task that waits in a call of one handle, such as a subscriber or a publisher.
 #[derive(Debug, Default)]
 pub(crate) struct HandleWaker {
     waker: Mutex<Option<Waker>>,

@@ -108,8 +108,8 @@ choice! {
         /// Creates a tenant with weight 1 and without limits, unless the tenant exists.
         EnsureTenant { /// Name of the tenant.
             tenant: &'a [u8] } = 21,
-        /// Sets how many tasks a worker runs at the same time, including tasks that the worker already holds. Replaces
-        /// the worker's earlier credit.
+        /// Sets a worker's number of slots, and how many further tasks the worker may hold ahead. Each task that the
+        /// worker runs occupies a slot. Replaces the credit from the worker's earlier commands.
         Slots { /// Id of the worker.
             worker: u64, /// Number of slots.
             slots: u32, /// Tasks that it may hold ahead.

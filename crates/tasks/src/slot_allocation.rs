@@ -127,8 +127,8 @@ impl SlotAllocator {
             // Skips a worker that some shard does not know. Such a worker attaches again later, or has ended.
             let Some(allotted) = allotted_slots(worker, shards) else { continue };
             let allotted: u32 = allotted.iter().sum();
-            // If the shards allow a worker more slots than this allocator has recorded, the worker has requested the
-            // additional slots.
+            // If the allotted and the pending slots together exceed `known.slots`, the worker has requested more slots
+            // since then, and has as many as both together.
             known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(allotted + pending));
             let rest = known.slots.saturating_sub(allotted);
             known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));

@@ -88,7 +88,7 @@ struct SubscriptionsFound {
     subscribers: Vec<TopicSubscription>,
     /// The number of all subscriptions outside of groups.
     total: usize,
-    /// The number of groups. Each group counts as one subscription in the topic's total.
+    /// The number of groups. `subscribers_total`, which the node reports, counts a group once for each log of its topic.
     groups: usize,
 }
 

@@ -80,7 +80,7 @@ impl<'a, 's> Pieces<'a, 's> {
         self.append_with(|out| out.extend_from_slice(bytes));
     }
 
-    /// Adds to the write the bytes that `append` appends to the buffer of copied pieces.
+    /// Calls `append`, which appends bytes to the buffer of copied pieces, and includes these bytes in the write.
     #[inline]
     pub(crate) fn append_with(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         let start = self.copied.len();

@@ -37,8 +37,8 @@ impl Route {
             }
             let logs: Vec<_> = topic.logs().iter().map(Arc::downgrade).collect();
             let start = match (start, state.subscriber_since_ns) {
-                // A position is valid for one log only. The feed of the other logs begins at their end; a subscriber
-                // that resumes in one of them has a mirror of its own.
+                // A position is valid for one log only, but this start applies to all logs of the topic. Their feed
+                // therefore begins at the ends of the logs. A subscriber that resumes has a private mirror.
                 (Start::After(_), _) if logs.len() > 1 => Start::Latest,
                 // A subscriber that began to wait before the owner returned receives the records that were appended
                 // since then.

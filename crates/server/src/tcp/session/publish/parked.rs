@@ -18,8 +18,8 @@ use dunlin::{Refused, steady_ns};
 use super::{ExpectedTopic, RoomWait};
 use crate::tcp::session::{CONTROL_BYTES_MAX, Session};
 
-/// Maximum number of bytes in the waiting batches of one connection. The other node accepts more bytes than this for
-/// this node (`forwarded_bytes_max`), so that full topics do not delay its batches for other topics.
+/// Maximum number of bytes in the waiting batches of one connection. A node may forward more bytes than this to one owner
+/// (`forwarded_bytes_max`). Its batches for other topics therefore still arrive while those for full topics wait here.
 const PARKED_BYTES_MAX: usize = 16 << 20;
 
 /// The batches of a session that wait for room.
