@@ -107,7 +107,7 @@ fn user_add_options_set_key_rules_nkeys_and_denied_patterns() {
 }
 
 #[test]
-fn user_add_does_not_use_the_password_for_connections() {
+fn user_add_ignores_the_password_options_for_logging_in() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (file, secret) = (path("users.toml"), path("secret"));

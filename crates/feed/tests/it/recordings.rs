@@ -203,7 +203,7 @@ fn opening_rows_form_one_record_and_later_rows_change_the_book() {
 }
 
 #[test]
-fn deletions_before_other_rows_are_not_taken_as_closing_rows() {
+fn deletions_followed_by_other_rows_change_the_book() {
     let rows = "1,9,5,10.0,1,created,bid\n2,9,5,11.0,1,created,ask\n1,70,70,10.0,1,deleted,bid\n\
                 3,80,75,10.0,1,created,bid\n2,90,90,11.0,1,deleted,ask\n2,91,91,11.0,1,deleted,ask\n";
     let result = bitstamp(rows, false);
@@ -256,7 +256,7 @@ fn columns_are_found_by_heading_and_missing_ones_are_reported() {
 const CROSSED: &str = "1,9,5,100.0,1,created,bid\n2,9,5,101.0,1,created,ask\n3,9,5,102.0,1,created,ask\n";
 
 #[test]
-fn opening_order_crossed_for_one_second_is_a_phantom() {
+fn order_of_the_opening_book_crossed_for_1_s_is_a_phantom() {
     let rows = format!(
         "{CROSSED}4,20,20000,101.0,1,created,bid\n5,30,20999,90.0,1,created,bid\n6,40,21000,90.0,1,created,bid\n"
     );
@@ -269,7 +269,7 @@ fn opening_order_crossed_for_one_second_is_a_phantom() {
 }
 
 #[test]
-fn opening_order_is_a_phantom_if_a_trade_skips_its_price() {
+fn order_of_the_opening_book_is_a_phantom_if_trades_skip_it() {
     let rows = format!(
         "{CROSSED}4,20,15000,105.0,1,created,ask\n4,20,15001,105.0,0.0,deleted,ask\n1,30,16001,100.0,1,deleted,bid\n"
     );

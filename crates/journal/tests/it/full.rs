@@ -37,7 +37,7 @@ fn full_disk_refuses_appends_until_there_is_room() {
 
 /// The error does not say that the disk is full, because callers put `the disk is full` before it.
 #[test]
-fn full_disk_error_names_a_file_size_limit_if_room_is_free() {
+fn full_error_names_ulimit_or_quota_if_the_disk_has_room() {
     let text = |free| AppendError::Full { need: 1_000_064, free }.to_string();
     assert_eq!(text(4_096), "1000064 bytes are needed, but 4096 are free on the disk");
     let limited = text(49_898_418_176);
