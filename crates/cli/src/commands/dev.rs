@@ -57,10 +57,10 @@ pub fn run(arguments: &Arguments, console: &Console) -> Result<()> {
     }
     let (mut raw, warnings) = arguments.config.gather_with_defaults(defaults)?;
     let (reserved, closed_warnings) = close_listeners_in_use(&mut raw);
+    // These warnings may explain why the start fails.
+    serve::warn(&closed_warnings, console)?;
     let running = serve::start_with(&raw, &warnings, &stop, console)?;
     drop(reserved);
-    // Warn of the listeners that were turned off.
-    serve::warn(&closed_warnings, console)?;
     print_instructions(&running, certificates.as_ref(), WorkersConfig::of(&raw)?.as_ref(), console)?;
     let ended = serve::wait_and_reload(&running, &stop, &reload);
     running.stop();
