@@ -136,7 +136,8 @@ impl Session {
         self.read_new_logs();
         let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
         let filter_of = |log: &Arc<Log>| {
-            let found = readable.iter().find(|(other, _)| Arc::ptr_eq(other, log));
+            // A private mirror has the number of its log.
+            let found = readable.iter().find(|(other, _)| other.number() == log.number());
             found.map(|(_, filter)| filter.clone())
         };
         for number in &subscription.channels {

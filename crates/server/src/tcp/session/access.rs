@@ -158,7 +158,8 @@ impl Session {
         self.queue_new_logs();
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
         let filter_of = |log: &Arc<Log>| {
-            let found = readable.iter().find(|(other, _)| Arc::ptr_eq(other, log));
+            // A private mirror has the number of its log.
+            let found = readable.iter().find(|(other, _)| other.number() == log.number());
             found.map(|(_, filter)| filter.clone())
         };
         subscription.unannounced.retain_mut(|(log, filter)| match filter_of(log) {
