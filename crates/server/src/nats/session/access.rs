@@ -1,5 +1,6 @@
 //! Logs a client in, and checks its subscriptions again when the users file has changed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use dunlin::topic::{Filter, Log, MemoryCharge};
@@ -135,11 +136,10 @@ impl Session {
         // New topics are handled first, so that a topic that is both new and readable is read from its first record.
         self.read_new_logs();
         let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
-        let filter_of = |log: &Arc<Log>| {
-            // A private mirror has the number of its log.
-            let found = readable.iter().find(|(other, _)| other.number() == log.number());
-            found.map(|(_, filter)| filter.clone())
-        };
+        // A private mirror has the number of its log.
+        let filters: HashMap<u64, Option<Filter>> =
+            readable.iter().map(|(log, filter)| (log.number(), filter.clone())).collect();
+        let filter_of = |log: &Log| filters.get(&log.number()).cloned();
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
             let filter = filter_of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));

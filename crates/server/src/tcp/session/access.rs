@@ -1,7 +1,7 @@
 //! Handles a client's login. After the users file has changed, also checks the client's subscriptions, publishers,
 //! memberships and workers again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use dunlin::topic::{Filter, Log, MemoryCharge, Pattern};
@@ -157,11 +157,10 @@ impl Session {
         // record.
         self.queue_new_logs();
         let Some(subscription) = self.subscriptions.get_mut(&number) else { return Ok(()) };
-        let filter_of = |log: &Arc<Log>| {
-            // A private mirror has the number of its log.
-            let found = readable.iter().find(|(other, _)| other.number() == log.number());
-            found.map(|(_, filter)| filter.clone())
-        };
+        // A private mirror has the number of its log.
+        let filters: HashMap<u64, Option<Filter>> =
+            readable.iter().map(|(log, filter)| (log.number(), filter.clone())).collect();
+        let filter_of = |log: &Log| filters.get(&log.number()).cloned();
         subscription.unannounced.retain_mut(|(log, filter)| match filter_of(log) {
             Some(now) => {
                 *filter = now;
