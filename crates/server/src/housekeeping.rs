@@ -79,8 +79,9 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
     tokio::join!(due, tick(&shared));
 }
 
-/// Logs once when the node cannot store new data, because the disk is full or file descriptors are lacking, and once when
-/// it can again. Truncating a log frees room on a full disk only briefly; such brief room is not logged.
+/// Logs once when the node cannot store all new data, because the disk is full, or file descriptors or memory are
+/// lacking, and once when it can again. Truncating a log frees room on a full disk only briefly; such brief room is not
+/// logged.
 #[derive(Debug, Default)]
 struct ShortageReport {
     /// Number of consecutive checks that have found no shortage since one was logged; `None` while none is logged.

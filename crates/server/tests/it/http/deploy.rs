@@ -23,7 +23,8 @@ fn metrics(text: &str) -> BTreeSet<String> {
     words.filter(ours).map(str::to_owned).collect()
 }
 
-/// Returns the labels in a text: those in `by (…)` clauses, and those that a legend or message inserts as `{{label}}`.
+/// Returns the labels in a text: those in `by (…)` clauses, and those that a legend or message inserts as
+/// `{{label}}`.
 fn labels(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for part in text.split("by (").skip(1) {

@@ -18,8 +18,9 @@ use dunlin::{Refused, steady_ns};
 use super::{ExpectedTopic, RoomWait};
 use crate::tcp::session::{CONTROL_BYTES_MAX, Session};
 
-/// Maximum number of bytes in the waiting batches of one connection. A node may forward more bytes than this to one owner
-/// (`forwarded_bytes_max`). Its batches for other topics therefore still arrive while those for full topics wait here.
+/// Maximum number of bytes in the waiting batches of one connection. A node may forward more bytes than this to one
+/// owner (`forwarded_bytes_max`). Its batches for other topics therefore still arrive while those for full topics wait
+/// here.
 const PARKED_BYTES_MAX: usize = 16 << 20;
 
 /// The batches of a session that wait for room.
