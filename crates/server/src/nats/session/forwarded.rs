@@ -6,8 +6,8 @@
 //! deleted topic waits until the outcomes of all earlier batches are known and the refused ones are published again.
 //!
 //! Limit: the node divides `forwarded_bytes_max` among the owners, and limits the bytes of each reliable or durable
-//! topic. When such a part is used up, no more batches are forwarded to this owner or topic. The copies are charged to the memory of the client's connections. A batch without memory for
-//! a copy is not published again.
+//! topic. When such a part is used up, no more batches are forwarded to this owner or topic. The copies are charged to
+//! the memory of the client's connections. A batch without memory for a copy is not published again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -77,9 +77,14 @@ impl RepeatedOperations {
 }
 
 impl ForwardedBatches {
-    /// Removes and returns a batch whose owner has responded, with its outcome. `None` if there is none at present.
-    fn take_answered(&mut self, waiter: &Arc<Waiter>) -> Option<(ForwardedBatch, AckProgress)> {
-        let (key, outcome) = self.0.iter().find_map(|(key, queue)| {
+    /// Removes and returns a batch whose owner has responded, with the key of its queue and its outcome. Examines the
+    /// queues from the key `from` on. `None` if no owner of their first batches has responded yet.
+    fn take_answered(
+        &mut self,
+        from: Option<u64>,
+        waiter: &Arc<Waiter>,
+    ) -> Option<(Option<u64>, ForwardedBatch, AckProgress)> {
+        let (key, outcome) = self.0.range(from..).find_map(|(key, queue)| {
             let first = queue.front()?;
             let position = first.receipt.position;
             match first.log.poll_ack(position, AckLevel::ByOwner, waiter, OWNER_RESPONDED) {
@@ -92,7 +97,7 @@ impl ForwardedBatches {
         if key.is_some() && queue.is_empty() {
             self.0.remove(&key);
         }
-        Some((first, outcome))
+        Some((key, first, outcome))
     }
 }
 
@@ -127,9 +132,12 @@ impl Session {
     /// Handles the owners' responses, and reports refusals to the client. While earlier refusals wait to be sent, does
     /// nothing.
     pub(super) fn handle_owner_responses(&mut self) {
+        let mut from = None;
         while self.refusals.is_empty()
-            && let Some((batch, outcome)) = self.forwarded.take_answered(&self.waiter)
+            && let Some((key, batch, outcome)) = self.forwarded.take_answered(from, &self.waiter)
         {
+            // The queues before this one wait. The waiter is notified of their owners' responses.
+            from = key;
             let mut last = None;
             // A record that waits for outcomes is handled again.
             self.has_unhandled |= std::mem::take(&mut self.repeats.waits_for_outcomes);
