@@ -77,6 +77,23 @@ impl RepeatedOperations {
 }
 
 impl ForwardedBatches {
+    /// Moves the log's batches from the shared queue to a queue of their own, and returns the length of this queue.
+    /// Call [`handle_owner_responses`](Session::handle_owner_responses) afterwards: the queues may have other first
+    /// batches now.
+    pub(super) fn separate(&mut self, log: &Log) -> usize {
+        let key = Some(log.number());
+        let is_of_log = |batch: &ForwardedBatch| batch.log.number() == log.number();
+        if let Some(shared) = self.0.get_mut(&None::<u64>)
+            && shared.iter().any(is_of_log)
+        {
+            let (separated, others): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(shared).into_iter().partition(is_of_log);
+            *shared = others;
+            self.0.entry(key).or_default().extend(separated);
+        }
+        self.0.get(&key).map_or(0, VecDeque::len)
+    }
+
     /// Removes and returns a batch whose owner has responded, with the key of its queue and its outcome. Examines the
     /// queues from the key `from` on. `None` if no owner of their first batches has responded yet.
     fn take_answered(

@@ -3,7 +3,8 @@
 //!
 //! The position of a record that was forwarded to the topic's owner is known once the owner has responded, which may be
 //! after the record has arrived here. Until the response, channels deliver no record that may be the forwarded one.
-//! Channels of reliable topics do not wait, because the owner may wait for them before it appends the record.
+//! Channels of reliable topics do not wait, because the owner may wait for them before it appends the record. Channels
+//! that read a private mirror do not wait either.
 //!
 //! Limit: `own_ranges_max` ranges of sequence numbers for each log. If a client is so far behind that more ranges must
 //! be kept, it is disconnected.
@@ -43,9 +44,12 @@ impl OwnRecords {
         self.0.is_empty()
     }
 
-    /// Begins to remember the connection's own records in the log, because this channel must skip them.
-    pub(super) fn add_channel(&mut self, log: &Log, channel: u32) {
-        self.0.entry(log.number()).or_default().channels.insert(channel);
+    /// Begins to remember the connection's own records in the log, because this channel must skip them. `forwarded` is
+    /// the number of the log's batches that were forwarded and have no outcome yet.
+    pub(super) fn add_channel(&mut self, log: &Log, channel: u32, forwarded: usize) {
+        let log_records = self.0.entry(log.number()).or_default();
+        log_records.forwarded = forwarded;
+        log_records.channels.insert(channel);
     }
 
     pub(super) fn remove_channel(&mut self, log: &Log, channel: u32) {

@@ -409,7 +409,8 @@ impl Session {
         }
         let skips_own = !self.connect.echo;
         if skips_own {
-            self.own.add_channel(cursor.log(), channel);
+            let forwarded = self.forwarded.separate(cursor.log());
+            self.own.add_channel(cursor.log(), channel, forwarded);
         }
         let opened = Channel {
             subscription: number,
@@ -424,6 +425,9 @@ impl Session {
         };
         self.channels.insert(channel, Box::new(opened));
         self.channel_queue.push_back(channel);
+        if skips_own {
+            self.handle_owner_responses();
+        }
     }
 
     pub(super) fn unsubscribe(&mut self, sid: &[u8], max: Option<u64>) {
