@@ -24,7 +24,7 @@ from .locks import Lease, Lock
 from .topics import TopicInfo, TopicSummary
 
 if TYPE_CHECKING:
-    from ._dunlin import Deleted, EpochChanged, Event, Gap, Headers, Payload
+    from ._dunlin import Deleted, EpochChanged, Event, Gap, Payload
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -458,16 +458,9 @@ class AsyncClient:
         async with self._caller.requests:
             return await self._caller(self._client.request, subject, payload, **options)
 
-    async def reply(
-        self,
-        request: Record | str,
-        payload: Payload = b"",
-        *,
-        headers: Headers | None = None,
-        within: str | None = None,
-    ) -> None:
+    async def reply(self, request: Record | str, payload: Payload = b"", **options: Any) -> None:
         """Sends a reply to a request: to an inbox, or to a subject that matches the pattern `within`."""
-        await self._caller(self._client.reply, request, payload, headers=headers, within=within)
+        await self._caller(self._client.reply, request, payload, **options)
 
     async def create_topic(self, name: str, **options: Any) -> None:
         """Creates a topic."""
