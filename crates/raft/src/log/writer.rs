@@ -278,18 +278,16 @@ impl WriterState {
     /// Prepares to repeat a failed write: releases the reserve if the disk is full, or waits a little. If repeating is
     /// useless, stores the failure.
     fn prepare_retry(&mut self, failure: WriteFailure, receiver: &Receiver<WriterCommand>) {
-        match failure {
+        let failure = match failure {
             WriteFailure::Full(why) => match self.margin.release_reserve(&mut self.journal, &why) {
-                Ok(true) => {}
-                Ok(false) => self.wait(RaftGroupError::NoRoom(why), receiver),
-                Err(error) => match WriteFailure::from(error) {
-                    WriteFailure::Full(why) => self.wait(RaftGroupError::NoRoom(why), receiver),
-                    WriteFailure::LacksResource(why) => {
-                        self.wait(RaftGroupError::LacksResource(why), receiver);
-                    }
-                    WriteFailure::Broken(why) => self.failure = Some(why),
-                },
+                Ok(true) => return,
+                Ok(false) => WriteFailure::Full(why),
+                Err(error) => WriteFailure::from(error),
             },
+            other => other,
+        };
+        match failure {
+            WriteFailure::Full(why) => self.wait(RaftGroupError::NoRoom(why), receiver),
             WriteFailure::LacksResource(why) => self.wait(RaftGroupError::LacksResource(why), receiver),
             WriteFailure::Broken(why) => self.failure = Some(why),
         }
