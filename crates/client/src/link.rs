@@ -22,15 +22,13 @@ use crate::client::{ClientOptions, SharedClient};
 use crate::disconnect_reason::DisconnectReason;
 use crate::follow::lock;
 use crate::limits::{ClientLimits, TICK};
+use crate::pending_request::deadline;
 use crate::refusal::RefusedError;
 use crate::session::ConnectionError;
 use crate::socket::Socket;
 
 /// How long a client that closes its connection waits for the node to close it first.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// The wait before the next attempt to connect, if there is to be none.
-const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How many times a spinning caller checks the socket before it reads the clock again.
 const SPINS: u32 = 16;
@@ -298,8 +296,8 @@ impl Link {
         self.silent_since = None;
         (self.is_drained, self.skip_read) = (false, false);
         let is_over = self.was_connected && shared.options.connects_once;
-        let wait = if is_over { NEVER } else { wait.unwrap_or_default() + self.backoff.next_wait() };
-        let retry_at = Instant::now() + wait;
+        let wait = if is_over { Duration::MAX } else { wait.unwrap_or_default() + self.backoff.next_wait() };
+        let retry_at = deadline(wait);
         self.phase = Phase::Disconnected { why: why.clone(), since, retry_at };
         shared.followers.wake_all();
         PumpOutcome::Disconnected(why, since)
