@@ -15,11 +15,11 @@ use crate::snapshot;
 pub(super) struct AppendCheck<'a> {
     values: &'a LastValue,
     /// The key that the previous entry set or removed, with the size of its value, or with `None` if it was removed. The
-    /// next check moves this to `before`, so that an append of one entry needs no map.
+    /// next check moves this to `changed`, so that an append of one entry needs no map.
     last: Option<(&'a [u8], Option<usize>)>,
     /// The keys that earlier entries set or removed since the last [`ValueEntry::Clear`], each with the size of its
     /// value, or with `None` if it was removed.
-    before: HashMap<&'a [u8], Option<usize>>,
+    changed: HashMap<&'a [u8], Option<usize>>,
     is_cleared: bool,
     /// Number of keys that the state would have.
     keys: usize,
@@ -32,7 +32,7 @@ impl<'a> AppendCheck<'a> {
         AppendCheck {
             values,
             last: None,
-            before: HashMap::new(),
+            changed: HashMap::new(),
             is_cleared: false,
             keys: values.len(),
             bytes: values.snapshot_bytes(),
@@ -41,12 +41,12 @@ impl<'a> AppendCheck<'a> {
 
     /// Checks the next entry against the limits. An entry that needs no room is never refused.
     pub(super) fn check(&mut self, entry: &ValueEntry<'a>) -> Result<(), EntryError> {
-        self.before.extend(self.last.take());
+        self.changed.extend(self.last.take());
         let (key, after) = match *entry {
             ValueEntry::Set { key, value } => (key, Some(value.len())),
             ValueEntry::Remove { key } => (key, None),
             ValueEntry::Clear => {
-                self.before.clear();
+                self.changed.clear();
                 (self.is_cleared, self.keys, self.bytes) = (true, 0, snapshot::HEAD_BYTES);
                 return Ok(());
             }
@@ -68,7 +68,7 @@ impl<'a> AppendCheck<'a> {
 
     /// Size of the value that a key would have; `None` if the key would not exist.
     fn value_bytes(&self, key: &[u8]) -> Option<usize> {
-        match self.before.get(key) {
+        match self.changed.get(key) {
             Some(value_bytes) => *value_bytes,
             None if self.is_cleared => None,
             None => self.values.get(key).map(<[u8]>::len),
