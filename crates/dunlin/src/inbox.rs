@@ -6,7 +6,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dunlin_topic::{Subject, Topic};
+use dunlin_topic::{INBOX_PREFIX, Subject, Topic};
 
 use crate::error::TopicError;
 use crate::node::Node;
@@ -174,7 +174,8 @@ impl Inbox {
 /// The part of a reply subject before its last token, if that part can be a prefix that a client has chosen.
 fn client_prefix(reply: &str) -> Option<&str> {
     let (prefix, _) = reply.rsplit_once('.')?;
-    let is_client_prefix = prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with("_INBOX.");
+    let is_client_prefix =
+        prefix.contains('.') && !reply.starts_with('$') && !prefix.starts_with(INBOX_PREFIX);
     is_client_prefix.then_some(prefix)
 }
 

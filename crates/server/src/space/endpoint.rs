@@ -21,7 +21,7 @@ use dunlin::space::{
     Behaviour, CommandError, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
     WorldRefusal, WorldRequest, WorldResponse,
 };
-use dunlin::topic::{Publish, Publisher, Retention, SubscribeError, TopicConfig};
+use dunlin::topic::{INBOX_PREFIX, Publish, Publisher, Retention, SubscribeError, TopicConfig};
 use dunlin::{Node, Request, Responder, TopicError};
 
 use super::error::SpaceError;
@@ -32,9 +32,6 @@ use super::runner::{SpawnError, WorldRunner};
 /// Retention of the topics for requests, bytes. The retention is small, because requests are handled at once and never
 /// read again.
 const HISTORY_BYTES: u64 = 1 << 20;
-
-/// The beginning of the subjects of all inboxes.
-const INBOXES: &str = "_INBOX.";
 
 /// The service of a world's process for clients. Dropping this ends the service.
 #[derive(Debug)]
@@ -141,10 +138,8 @@ fn respond(
         Err(why) => return Err(failed(why.to_string())),
     }
     let handler = move |mut request: Request<'_, '_>| {
-        if let Err((why, text)) = handle(&request)
-            && reply_inbox(&request).is_some()
-        {
-            // An error is ignored, because a client that has disconnected cannot receive the reply.
+        if let Err((why, text)) = handle(&request) {
+            // An error is ignored: a client that has disconnected, or that names no inbox, gets no reply.
             let _ = request.reply(&encode_response(&WorldResponse::Refused { why, text: &text })[..]);
         }
     };
@@ -227,7 +222,7 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
 
 /// The inbox to which a request's responses must be sent; `None` if its reply subject is missing or not an inbox.
 fn reply_inbox<'r>(request: &'r Request<'_, '_>) -> Option<&'r str> {
-    request.record().frame.reply().filter(|reply| reply.starts_with(INBOXES))
+    request.record().frame.reply().filter(|reply| reply.starts_with(INBOX_PREFIX))
 }
 
 /// A publisher to the client's inbox; `None` if the request names no inbox.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::topic::{Pattern, Subject};
+use dunlin::topic::{INBOX_PREFIX, Pattern, Subject};
 use dunlin::{Inbox, Node, TopicError};
 
 use super::Session;
@@ -139,20 +139,18 @@ impl Session {
 
 /// Whether a subject or pattern belongs to an inbox.
 pub(super) fn is_inbox(subject: &str) -> bool {
-    subject.starts_with(PREFIX)
+    subject.starts_with(INBOX_PREFIX)
 }
 
 /// Whether the pattern matches only subjects of a single inbox.
 pub(super) fn is_single_inbox(pattern: &str) -> bool {
-    pattern.strip_prefix(PREFIX).is_some_and(|rest| !rest.starts_with(['*', '>']))
+    pattern.strip_prefix(INBOX_PREFIX).is_some_and(|rest| !rest.starts_with(['*', '>']))
 }
-
-const PREFIX: &str = "_INBOX.";
 
 /// The key of the inbox to which a subject belongs: the first two tokens, and the dot after them if more tokens follow.
 pub(super) fn key(subject: &str) -> &str {
-    let rest = &subject[PREFIX.len()..];
-    rest.find('.').map_or(subject, |at| &subject[..=PREFIX.len() + at])
+    let rest = &subject[INBOX_PREFIX.len()..];
+    rest.find('.').map_or(subject, |at| &subject[..=INBOX_PREFIX.len() + at])
 }
 
 #[cfg(test)]
