@@ -155,7 +155,7 @@ export class Client {
 
   /**
    * Sends a request with the client's credentials to the node's listener `http`. Throws a `DunlinError` if it is
-   * refused.
+   * refused. With several addresses, the request waits until the client is connected.
    */
   http<T = unknown>(path: string, init: RequestInit = {}): Promise<T> {
     return this.web.json<T>(path, init);
