@@ -12,6 +12,7 @@ use futures_util::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 
+use crate::error::RaftGroupError;
 use crate::log::DiskSpace;
 use crate::machine::{FrozenMachine, StateMachine};
 use crate::proposal;
@@ -193,9 +194,16 @@ impl Machines {
 
     /// Fills the reserve for snapshots if there is room, and reports whether the reserve is filled.
     fn fill_reserve_of(&self, snapshots: &mut Snapshots) {
-        // An error is ignored here, because the next snapshot reports it if the disk has failed.
-        let is_filled = snapshots.fill_reserve().unwrap_or(false);
-        self.room.set_snapshot_reserve_filled(is_filled);
+        let shortage = match snapshots.fill_reserve() {
+            Ok(true) => None,
+            Err(error) if error.lacks_resource() => Some(RaftGroupError::LacksResource(error.to_string())),
+            // If the disk has failed, the next snapshot reports this error.
+            Ok(false) | Err(_) => {
+                let why = "the disk has too little room for the reserve of the snapshots";
+                Some(RaftGroupError::NoRoom(why.to_owned()))
+            }
+        };
+        self.room.set_snapshot_shortage(shortage);
     }
 
     /// Writes a snapshot of the present state; returns `None` if the disk has no room.

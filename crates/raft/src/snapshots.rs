@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_journal::{AppendError, Disk, DiskReserve, Journal, JournalConfig, Position, ScanItem};
+use dunlin_journal::{AppendError, Disk, DiskError, DiskReserve, Journal, JournalConfig, Position, ScanItem};
 
 use crate::codec::{CodecError, ValueCodec, decode_exact};
 use crate::error::damaged;
@@ -222,8 +222,8 @@ impl Snapshots {
     }
 
     /// Fills the reserve if the disk has room. Returns whether the reserve is filled.
-    pub(crate) fn fill_reserve(&mut self) -> io::Result<bool> {
-        self.reserve.fill().map_err(io::Error::other)
+    pub(crate) fn fill_reserve(&mut self) -> Result<bool, DiskError> {
+        self.reserve.fill()
     }
 
     /// Writes a snapshot and removes older ones. Returns `false` if the disk has no room or the process lacks file

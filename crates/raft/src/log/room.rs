@@ -34,6 +34,8 @@ struct DiskSpaceState {
     is_ending: AtomicBool,
     /// The error with which commands that make the state larger are refused while room is short.
     shortage: Mutex<Option<RaftGroupError>>,
+    /// Like `shortage`, while only the reserve of the snapshots is not filled.
+    snapshot_shortage: Mutex<Option<RaftGroupError>>,
 }
 
 impl DiskSpace {
@@ -58,12 +60,14 @@ impl DiskSpace {
 
     /// The error with which commands that make the state larger are refused; `None` while there is enough room.
     pub(crate) fn shortage(&self) -> Option<RaftGroupError> {
-        if self.log_level() > SpaceLevel::Ample {
-            return self.0.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        }
-        let lacks_reserve = self.level() > SpaceLevel::Ample;
-        let why = || "the disk has too little room for the reserve of the snapshots".to_owned();
-        lacks_reserve.then(|| RaftGroupError::NoRoom(why()))
+        let shortage = if self.log_level() > SpaceLevel::Ample {
+            &self.0.shortage
+        } else if self.level() > SpaceLevel::Ample {
+            &self.0.snapshot_shortage
+        } else {
+            return None;
+        };
+        shortage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the log should remove as many entries as possible, because room is or was short.
@@ -76,9 +80,13 @@ impl DiskSpace {
         self.0.is_ending.store(true, Ordering::Release);
     }
 
-    /// Reports whether the reserve of the snapshots is filled.
-    pub(crate) fn set_snapshot_reserve_filled(&self, is_filled: bool) {
-        self.0.lacks_snapshot_reserve.store(!is_filled, Ordering::Release);
+    /// Reports why the reserve of the snapshots is not filled; `None` if it is filled.
+    pub(crate) fn set_snapshot_shortage(&self, shortage: Option<RaftGroupError>) {
+        let lacks_reserve = shortage.is_some();
+        if lacks_reserve {
+            *self.0.snapshot_shortage.lock().unwrap_or_else(PoisonError::into_inner) = shortage;
+        }
+        self.0.lacks_snapshot_reserve.store(lacks_reserve, Ordering::Release);
     }
 
     pub(super) fn is_ending(&self) -> bool {
@@ -103,5 +111,20 @@ impl DiskSpace {
     pub(super) fn set_short_again(&self, level: SpaceLevel) {
         self.0.was_short.store(true, Ordering::Release);
         self.0.level.store(level as u8, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortage_states_why_the_snapshot_reserve_is_not_filled() {
+        let room = DiskSpace::default();
+        let lacking = RaftGroupError::LacksResource("no file descriptors".to_owned());
+        room.set_snapshot_shortage(Some(lacking.clone()));
+        assert_eq!((room.level(), room.shortage()), (SpaceLevel::Low, Some(lacking)));
+        room.set_snapshot_shortage(None);
+        assert_eq!((room.level(), room.shortage()), (SpaceLevel::Ample, None));
     }
 }
