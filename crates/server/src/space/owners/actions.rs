@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dunlin::space::{Behaviour, RegionAuthority, RegionId, Takeover};
-use dunlin::state::{ComparedProperty, Comparison, KeyOperation};
+use dunlin::state::KeyOperation;
 use dunlin_client::Transaction;
 
-use super::keys::{RegionOwner, StandbyKey, WorldSnapshot, key};
+use super::keys::{RegionOwner, StandbyKey, WorldSnapshot, if_value, key};
 use super::memory::UncertainClaim;
 use super::plan::RegionAction;
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
@@ -171,9 +171,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     /// Deletes a region's key if this process owns the region in this epoch.
     fn release_key(&mut self, region: RegionId, epoch: u64) -> Result<(), OwnershipError> {
         let (own, value) = self.owner_key(region, epoch);
-        let ours =
-            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
-        self.kv.transact(&ours.delete(&own))?;
+        self.kv.transact(&if_value(&own, &value).delete(&own))?;
         Ok(())
     }
 
@@ -185,12 +183,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             }
             let (own, owner) = self.owner_key(*region, *epoch);
             let (epochs, text) = (key(&self.config.world, "epoch", region.0.into()), epoch.to_string());
-            let ours = Transaction::new().compare(
-                &own,
-                Comparison::Equal,
-                ComparedProperty::Value { value: &owner },
-            );
-            self.kv.transact(&ours.put(&epochs, text.as_bytes()))?;
+            self.kv.transact(&if_value(&own, &owner).put(&epochs, text.as_bytes()))?;
         }
         Ok(())
     }
@@ -212,9 +205,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             // lack a change.
             self.space.call(move |runner| runner.host_mut().set_alone(region, false, monotonic_ns()))?;
         }
-        let ours =
-            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &owner });
-        if self.kv.transact(&ours.put(&key, &value))?.succeeded {
+        if self.kv.transact(&if_value(&own, &owner).put(&key, &value))?.succeeded {
             self.space.submit(move |runner| apply_standby(runner, region, standby))?;
             self.standbys.insert(region, standby);
             if standby.is_empty() {
@@ -262,11 +253,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let standby_key = key(&self.config.world, "standby", region.0.into());
         let former = RegionOwner { process: self.config.process, epoch };
         let released = StandbyKey { released: Some(former), ..standby }.bytes();
-        let ours =
-            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &value });
         // A standby changes its key before it leaves the world. The release then fails, because the standby might not
         // hand the region over any more.
-        let release = ours.if_modified_at(&heir, registered).delete(&own).put(&standby_key, &released);
+        let ours = if_value(&own, &value).if_modified_at(&heir, registered);
+        let release = ours.delete(&own).put(&standby_key, &released);
         if self.kv.transact(&release)?.succeeded {
             self.claims.remove(&region);
             self.finish_release(region);

@@ -8,10 +8,8 @@
 //! partition.
 
 use dunlin::space::Behaviour;
-use dunlin::state::{ComparedProperty, Comparison};
-use dunlin_client::Transaction;
 
-use super::keys::{CurveStretches, WorldSnapshot, key};
+use super::keys::{CurveStretches, WorldSnapshot, if_value, key};
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
@@ -48,9 +46,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let (cut_key, value) =
             (key(&self.config.world, "cut", 0), serde_json::to_vec(&CurveStretches::of(&next)));
         let value = value.unwrap_or_default();
-        let ours =
-            Transaction::new().compare(&own, Comparison::Equal, ComparedProperty::Value { value: &owner });
-        let cut = ours.if_modified_at(&cut_key, read.0).put(&cut_key, &value);
+        let cut = if_value(&own, &owner).if_modified_at(&cut_key, read.0).put(&cut_key, &value);
         if self.kv.transact(&cut)?.succeeded {
             self.cut_version = next.version();
             (self.on_event)(WorldEvent::Cut(next.version()));

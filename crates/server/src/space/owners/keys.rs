@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use dunlin::space::{Partition, PartitionError, RegionId};
-use dunlin_client::KvEntry;
+use dunlin::state::{ComparedProperty, Comparison};
+use dunlin_client::{KvEntry, Transaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -224,6 +225,11 @@ pub(super) fn prefix(world: &str) -> String {
 /// The key of a process or region: `what` is the kind of the key, and `number` is the process or region.
 pub(super) fn key(world: &str, what: &str, number: u64) -> Vec<u8> {
     format!("space/{world}/{what}/{number}").into_bytes()
+}
+
+/// Begins a transaction that changes nothing unless the key has this value.
+pub(super) fn if_value<'a>(key: &'a [u8], value: &'a [u8]) -> Transaction<'a> {
+    Transaction::new().compare(key, Comparison::Equal, ComparedProperty::Value { value })
 }
 
 impl WorldSnapshot {
