@@ -145,7 +145,8 @@ impl<const D: usize> Interests<D> {
     }
 
     /// Calls `send` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without changes.
-    /// `number` must grow with each call, normally by 1 for each tick.
+    /// `number` normally grows by 1 with each tick. It may repeat, for example to serve a new viewer at once. Entities
+    /// that have left the sight since are then reported with the next number.
     pub fn send_updates(&mut self, store: &EntityStore<D>, number: u64, send: impl FnMut(ViewerId, &[u8])) {
         self.send_updates_with_neighbours(store, &HashMap::new(), number, send);
     }
