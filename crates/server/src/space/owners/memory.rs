@@ -31,11 +31,12 @@ pub(super) fn update_memory(
         if snapshot.standbys.get(&region).is_some_and(counts) {
             memory.entry(region).or_insert(RegionMemory { epoch, owner: false });
         }
-        let newest = snapshot.epochs.get(&region).map(|(newest, _)| (process, *newest));
-        let was_claimed = newest.is_some() && snapshot.claims.get(&region).copied() == newest;
-        let continues =
-            |claim: &UncertainClaim| was_claimed && claim.action == RegionAction::TakeOver(region);
-        if let Some((_, epoch)) = newest.filter(|_| in_doubt.get(&region).is_some_and(continues))
+        let newest = snapshot.epochs.get(&region).map(|(newest, _)| *newest);
+        let continues = |claim: &UncertainClaim| claim.action == RegionAction::TakeOver(region);
+        if let Some((claimant, epoch)) = snapshot.claims.get(&region).copied()
+            && claimant == process
+            && newest == Some(epoch)
+            && in_doubt.get(&region).is_some_and(continues)
             && !snapshot.owners.contains_key(&region)
         {
             // The claim succeeded, but the lease ended before the region ran here. The copy is still the region's
