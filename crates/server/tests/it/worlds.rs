@@ -1,27 +1,28 @@
 //! Tests that all regions of a world go on with all their entities when processes start and fail.
 
+mod keys;
 mod late_responses;
 mod leaving;
 mod released;
+mod unique_ids;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::space::behaviour::RandomWalk;
 use dunlin::space::{
-    BalancePolicy, Behaviour, Entity, EntityId, Host, Partition, RegionId, RegionReport, RegionSetup,
-    StandbyMode, WorldBox, WorldTopics, topic_of,
+    BalancePolicy, Behaviour, Entity, EntityId, Host, Partition, RegionId, RegionSetup, StandbyMode,
+    WorldBox, WorldTopics, topic_of,
 };
 use dunlin::topic::Subscriber;
 use dunlin::{Config, Node};
-use dunlin_client::{Kv, Transaction};
+use dunlin_client::Kv;
 use dunlin_server::Server;
 use dunlin_server::space::{
     RegionOwnership, RegionOwnershipConfig, RegionPopulator, Secret, Space, SpaceConfig, SpaceLimits,
-    SpawnError, TickPace, WorldDescription, monotonic_ns,
+    TickPace, monotonic_ns,
 };
 use dunlin_wait::{Deadline, PATIENCE, POLL};
 
@@ -252,53 +253,6 @@ fn world_keeps_all_entities_as_processes_die_one_by_one() {
     wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
 }
 
-/// Users who may only watch the world can read all keys below `space/WORLD/`.
-#[test]
-fn keys_below_the_prefix_of_a_world_do_not_contain_its_secret() {
-    let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
-    let members = [test.start(1)];
-    wait_until_all_tick("the world begins", &test.kv, &members);
-    let secret = test.kv.get(format!("space-secret/{WORLD}")).unwrap().expect("the secret").value;
-    assert_eq!(secret.len(), 32);
-    let entries = test.kv.prefix("space/").unwrap();
-    assert!(entries.iter().all(|entry| entry.value != secret), "{}", describe_world(&test.kv, &members));
-}
-
-#[test]
-fn process_names_the_key_that_contains_an_invalid_secret() {
-    let test = WorldTest::new(settings(WORLD, 1, StandbyMode::None));
-    let key = format!("space-secret/{WORLD}");
-    test.kv.put(&key, "short").unwrap();
-    let members = [test.start(1)];
-    let is_named = || {
-        let events = members[0].events.lock().unwrap();
-        events.iter().any(|event| event.contains(&key) && event.contains("delete the key"))
-    };
-    until("the key is named", &test.kv, &members, is_named);
-    test.kv.delete(&key).unwrap();
-    wait_until_all_tick("the world begins", &test.kv, &members);
-}
-
-#[test]
-fn owner_reports_and_overwrites_invalid_keys_of_its_region() {
-    let test = WorldTest::new(settings("garbled", 2, StandbyMode::Required));
-    let members = [test.start(1), test.start(2)];
-    wait_until_all_tick("all regions begin", &test.kv, &members);
-    mark_entity_and_read_ticks(&members);
-    for kind in ["epoch", "standby", "region"] {
-        let before: BTreeMap<u32, u64> = members.iter().flat_map(WorldMember::ticks).collect();
-        let key = format!("space/garbled/{kind}/1");
-        test.kv.put(&key, "garbage").unwrap();
-        until("the key is overwritten", &test.kv, &members, || {
-            test.kv.get(&key).unwrap().is_none_or(|entry| *entry.value != *b"garbage")
-        });
-        let reported = format!("InvalidKey({key:?})");
-        assert!(members.iter().any(|member| has_event(member, &reported)), "{reported}");
-        assert_continues(&test.kv, &members, &before, &format!("after {key} was invalid"));
-    }
-    assert!(!members.iter().any(|member| has_event(member, "Lost")));
-}
-
 /// Settings of a world that has `count` regions and expects `count` processes.
 fn settings(name: &'static str, count: usize, standby: StandbyMode) -> WorldSettings<RandomWalk> {
     let mut setup = RegionSetup::new(RegionId(0), WorldBox::cube(100.0).unwrap(), 4.0);
@@ -313,15 +267,6 @@ fn end_leases(kv: &Kv, world: &str) {
     for entry in kv.prefix(format!("space/{world}/process/")).unwrap() {
         // Fails if the process has a new lease in the meantime.
         let _ = kv.revoke(entry.lease);
-    }
-}
-
-/// Deletes all keys of the world, as if the cluster had restarted without its disks.
-fn delete_keys(kv: &Kv, world: &str) {
-    end_leases(kv, world);
-    kv.delete(format!("space-secret/{world}")).unwrap();
-    for entry in kv.prefix(format!("space/{world}/")).unwrap() {
-        kv.delete(entry.key).unwrap();
     }
 }
 
@@ -384,99 +329,6 @@ fn owner_with_an_expired_lease_continues_its_regions() {
 }
 
 #[test]
-fn world_continues_after_the_cluster_lost_its_keys() {
-    let test = WorldTest::new(settings("forgotten", 2, StandbyMode::Required));
-    let members: Vec<_> = (1..=2).map(|number| test.start(number)).collect();
-    wait_until_all_tick("all regions begin", &test.kv, &members);
-    let before = mark_entity_and_read_ticks(&members);
-    delete_keys(&test.kv, "forgotten");
-    // On a slow machine, one process may first have reclaimed both regions, and then have returned one.
-    until("regions are reclaimed", &test.kv, &members, || {
-        members.iter().any(|member| has_event(member, "Reclaimed"))
-    });
-    assert_continues(&test.kv, &members, &before, "after the keys were lost");
-    until("the world can be found", &test.kv, &members, || {
-        WorldDescription::read(&test.kv, "forgotten").is_ok()
-    });
-}
-
-#[test]
-fn pause_of_a_world_survives_the_loss_of_its_keys() {
-    let test = WorldTest::new(settings("held", 2, StandbyMode::None));
-    let members = [test.start(1), test.start(2)];
-    wait_until_all_tick("all regions begin", &test.kv, &members);
-    let hold = "space/held/hold/0";
-    test.kv.put(hold, "1").unwrap();
-    until("no process makes ticks", &test.kv, &members, || {
-        members.iter().all(|member| !member.space.call(|runner| runner.is_busy()).unwrap())
-    });
-    let ticks = || members.iter().flat_map(WorldMember::ticks).collect::<BTreeMap<_, _>>();
-    let before = ticks();
-    // Deletes all keys in one transaction. If only the key `hold` were missing, the world would make ticks again.
-    let entries = test.kv.prefix("space/held/").unwrap();
-    let all = entries.iter().fold(Transaction::new(), |all, entry| all.delete(&entry.key));
-    assert!(test.kv.transact(&all).unwrap().succeeded);
-    until("both processes continue their regions", &test.kv, &members, || {
-        members.iter().all(|member| has_event(member, "Reclaimed")) && ticks().len() == before.len()
-    });
-    assert!(test.kv.get(hold).unwrap().is_some(), "the key of the pause is written again");
-    assert_eq!(ticks(), before, "no tick was made");
-}
-
-/// Here, one of two processes is killed, then the world's keys are deleted, and a new process joins.
-#[test]
-fn joining_process_does_not_repopulate_existing_regions() {
-    let test = WorldTest::new(settings("survived", 2, StandbyMode::Required));
-    let mut members = vec![test.start(1), test.start(2)];
-    wait_until_all_tick("all regions begin", &test.kv, &members);
-    let before = mark_entity_and_read_ticks(&members);
-    members.remove(0).kill();
-    delete_keys(&test.kv, "survived");
-    members.push(test.start(3));
-    assert_continues(&test.kv, &members, &before, "after one was killed with the keys");
-    wait_until_all_tick("each has one", &test.kv, &members);
-}
-
-/// Here, one of two processes is killed together with the node that has the keys. The new process writes the world's
-/// description before the surviving process connects again.
-#[test]
-fn surviving_process_restores_lost_keys_of_existing_regions() {
-    let test = WorldTest::new(settings("rerun", 2, StandbyMode::None));
-    let mut members = vec![test.start(1), test.start(2)];
-    wait_until_all_tick("all regions begin", &test.kv, &members);
-    let began = [1, 2].map(|region| format!("space/rerun/began/{region}"));
-    let have_begun = || began.iter().all(|key| test.kv.get(key).unwrap().is_some());
-    until("the keys say that both have begun", &test.kv, &members, have_begun);
-    // When a process has version 2 of the partition, it has also read that both regions have begun.
-    let cut = members[1].space.call(|runner| {
-        let stretches = runner.host().partition().regions().iter();
-        stretches.map(|(first, region)| (*first, region.0)).collect::<Vec<_>>()
-    });
-    test.kv
-        .put("space/rerun/cut/0", serde_json::json!({"version": 2, "cuts": cut.unwrap()}).to_string())
-        .unwrap();
-    until("the second has the new partition", &test.kv, &members, || {
-        members[1].space.call(|runner| runner.host().partition().version()).unwrap() == 2
-    });
-    members.remove(0).kill();
-    // Deletes all keys except the description in one transaction. The surviving process therefore always finds a
-    // description.
-    let (description, entries) = (WorldDescription::key("rerun"), test.kv.prefix("space/rerun/").unwrap());
-    let deleted = entries.iter().filter(|entry| entry.key != description);
-    let all = deleted.fold(Transaction::new(), |all, entry| all.delete(&entry.key));
-    test.kv.transact(&all).unwrap();
-    until("the begun regions are written again", &test.kv, &members, have_begun);
-    assert!(
-        test.kv.get("space/rerun/cut/0").unwrap().is_some(),
-        "the partition is written before the regions"
-    );
-    assert!(has_event(&members[0], "KeysLost"), "{:?}", members[0].events);
-    members.push(test.start(3));
-    until("the survivor continues its region", &test.kv, &members, || has_event(&members[0], "Reclaimed"));
-    assert!(members[1].ids().is_empty(), "the lost region is not populated again");
-}
-
-#[test]
 fn process_with_a_number_in_use_is_refused() {
     let test = WorldTest::new(WorldSettings { expected: 1, ..settings("numbered", 1, StandbyMode::None) });
     let first = test.start(4);
@@ -533,158 +385,6 @@ fn process_that_joins_a_world_without_standbys_gets_a_region() {
     assert_continues(&test.kv, &members, &before, "after one was given away");
     members.push(test.start(3));
     until("the third is told that it is idle", &test.kv, &members, || has_event(&members[2], "Idle"));
-}
-
-/// The id of an entity that `populate` creates in every region.
-const TWICE: u64 = 7_777;
-
-/// Returns a position inside this region.
-fn position_in<B: Behaviour<3> + Clone>(host: &Host<3, B>, region: RegionId) -> [f32; 3] {
-    let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 20.0 } else { 80.0 });
-    (0..8).map(corner).find(|at| host.owner_of(at) == region).unwrap()
-}
-
-#[test]
-fn entity_created_in_two_regions_is_kept_in_only_one() {
-    let populate = |host: &mut Host<3, RandomWalk>, region| {
-        populate(host, region);
-        host.spawn(&Entity::at(TWICE, position_in(host, region))).unwrap();
-    };
-    let test = WorldTest::new(WorldSettings { populate, ..settings("twice", 2, StandbyMode::None) });
-    let members = [test.start(1), test.start(2)];
-    let mut reports = Vec::new();
-    until("one of them is taken out again", &test.kv, &members, || {
-        let new =
-            members.iter().flat_map(|member| member.space.call(|runner| runner.take_reports()).unwrap());
-        reports.extend(new);
-        let twice = |(_, report): &(RegionId, RegionReport)| matches!(report, RegionReport::Duplicate { id, .. } if id.0 == TWICE);
-        reports.iter().any(twice)
-    });
-    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([TWICE]));
-}
-
-type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
-
-/// Spawns an entity in this region, as if a client had requested it.
-fn spawn(member: &WorldMember<RandomWalk>, id: u64, region: RegionId) -> Spawned {
-    let (sender, spawned) = channel();
-    let reply = move |done| drop(sender.send(done));
-    let order = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
-        let entity = Entity::at(id, position_in(runner.host(), region));
-        runner.spawn_for(&entity, reply);
-    };
-    member.space.submit(order).unwrap();
-    spawned
-}
-
-#[test]
-fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
-    let test = WorldTest::new(settings("raced", 2, StandbyMode::None));
-    let members = [test.start(1), test.start(2)];
-    wait_until_all_tick("both regions begin", &test.kv, &members);
-    let own = |member: &WorldMember<RandomWalk>| RegionId(*member.ticks().keys().next().unwrap());
-    let regions = [own(&members[0]), own(&members[1])];
-    // Until a process is connected to the owners of all other regions, it refuses to spawn entities.
-    until("each process can spawn", &test.kv, &members, || {
-        (0..2).all(|at| {
-            let spawned = spawn(&members[at], 999 - at as u64, regions[at]).recv_timeout(PATIENCE);
-            !matches!(spawned.expect("an answer"), Err(SpawnError::NoOwner(_)))
-        })
-    });
-    let raced = 1_000..1_020_u64;
-    for id in raced.clone() {
-        let both = [0, 1].map(|at| spawn(&members[at], id, regions[at]));
-        let done = both.map(|spawned| spawned.recv_timeout(PATIENCE).expect("an answer"));
-        assert_eq!(done.iter().filter(|done| done.is_ok()).count(), 1, "{id}: {done:?}");
-        let refused = done.iter().find_map(|done| done.as_ref().err()).unwrap().to_string();
-        assert!(refused.contains(&format!("entity {id} is ")), "{refused}");
-        let again = spawn(&members[0], id, regions[0]).recv_timeout(PATIENCE).expect("an answer");
-        assert!(again.is_err(), "{again:?}");
-    }
-    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(998..1_000).chain(raced));
-}
-
-/// Here, the process with the higher region asks before the other one spawns the entity. The asking process then waits
-/// for a third process, so that the other one learns of a spawn that is not checked yet.
-#[test]
-fn duplicate_spawn_is_removed_if_a_third_process_answers_late() {
-    let test = WorldTest::new(settings("awaited", 3, StandbyMode::None));
-    let mut members: Vec<_> = (1..=3).map(|number| test.start(number)).collect();
-    wait_until_all_tick("all regions begin", &test.kv, &members);
-    members.sort_by_key(|member| member.ticks().into_keys().next());
-    until("all processes know all owners", &test.kv, &members, || {
-        members.iter().all(|member| member.space.call(|runner| runner.remote_regions().len()).unwrap() == 2)
-    });
-    for member in &members {
-        // Without ticks, no entity leaves its region.
-        member.space.call(|runner| runner.set_pace(TickPace::Hold, None)).unwrap();
-    }
-    let (third, blocked) = channel::<()>();
-    members[2].space.submit(move |_| _ = blocked.recv()).unwrap();
-    for (version, asks, other) in [(2, 1, 0), (3, 0, 1)] {
-        let spawned = members[asks].space.call(move |runner| {
-            let entity = Entity::at(TWICE, position_in(runner.host(), REGIONS[asks]));
-            runner.host_mut().spawn(&entity)
-        });
-        spawned.unwrap().unwrap();
-        // The other process receives this partition after the question.
-        let broadcast = members[asks].space.call(move |runner| {
-            let cuts = runner.host().partition().regions().to_vec();
-            runner.broadcast_partition(&Partition::of(3, version, cuts).unwrap());
-        });
-        broadcast.unwrap();
-        dunlin_wait::until("the other process has received the question", || {
-            members[other].space.call(|runner| runner.host().partition().version()).unwrap() == version
-        });
-    }
-    drop(third);
-    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([TWICE]));
-}
-
-/// The region without an owner may already have an entity with the same id.
-#[test]
-fn spawn_is_refused_while_a_region_has_no_owner() {
-    let test = WorldTest::new(settings("away", 2, StandbyMode::None));
-    let mut members = vec![test.start(1), test.start(2)];
-    wait_until_all_tick("both regions begin", &test.kv, &members);
-    members.remove(1).kill();
-    let own = RegionId(*members[0].ticks().keys().next().unwrap());
-    until("it is refused", &test.kv, &members, || {
-        let done = spawn(&members[0], 2_000, own).recv_timeout(PATIENCE).expect("an answer");
-        match done {
-            Ok(_) => {
-                let dismiss = |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
-                    runner.host_mut().despawn(EntityId(2_000)).is_ok()
-                };
-                members[0].space.call(dismiss).unwrap();
-                false
-            }
-            Err(SpawnError::NoOwner(regions)) => regions.len() == 1 && regions[0] != own,
-            Err(other) => panic!("{other}"),
-        }
-    });
-}
-
-/// Here, a process is killed while the other process waits for its response to the question whether an id is in use.
-#[test]
-fn takeover_during_an_id_check_leaves_no_spawn_unanswered() {
-    let test = WorldTest::new(settings("asked", 2, StandbyMode::Required));
-    let mut members = vec![test.start(1), test.start(2)];
-    wait_until_all_tick("both regions begin", &test.kv, &members);
-    let killed = members.remove(1);
-    // From now on, the process does not respond, but it still owns its region.
-    killed.space.stop().unwrap();
-    let own = RegionId(*members[0].ticks().keys().next().unwrap());
-    let unchecked = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
-        let entity = Entity::at(2_000, position_in(runner.host(), own));
-        runner.host_mut().spawn(&entity).is_ok()
-    };
-    assert!(members[0].space.call(unchecked).unwrap());
-    killed.kill();
-    until("the other takes the region over", &test.kv, &members, || members[0].ticks().len() == 2);
-    let spawned = spawn(&members[0], 2_001, own).recv_timeout(PATIENCE).expect("an answer");
-    assert!(spawned.is_ok(), "{spawned:?}");
-    assert!(members[0].ids().contains(&2_000), "the entity that was checked meanwhile remains");
 }
 
 /// Here, the keys are lost. Another process then takes over the region and populates it again, before the previous
