@@ -239,6 +239,20 @@ impl WorldTest {
     }
 }
 
+/// Starts a world of two regions, and the process that owns both. Returns when both regions tick.
+fn start_with_one_process(
+    name: &'static str,
+    standby: StandbyMode,
+) -> (WorldTest, Vec<WorldMember<RandomWalk>>) {
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings(name, 2, standby) });
+    let members = vec![test.start(1)];
+    until("both regions tick", &test.kv, &members, || {
+        let ticks = members[0].ticks();
+        ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
+    });
+    (test, members)
+}
+
 #[test]
 fn world_keeps_all_entities_as_processes_die_one_by_one() {
     let test = WorldTest::new(settings(WORLD, 3, StandbyMode::Required));
@@ -314,12 +328,7 @@ fn has_event(member: &WorldMember<RandomWalk>, prefix: &str) -> bool {
 #[test]
 fn owner_with_an_expired_lease_continues_its_regions() {
     for standby in [StandbyMode::None, StandbyMode::Required] {
-        let test = WorldTest::new(WorldSettings { expected: 1, ..settings("paused", 2, standby) });
-        let members = [test.start(1)];
-        until("both regions tick", &test.kv, &members, || {
-            let ticks = members[0].ticks();
-            ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
-        });
+        let (test, members) = start_with_one_process("paused", standby);
         let before = mark_entity_and_read_ticks(&members);
         end_leases(&test.kv, "paused");
         until("it reclaims them", &test.kv, &members, || has_event(&members[0], "Reclaimed"));
@@ -376,9 +385,7 @@ fn processes_report_different_process_counts_and_standby_modes() {
 
 #[test]
 fn process_that_joins_a_world_without_standbys_gets_a_region() {
-    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("shared", 2, StandbyMode::None) });
-    let mut members = vec![test.start(1)];
-    until("it has both", &test.kv, &members, || members[0].ticks().len() == 2);
+    let (test, mut members) = start_with_one_process("shared", StandbyMode::None);
     let before = mark_entity_and_read_ticks(&members);
     members.push(test.start(2));
     until("each has one", &test.kv, &members, || members.iter().all(|member| member.ticks().len() == 1));

@@ -1,16 +1,17 @@
 //! Tests that a world loses no entity if the response to the claim of a region arrives too late.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use dunlin::space::StandbyMode;
+use dunlin::space::behaviour::RandomWalk;
 use dunlin_client::Client;
 
 use super::{
-    WorldMember, WorldSettings, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks, settings,
+    WorldMember, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks, start_with_one_process,
     until,
 };
 use crate::clients::patient_options;
@@ -18,7 +19,7 @@ use crate::clients::patient_options;
 /// Only the transaction that claims a region contains this part of a key.
 const CLAIM: &[u8] = b"/epoch/";
 /// Time to live of the lease that ends before the response arrives.
-pub(super) const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ResponseFlow {
@@ -30,15 +31,16 @@ enum ResponseFlow {
     Released,
 }
 
-/// Forwards connections to a node. After the first claim of a region, holds the node's responses until they are
-/// released.
+/// Forwards the connections of a client to a node. After the first claim of a region, holds the node's responses until
+/// they are released.
 pub(super) struct LateResponses {
-    pub(super) address: SocketAddr,
+    client: Client,
     flow: Arc<(Mutex<ResponseFlow>, Condvar)>,
 }
 
 impl LateResponses {
-    pub(super) fn of(node: SocketAddr) -> LateResponses {
+    pub(super) fn of(test: &WorldTest) -> LateResponses {
+        let node = test.keys.1.tcp_addresses()[0];
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let flow = Arc::new((Mutex::new(ResponseFlow::Forwarding), Condvar::new()));
@@ -52,7 +54,13 @@ impl LateResponses {
                 thread::spawn(move || forward_responses(node, to_client, &responses));
             }
         });
-        LateResponses { address, flow }
+        let client = Client::connect(&format!("dunlin://{address}"), patient_options()).unwrap();
+        LateResponses { client, flow }
+    }
+
+    /// Starts process 2 with the forwarded connection.
+    pub(super) fn start_process(&self, test: &WorldTest) -> WorldMember<RandomWalk> {
+        WorldMember::start_with_ttl(&test.settings, self.client.kv(), 2, TTL)
     }
 
     fn is_holding(&self) -> bool {
@@ -102,16 +110,10 @@ fn forward_responses(node: TcpStream, client: TcpStream, flow: &(Mutex<ResponseF
 /// Here, the only process gives a region to a new process. The new process learns too late that its claim succeeded.
 #[test]
 fn claim_confirmed_after_the_lease_ended_loses_no_entity() {
-    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("late", 2, StandbyMode::Required) });
-    let mut members = vec![test.start(1)];
-    until("both regions tick", &test.kv, &members, || {
-        let ticks = members[0].ticks();
-        ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
-    });
+    let (test, mut members) = start_with_one_process("late", StandbyMode::Required);
     let before = mark_entity_and_read_ticks(&members);
-    let late = LateResponses::of(test.keys.1.tcp_addresses()[0]);
-    let client = Client::connect(&format!("dunlin://{}", late.address), patient_options()).unwrap();
-    members.push(WorldMember::start_with_ttl(&test.settings, client.kv(), 2, TTL));
+    let late = LateResponses::of(&test);
+    members.push(late.start_process(&test));
     until("the lease ends before the response to the claim", &test.kv, &members, || {
         late.is_holding() && has_event(&members[1], "LeaseLost")
     });

@@ -3,8 +3,8 @@
 use dunlin::space::StandbyMode;
 
 use super::{
-    ENTITIES, WorldSettings, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks, settings,
-    until, wait_until_all_tick, wait_until_each_exists_once,
+    ENTITIES, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks, settings,
+    start_with_one_process, until, wait_until_all_tick, wait_until_each_exists_once,
 };
 
 /// Each process ends as soon as the replacement of the previous process has joined. Most standbys have no copy yet.
@@ -42,11 +42,9 @@ fn kill_just_after_another_process_left_loses_no_entity() {
 
 #[test]
 fn last_process_of_a_world_names_the_regions_that_it_keeps() {
-    let test = WorldTest::new(WorldSettings { expected: 1, ..settings("last", 2, StandbyMode::Required) });
-    let member = test.start(1);
-    until("both regions begin", &test.kv, std::slice::from_ref(&member), || member.ticks().len() == 2);
-    wait_until_each_exists_once(&test.kv, std::slice::from_ref(&member), 0..ENTITIES);
-    let reports = member.leave();
+    let (test, mut members) = start_with_one_process("last", StandbyMode::Required);
+    wait_until_each_exists_once(&test.kv, &members, 0..ENTITIES);
+    let reports = members.remove(0).leave();
     let regions = "NotHandedOver { regions: [RegionId(1), RegionId(2)], why: \"no other process";
     assert!(reports.len() == 1 && reports[0].starts_with(regions), "{reports:?}");
 }

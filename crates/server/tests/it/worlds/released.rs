@@ -1,29 +1,13 @@
 //! Tests that a region survives if its new owner is killed just after another process has released the region to it.
 
 use dunlin::space::StandbyMode;
-use dunlin::space::behaviour::RandomWalk;
-use dunlin_client::{Client, Kv};
+use dunlin_client::Kv;
 
-use super::late_responses::{LateResponses, TTL};
-use super::{
-    WorldMember, WorldSettings, WorldTest, assert_continues, has_event, mark_entity_and_read_ticks, settings,
-    until,
-};
-use crate::clients::patient_options;
+use super::late_responses::LateResponses;
+use super::{assert_continues, has_event, mark_entity_and_read_ticks, start_with_one_process, until};
 
 /// Number of processes that are killed one after another.
 const KILLED: u64 = 4;
-
-/// Starts a world of two regions, and the process that owns both.
-fn start_world(name: &'static str) -> (WorldTest, [WorldMember<RandomWalk>; 1]) {
-    let test = WorldTest::new(WorldSettings { expected: 1, ..settings(name, 2, StandbyMode::Required) });
-    let members = [test.start(1)];
-    until("both regions tick", &test.kv, &members, || {
-        let ticks = members[0].ticks();
-        ticks.len() == 2 && ticks.values().all(|tick| *tick > 0)
-    });
-    (test, members)
-}
 
 /// Whether the newest claim of a region is a claim of this process.
 fn has_claimed(kv: &Kv, world: &str, process: u64) -> bool {
@@ -38,11 +22,10 @@ fn has_claimed(kv: &Kv, world: &str, process: u64) -> bool {
 /// The new owner never learns that its claim succeeded, so it names no standby.
 #[test]
 fn owner_killed_before_it_names_a_standby_loses_no_entity() {
-    let (test, members) = start_world("unnamed");
+    let (test, members) = start_with_one_process("unnamed", StandbyMode::Required);
     let before = mark_entity_and_read_ticks(&members);
-    let late = LateResponses::of(test.keys.1.tcp_addresses()[0]);
-    let client = Client::connect(&format!("dunlin://{}", late.address), patient_options()).unwrap();
-    let killed = WorldMember::start_with_ttl(&test.settings, client.kv(), 2, TTL);
+    let late = LateResponses::of(&test);
+    let killed = late.start_process(&test);
     until("it claims a region", &test.kv, &members, || has_claimed(&test.kv, "unnamed", 2));
     killed.kill();
     late.release();
@@ -53,7 +36,7 @@ fn owner_killed_before_it_names_a_standby_loses_no_entity() {
 /// The new owners are killed while they name their first standby, or while it copies the region.
 #[test]
 fn owners_killed_as_soon_as_they_claim_lose_no_entity() {
-    let (test, members) = start_world("claimed");
+    let (test, members) = start_with_one_process("claimed", StandbyMode::Required);
     for number in 2..2 + KILLED {
         let before = mark_entity_and_read_ticks(&members);
         let killed = test.start(number);
