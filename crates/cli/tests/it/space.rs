@@ -1,5 +1,8 @@
-//! Tests of `dunlin space`. Several processes run small worlds. Some of the processes are killed and restarted while
-//! other commands count the entities.
+//! Tests of `dunlin space`: the processes that run small worlds, and the commands that show and change worlds.
+
+mod permissions;
+mod processes;
+mod recordings;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +18,7 @@ use dunlin_client::{Client, ClientOptions};
 use dunlin_server::space::{WorldConfig, WorldEvent, WorldProcess};
 use dunlin_server::{Server, ServerConfig};
 
-use crate::dunlin::{Node, Outcome, RunningProgram, dunlin, record_until, run, signal};
+use crate::dunlin::{Node, RunningProgram, dunlin, run};
 
 /// A process of a world, and the JSON objects that it prints.
 struct Process {
@@ -174,151 +177,6 @@ fn waiting_and_ended_worlds_are_reported() {
     assert_error(&["space", "watch", "x", "--once"], "there is no world");
 }
 
-/// A users file, and for each of its users a file with an access token.
-struct UsersFile {
-    dir: tempfile::TempDir,
-}
-
-impl UsersFile {
-    /// Creates the users `runner`, which may run world `w`, `keeper`, which may not read the world's secret, and
-    /// `watcher`, which may only watch this world.
-    fn new() -> UsersFile {
-        let users = UsersFile { dir: tempfile::tempdir().expect("a folder") };
-        let map = ["--publish", "space.w.map.>", "--create", "space.w.map", "--create", "space.w.map.>"];
-        users.add("runner", &[&["--keys", "space/w/*", "--keys", "space-secret/w"][..], &map].concat());
-        users.add("keeper", &["--keys", "space/w/*"]);
-        let subjects = ["--subscribe", "space.w.region.*", "--publish", "space.w.process.*.watch"];
-        users.add("watcher", &[&["--read-keys", "space/w/*"][..], &subjects].concat());
-        users
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).to_str().expect("a path").to_owned()
-    }
-
-    fn file(&self) -> String {
-        self.path("users.toml")
-    }
-
-    fn add(&self, name: &str, permissions: &[&str]) {
-        let file = self.file();
-        let user = ["user", "--users-file", &file];
-        run(&[&user[..], &["add", name, "--no-password"], permissions].concat()).done();
-        let token = run(&[&user[..], &["token", name]].concat()).done();
-        std::fs::write(self.path(name), token).expect("a token file");
-    }
-}
-
-/// The node of a world's process must serve only the users in its users file, and each user only within the user's
-/// permissions.
-#[test]
-fn user_who_may_only_watch_a_world_cannot_change_it() {
-    let users = UsersFile::new();
-    let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
-    let node = Node::start_with(&["--auth-users-file", &file]);
-    let login = ["--url", &node.url, "--token-file", &runner];
-    let words = [&["run", "w", "--processes", "1", "--flock", "300"][..], &login].concat();
-    let unprotected = run(&[&["space"][..], &words].concat());
-    assert!(unprotected.code == Some(1) && unprotected.err.contains("--auth-users-file"), "{unprotected:?}");
-    let world = Process::start(&[&words[..], &["--auth-users-file", &file]].concat());
-    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
-    world.wait_for_event("owns");
-
-    let watch = |words: &[&str]| run(&[words, &["--url", &node.url, "--token-file", &watcher]].concat());
-    let map = watch(&["space", "watch", "w", "--once", "--json"]).done();
-    assert!(map.contains("\"entities\":300"), "{map}");
-    let near = watch(&["space", "near", "1000000", "w", "--within", "40", "--once", "--json"]).done();
-    assert!(near.contains("\"1000000\""), "{near}");
-    let assert_refused = |outcome: Outcome, reason: &str| {
-        assert!(outcome.code == Some(1) && outcome.err.contains(reason), "{outcome:?}");
-    };
-    for words in [
-        &["space", "command", "1000000", "w", "--kind", "9"][..],
-        &["space", "spawn", "7", "w", "--position", "5,5,5"],
-        &["space", "despawn", "1000000", "w"],
-        &["kv", "put", "space/w/hold/0", "1"],
-        &["kv", "get", "space-secret/w"],
-    ] {
-        assert_refused(watch(words), "no permission");
-    }
-    let delete = ["topics", "delete", "space.w.region.1", "--url", &url];
-    assert_refused(run(&delete), "UNAUTHENTICATED");
-    assert_refused(run(&[&delete[..], &["--token-file", &watcher]].concat()), "no permission");
-}
-
-/// The user may write the world's keys, but not read its secret. `run` must write no keys.
-#[test]
-fn world_process_without_permission_for_the_secret_ends() {
-    let users = UsersFile::new();
-    let (file, keeper) = (users.file(), users.path("keeper"));
-    let node = Node::start_with(&["--auth-users-file", &file]);
-    let login = ["--url", &node.url, "--token-file", &keeper];
-    for command in ["join", "run"] {
-        let words = [&["space", command, "w"][..], &login, &["--auth-users-file", &file]].concat();
-        let outcome = run(&words);
-        assert!(outcome.code == Some(1) && outcome.err.contains("space-secret/w"), "{outcome:?}");
-    }
-    let keys = run(&[&["kv", "range", "space/w/"][..], &login].concat()).done();
-    assert!(!keys.contains("space/w/world"), "{keys}");
-}
-
-/// A process whose own node holds the world's keys must also log in at this node.
-#[test]
-fn world_with_its_own_node_serves_only_users_in_the_users_file() {
-    let users = UsersFile::new();
-    let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
-    let words = ["run", "w", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
-    let login = ["--auth-users-file", &file, "--token-file", &runner];
-    let world = Process::start(&[&words[..], &login].concat());
-    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
-    world.wait_for_event("owns");
-    let watch = ["space", "watch", "w", "--once", "--json", "--url", &url];
-    let map = run(&[&watch[..], &["--token-file", &watcher]].concat()).done();
-    assert!(map.contains("\"entities\":300"), "{map}");
-    let refused = run(&watch);
-    assert!(refused.code == Some(1) && refused.err.contains("UNAUTHENTICATED"), "{refused:?}");
-}
-
-/// On SIGTERM, a process of a world must end even if the node that holds the world's keys does not respond.
-#[test]
-fn signal_ends_a_world_process_while_its_node_is_frozen() {
-    let node = Node::start();
-    let mut process = Process::start(&["run", "w", "--processes", "1", "--flock", "10", "--url", &node.url]);
-    process.wait_for_event("owns");
-    signal("STOP", node.pid());
-    process.wait_for_event("lease_lost");
-    signal("TERM", process.program.id());
-    let status = dunlin_wait::find("its end", || process.program.try_wait().expect("wait for the program"));
-    assert_eq!(status.code(), Some(0));
-    signal("CONT", node.pid());
-}
-
-/// Without standbys, no other process has a copy of a region when its owner receives SIGTERM.
-#[test]
-fn signal_makes_a_world_process_hand_over_its_regions() {
-    let node = Node::start();
-    let words = ["run", "w", "--processes", "1", "--regions", "3", "--flock", "50", "--url", &node.url];
-    let mut leaving = Process::start(&words);
-    (0..3).for_each(|_| drop(leaving.wait_for_event("owns")));
-    let heir = Process::start(&["join", "w", "--url", &node.url]);
-    let receive = || {
-        let owns = heir.wait_for_event("owns");
-        assert!(owns["from_tick"].is_u64(), "{owns}");
-    };
-    // The process receives its first region because it has joined the world.
-    receive();
-    signal("TERM", leaving.program.id());
-    receive();
-    receive();
-    let status = dunlin_wait::find("its end", || leaving.program.try_wait().expect("wait for the program"));
-    assert_eq!(status.code(), Some(0));
-    let others: Vec<_> = leaving.objects.iter().collect();
-    assert!(others.iter().all(|object| object["event"] != "not_handed_over"), "{others:?}");
-    signal("TERM", heir.program.id());
-    let report = heir.wait_for_event("not_handed_over");
-    assert_eq!(report["regions"], serde_json::json!([1, 2, 3]), "{report}");
-}
-
 /// Starts the world `own`, which has one region, inside this test process. Returns its node and server, the URL of the
 /// node, and the process of the world.
 fn start_own_world() -> (dunlin::Node, Server, String, WorldProcess<3, RandomWalk>) {
@@ -364,24 +222,6 @@ fn space_watch_names_the_missing_topic_of_a_region() {
     let watch = Process::start(&["watch", "own", "--every", "20ms", "--url", &url]);
     let missing = "has no topic \"space.own.region.3\"";
     watch.wait_for("the reason", |object| object["why"].as_str().is_some_and(|why| why.contains(missing)));
-}
-
-/// The user `watcher` may log in at the node that holds the keys, but is not in the users file of the process's node.
-#[test]
-fn space_watch_reports_why_its_login_was_refused() {
-    let users = UsersFile::new();
-    let (file, runner, watcher) = (users.file(), users.path("runner"), users.path("watcher"));
-    let node = Node::start_with(&["--auth-users-file", &file]);
-    let own_file = users.path("own.toml");
-    std::fs::copy(&file, &own_file).expect("a copy");
-    run(&["user", "--users-file", &own_file, "remove", "watcher"]).done();
-    let words = ["run", "w", "--processes", "1", "--flock", "10", "--auth-users-file", &own_file];
-    let world = Process::start(&[&words[..], &["--url", &node.url, "--token-file", &runner]].concat());
-    world.wait_for_event("owns");
-    let words = ["watch", "w", "--every", "20ms", "--url", &node.url, "--token-file", &watcher];
-    Process::start(&words).wait_for("the reason", |object| {
-        object["why"].as_str().is_some_and(|why| why.contains("refused the login: UNAUTHENTICATED"))
-    });
 }
 
 #[test]
@@ -436,59 +276,6 @@ fn space_watch_with_once_prints_no_map_older_than_its_request() {
         let map: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
         assert!(map["tick"].as_u64() >= newest, "{map} after {newest:?}");
     }
-}
-
-/// The first process is killed, and its node, which holds the world's leases, with it. Then the same command starts the
-/// process again.
-#[test]
-fn world_continues_when_its_first_process_restarts() {
-    // With a time to live this long, the leases survive a pause of the machine.
-    let ttl = ["--ttl", "4s"];
-    let words = |listen| ["run", "two", "--processes", "2", "--flock", "300", "--listen", listen];
-    let first = Process::start(&[&words("127.0.0.1:0")[..], &ttl].concat());
-    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
-    let second = Process::start(&[&["join", "two", "--url", &url][..], &ttl].concat());
-    let (first_region, second_region) =
-        (first.wait_for_event("owns")["region"].clone(), second.wait_for_event("owns")["region"].clone());
-    wait_for_ticks(&url, &first_region);
-    wait_for_ticks(&url, &second_region);
-    drop(first);
-    let restarted =
-        Process::start(&[&words(url.strip_prefix("dunlin://").expect("a host"))[..], &ttl].concat());
-    restarted.wait_for_event("started");
-    second.wait_for("it goes on with its own", |object| {
-        object["reclaimed"] == true && object["region"] == second_region
-    });
-    let is_copy = |object: &serde_json::Value| object["event"] == "owns" && object["from_tick"].is_u64();
-    restarted.wait_for("it is given a region", is_copy);
-    wait_for_ticks(&url, &first_region);
-    wait_for_ticks(&url, &second_region);
-}
-
-/// Runs two processes, as the README shows. After one process is killed, the other runs all regions until a third
-/// process joins.
-#[test]
-fn world_continues_in_one_process_after_the_other_is_killed() {
-    // With a time to live this long, the leases survive a pause of the machine.
-    let ttl = ["--ttl", "4s"];
-    let run = ["run", "two", "--processes", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
-    let first = Process::start(&[&run[..], &ttl].concat());
-    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
-    let join = [&["join", "two", "--url", &url][..], &ttl].concat();
-    let second = Process::start(&join);
-    let (first_region, second_region) =
-        (first.wait_for_event("owns")["region"].clone(), second.wait_for_event("owns")["region"].clone());
-    wait_for_ticks(&url, &second_region);
-    drop(second);
-    let mut alone =
-        [first.wait_for_event("alone")["region"].as_u64(), first.wait_for_event("alone")["region"].as_u64()];
-    alone.sort_unstable();
-    assert_eq!(alone, [Some(1), Some(2)]);
-    wait_for_ticks(&url, &second_region);
-    let _third = Process::start(&join);
-    first.wait_for_event("released");
-    wait_for_ticks(&url, &first_region);
-    wait_for_ticks(&url, &second_region);
 }
 
 /// Waits until the region has run for twenty more ticks.
@@ -574,16 +361,6 @@ fn spawned_entity_exists_exactly_once_until_it_is_despawned() {
     assert_eq!(again["region"], second_entity["region"]);
 }
 
-/// If the second of two processes does not join within `--patience`, the first process must stop waiting and report
-/// this.
-#[test]
-fn first_process_reports_that_others_did_not_join_in_time() {
-    let words = ["run", "two", "--processes", "2", "--flock", "50", "--patience", "1ms"];
-    let first = Process::start(&[&words[..], &["--listen", "127.0.0.1:0"]].concat());
-    let object = first.wait_for_event("waited_out");
-    assert_eq!((&object["processes"], &object["expected"]), (&1.into(), &2.into()));
-}
-
 #[test]
 fn metrics_include_the_figures_of_a_region() {
     let words = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
@@ -634,105 +411,4 @@ fn map_counts_every_entity_once_during_handovers() {
             lines.flat_map(|line| ["entities", "on_the_way"].map(|key| line[key].as_u64().unwrap())).sum();
         assert_eq!(counted, 300, "{out}");
     }
-}
-
-/// After a region has moved, the node of its former owner has no topic of the region any more, so the recording of this
-/// node ends there. Together, the recordings of both nodes contain the whole world.
-#[test]
-fn recordings_of_two_nodes_cover_a_moved_region() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let folder = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
-    let words =
-        ["run", "two", "--processes", "1", "--regions", "2", "--flock", "300", "--listen", "127.0.0.1:0"];
-    let first = Process::start(&[&words[..], &["--ttl", "30s", "--no-standby"]].concat());
-    let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
-    wait_for_ticks(&url, &1.into());
-    wait_for_ticks(&url, &2.into());
-    let record = |name: &str, url: &str| {
-        let words =
-            ["feed", "record", "space.two.region.*", "--out", &folder(name), "--url", url, "--time", "1h"];
-        let child = dunlin(&words).stderr(Stdio::null()).spawn().expect("the program starts");
-        RunningProgram::from(child)
-    };
-    let mut recorder = record("first", &url);
-    let topics = |url: &str| run(&["topics", "list", "--json", "--url", url]).done();
-    let subscriptions = |url: &str| run(&["subscriptions", "--json", "--url", url]).done();
-    dunlin_wait::until("the recorder subscribes", || {
-        subscriptions(&url).matches("dunlin feed record").count() >= 1
-    });
-    let second = Process::start(&["join", "two", "--url", &url, "--ttl", "30s"]);
-    let second_url = second.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
-    let moved = second.wait_for_event("owns")["region"].as_u64().expect("a number");
-    let name = format!("space.two.region.{moved}");
-    dunlin_wait::until("the topic is gone from the first node", || !topics(&url).contains(&name));
-    let mut other = record("second", &second_url);
-    dunlin_wait::until("the recorder subscribes at the second node", || {
-        subscriptions(&second_url).matches("dunlin feed record").count() >= 1
-    });
-    wait_for_ticks(&url, &1.into());
-    wait_for_ticks(&url, &2.into());
-    // This key makes all entities stand still, so that both recorders reach the same last state.
-    run(&["kv", "put", "space/two/hold/0", "1", "--url", &url]).done();
-    let mut previous = String::new();
-    dunlin_wait::until("the world stands still", || {
-        let map = run(&["space", "watch", "two", "--once", "--json", "--url", &url]).done();
-        map == std::mem::replace(&mut previous, map.clone()) && !map.contains("\"on_the_way\":1")
-    });
-    for (program, url) in [(&mut recorder, &url), (&mut other, &second_url)] {
-        dunlin_wait::until("all is recorded", || {
-            let subscriptions = subscriptions(url);
-            let mut recorders = subscriptions.lines().filter(|line| line.contains("dunlin feed record"));
-            recorders.all(|line| line.contains("\"lag\":0"))
-        });
-        signal("INT", program.id());
-        assert_eq!(program.wait().expect("the program ends").code(), Some(0));
-    }
-    for recording in ["first", "second"] {
-        run(&["feed", "verify", "--strict", &folder(recording)]).done();
-    }
-    let count = |node: &Node| -> Vec<(u64, u64)> {
-        let out = node.run(&["space", "watch", "two", "--once", "--json"]).done();
-        let lines =
-            out.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("an object"));
-        let number = |line: &serde_json::Value, what: &str| line[what].as_u64().expect("a number");
-        lines
-            .map(|line| (number(&line, "region"), number(&line, "entities") + number(&line, "on_the_way")))
-            .collect()
-    };
-    // The recordings may be replayed in either order.
-    for order in [["first", "second"], ["second", "first"]] {
-        let node = Node::start();
-        let [one, other] = order.map(folder);
-        node.run(&["feed", "replay", &one, &other, "--speed", "max"]).done();
-        let counted = count(&node);
-        assert_eq!(counted.iter().map(|(_, entities)| entities).sum::<u64>(), 300, "{counted:?}");
-        assert_eq!(counted.len(), 2);
-    }
-    // The first recording alone does not contain the region that the process of its node has given up.
-    let node = Node::start();
-    node.run(&["feed", "replay", &folder("first"), "--speed", "max"]).done();
-    assert!(count(&node).iter().all(|(region, _)| *region != moved));
-}
-
-/// On a node that does not run the world, the recording of a region's topic can be replayed, and a map can be drawn
-/// from it.
-#[test]
-fn replayed_recording_of_a_world_can_be_watched() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let folder = dir.path().join("rec");
-    let recording = folder.to_str().expect("a path").to_owned();
-    let words = ["run", "one", "--processes", "1", "--flock", "300", "--listen", "127.0.0.1:0"];
-    let world = Process::start(&words);
-    let url = world.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
-    world.wait_for_event("owns");
-    wait_for_ticks_in("one", &url, &1.into());
-    record_until(&url, "space.one.region.*", &folder, |found| found["records"].as_u64() >= Some(1));
-    drop(world);
-    run(&["feed", "verify", "--strict", &recording]).done();
-    let node = Node::start();
-    node.run(&["feed", "replay", &recording, "--speed", "max"]).done();
-    let out = node.run(&["space", "watch", "one", "--once", "--json"]).done();
-    let map: serde_json::Value = serde_json::from_str(out.trim()).expect("one object");
-    assert_eq!((&map["region"], &map["entities"]), (&1.into(), &300.into()), "{map}");
-    assert!(map["tick"].as_u64() > Some(0), "{map}");
 }
