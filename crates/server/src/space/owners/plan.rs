@@ -219,6 +219,14 @@ mod tests {
     const R: RegionId = RegionId(1);
     const EPOCH: u64 = 7;
 
+    fn standby_key(process: u64, before: Option<u64>) -> StandbyKey {
+        StandbyKey { before, ..StandbyKey::complete(process, EPOCH) }
+    }
+
+    fn name(process: u64, before: Option<u64>) -> RegionAction {
+        RegionAction::Name(R, standby_key(process, before))
+    }
+
     fn snapshot(processes: &[u64], owner: Option<u64>, standby: Option<(u64, Option<u64>)>) -> WorldSnapshot {
         let record = || ProcessRecord {
             address: "127.0.0.1:1".parse().unwrap(),
@@ -227,7 +235,7 @@ mod tests {
             settings: None,
             leaving: false,
         };
-        let key = |(process, before)| (R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) });
+        let key = |(process, before)| (R, standby_key(process, before));
         WorldSnapshot {
             processes: processes.iter().map(|process| (*process, record())).collect(),
             owners: owner.into_iter().map(|owner| (R, (owner, EPOCH))).collect(),
@@ -255,17 +263,14 @@ mod tests {
 
     #[test]
     fn previous_standby_remains_until_the_new_one_has_a_copy() {
-        let key = |process, before| {
-            RegionAction::Name(R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) })
-        };
-        assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &local(1)), [key(2, Some(0))]);
+        assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &local(1)), [name(2, Some(0))]);
         let with_standby = snapshot(&[1, 2, 3], Some(1), Some((2, Some(0))));
         assert_eq!(plan(&with_standby, &local(1)), []);
         assert_eq!(plan(&with_standby, &local(2)), [RegionAction::Follow(R)]);
-        assert_eq!(plan(&with_standby, &LocalState { begun_copies: vec![R], ..local(1) }), [key(2, None)]);
+        assert_eq!(plan(&with_standby, &LocalState { begun_copies: vec![R], ..local(1) }), [name(2, None)]);
         // The standby has ended. The owner names another one, but the old one would take over until the new one has a
         // copy.
-        assert_eq!(plan(&snapshot(&[1, 3], Some(1), Some((2, None))), &local(1)), [key(3, Some(2))]);
+        assert_eq!(plan(&snapshot(&[1, 3], Some(1), Some((2, None))), &local(1)), [name(3, Some(2))]);
     }
 
     #[test]
@@ -278,8 +283,7 @@ mod tests {
         );
         let recorded = Some((0, None));
         assert_eq!(plan(&snapshot(&[1], Some(1), recorded), &local(1)), [], "it is said once");
-        let readded = RegionAction::Name(R, StandbyKey { before: Some(0), ..StandbyKey::complete(2, EPOCH) });
-        assert_eq!(plan(&snapshot(&[1, 2], Some(1), recorded), &local(1)), [readded]);
+        assert_eq!(plan(&snapshot(&[1, 2], Some(1), recorded), &local(1)), [name(2, Some(0))]);
         assert_eq!(plan(&snapshot(&[2], None, recorded), &with_copy(2)), [], "its copy is from before");
     }
 
@@ -314,9 +318,6 @@ mod tests {
     #[test]
     fn leaving_process_gives_each_region_to_a_process_that_stays() {
         let leaving = LocalState { leaving: true, ..local(1) };
-        let name = |process, before| {
-            RegionAction::Name(R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) })
-        };
         assert_eq!(plan(&snapshot(&[1, 2, 3], Some(1), None), &leaving), [name(2, Some(0))]);
         let copying = snapshot(&[1, 2, 3], Some(1), Some((3, Some(0))));
         assert_eq!(plan(&copying, &leaving), [], "process 3 has no copy yet");
@@ -335,9 +336,6 @@ mod tests {
 
     #[test]
     fn owner_replaces_a_standby_that_leaves() {
-        let name = |process, before| {
-            RegionAction::Name(R, StandbyKey { before, ..StandbyKey::complete(process, EPOCH) })
-        };
         let mut leaves = snapshot(&[1, 2, 3], Some(1), Some((3, None)));
         leaves.processes.get_mut(&3).unwrap().leaving = true;
         assert_eq!(plan(&leaves, &local(1)), [name(2, Some(3))]);
@@ -493,11 +491,9 @@ mod tests {
             begun_copies: begun.to_vec(),
             ..local(1)
         };
-        let name = |region, before| {
-            RegionAction::Name(region, StandbyKey { before, ..StandbyKey::complete(2, EPOCH) })
-        };
+        let name = |region, before| RegionAction::Name(region, standby_key(2, before));
         assert_eq!(plan(&all, &local(&[])), [name(R, Some(0))]);
-        all.standbys.insert(R, StandbyKey { before: Some(0), ..StandbyKey::complete(2, EPOCH) });
+        all.standbys.insert(R, standby_key(2, Some(0)));
         assert_eq!(plan(&all, &local(&[])), [], "one at a time");
         assert_eq!(plan(&all, &local(&[R])), [name(R, None)]);
         all.standbys.insert(R, StandbyKey::complete(2, EPOCH));
