@@ -6,6 +6,7 @@
 //!
 //! Limit: one entry for each live subscriber and each private mirror. The log's lock is not needed for the list.
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -21,8 +22,9 @@ pub struct SubscriberProgress {
     name: String,
     protocol: &'static str,
     registered: bool,
-    /// The number of the log from which the subscriber has read at first.
-    log: u64,
+    /// The address of the log from which the subscriber has read at first. It is not the log's number, which a private
+    /// mirror has in common with the log that it mirrors.
+    log: usize,
     clock: Clock,
     epoch: AtomicU32,
     seq: AtomicU64,
@@ -125,7 +127,7 @@ impl Log {
             name: options.name.clone(),
             protocol: options.protocol,
             registered,
-            log: self.number(),
+            log: self.address(),
             clock: self.clock,
             epoch: AtomicU32::new(at.epoch),
             seq: AtomicU64::new(at.seq),
@@ -149,7 +151,7 @@ impl Log {
         let Some(listed) = self.listed_subscribers.0.get() else { return oldest };
         for progress in lock(listed).subscribers.iter().filter_map(Weak::upgrade) {
             let keeps_history =
-                progress.log == self.number() && progress.keeps_history.load(Ordering::Relaxed);
+                progress.log == self.address() && progress.keeps_history.load(Ordering::Relaxed);
             if !keeps_history || progress.epoch.load(Ordering::Relaxed) != epoch {
                 continue;
             }
@@ -176,6 +178,10 @@ impl Log {
         };
         let (partition, last) = (self.name().partition, self.last_known());
         subscribers.iter().map(|progress| progress.info(partition, last)).collect()
+    }
+
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
     }
 
     /// Position of the newest record that the log or one of its private mirrors has received. A private mirror without

@@ -652,6 +652,23 @@ fn subscriber_of_a_private_mirror_is_listed_with_its_lag() {
 }
 
 #[test]
+fn shared_mirror_keeps_no_history_for_private_subscribers() {
+    let limits = LogLimits { pending_bytes_max: 1 << 20, ..LogLimits::default() };
+    let owned = Arc::new(Topic::new("t", Arc::new(config(1 << 20)), &budget(), MANUAL, 1).unwrap());
+    let mirror = mirror_of(&Owner::of(&owned), TopicConfig { limits, ..config(64 << 10) });
+    let log = &mirror.logs()[0];
+    let _shares = subscriber(&mirror, &from(Start::Latest));
+    let private = Log::private_mirror(log, 1 << 20);
+    let progress = private.list_subscriber(&earliest(), false, Position { epoch: 1, seq: 0 });
+    progress.keep_history();
+    let payload = "x".repeat(100);
+    publish(&owned, &[payload.as_str(); 2_000]);
+    feed(&mut subscriber(&owned, &earliest()), log);
+    assert_eq!((log.last().seq, log.pressure()), (2_000, 0));
+    assert!(log.info().bytes <= 64 << 10, "{} bytes", log.info().bytes);
+}
+
+#[test]
 fn publisher_at_the_owner_waits_for_room_in_the_log() {
     let owned = small_topic();
     let owner = Owner::of(&owned);
