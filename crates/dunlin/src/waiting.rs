@@ -2,15 +2,13 @@
 //!
 //! A thread that serves connections must not block, because this would stop all of its connections. Such a thread calls
 //! [`forbid_waiting`]; debug builds then panic in operations that block ([`check`]). The futures of this module are
-//! ready at once if nothing has to wait; otherwise a separate thread does the work.
-//!
-//! Limits: the work is done by at most [`THREADS_MAX`] threads, each of which ends after [`IDLE`] without work. Further
-//! operations wait in a queue.
+//! ready at once if nothing has to wait; otherwise a thread of a [pool](Waiters) does the work.
+
+mod pool;
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
@@ -32,16 +30,14 @@ use crate::registry::{is_reserved, is_service_subject};
 use crate::select::MissingTopicPolicy;
 use crate::tasks::{Tasks, TasksError, is_tasks_pattern};
 
-/// Maximum number of threads for operations that block. More threads would only wait for the same cluster or disk.
-const THREADS_MAX: usize = 64;
+pub(crate) use pool::Waiters;
+
 /// Maximum number of threads that wait for records from one owner to arrive in mirrors.
 const MIRROR_THREADS_MAX: usize = 16;
 /// How long a node waits, at most, until it knows a topic on which the cluster has agreed.
 pub(crate) const ARRIVAL_MAX: Duration = Duration::from_secs(2);
 /// The pause between two checks for a change.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
-/// How long a thread without work stays alive.
-const IDLE: Duration = Duration::from_secs(10);
 
 thread_local! {
     static MAY_WAIT: Cell<bool> = const { Cell::new(true) };
@@ -78,126 +74,6 @@ pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<
             return found;
         }
         thread::sleep(CHECK_INTERVAL);
-    }
-}
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// A pool of threads for operations that block.
-#[derive(Debug)]
-pub(crate) struct Waiters {
-    work: Arc<Work>,
-    threads_max: usize,
-}
-
-impl Default for Waiters {
-    fn default() -> Waiters {
-        Waiters::of(THREADS_MAX)
-    }
-}
-
-#[derive(Default)]
-struct Work {
-    state: Mutex<State>,
-    more: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
-    threads: usize,
-    idle: usize,
-    ended: bool,
-}
-
-impl Waiters {
-    pub(crate) fn of(threads_max: usize) -> Waiters {
-        Waiters { work: Arc::default(), threads_max }
-    }
-
-    /// Runs `job` on a thread of the pool. If the pool has no thread and none can be started, `job` is dropped.
-    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let mut state = self.work.lock();
-        state.jobs.push_back(Box::new(job));
-        if state.jobs.len() <= state.idle || state.threads >= self.threads_max {
-            drop(state);
-            return self.work.more.notify_one();
-        }
-        state.threads += 1;
-        drop(state);
-        let work = Arc::clone(&self.work);
-        let started = thread::Builder::new().name("dunlin-waiting".to_owned()).spawn(move || work.run_jobs());
-        if started.is_err() {
-            let mut state = self.work.lock();
-            state.threads -= 1;
-            if state.threads == 0 {
-                let jobs = std::mem::take(&mut state.jobs);
-                drop(state);
-                drop(jobs);
-            }
-        }
-    }
-
-    /// Runs `run` on a thread of the pool. Returns a receiver of the result. The channel is closed if `run` could not
-    /// be run.
-    pub(crate) fn run_with_result<T: Send + 'static>(
-        &self,
-        run: impl FnOnce() -> T + Send + 'static,
-    ) -> oneshot::Receiver<T> {
-        let (send, receive) = oneshot::channel();
-        self.run(move || drop(send.send(run())));
-        receive
-    }
-}
-
-impl Drop for Waiters {
-    fn drop(&mut self) {
-        self.work.lock().ended = true;
-        self.work.more.notify_all();
-    }
-}
-
-impl Work {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run_jobs(&self) {
-        let _running = RunningThread(self);
-        let mut state = self.lock();
-        loop {
-            if let Some(job) = state.jobs.pop_front() {
-                drop(state);
-                job();
-                state = self.lock();
-                continue;
-            }
-            if state.ended {
-                return;
-            }
-            state.idle += 1;
-            let waited = self.more.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
-            state = waited.0;
-            state.idle -= 1;
-            if waited.1.timed_out() && state.jobs.is_empty() {
-                return;
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for Work {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Work")
-    }
-}
-
-/// A running thread of the pool. Dropping the value, even after a panic, removes the thread from the count.
-struct RunningThread<'a>(&'a Work);
-
-impl Drop for RunningThread<'_> {
-    fn drop(&mut self) {
-        self.0.lock().threads -= 1;
     }
 }
 
