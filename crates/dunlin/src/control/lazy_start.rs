@@ -241,8 +241,8 @@ impl Node {
     }
 
     /// If the disk has no room for keys, tasks or durable topics, or the process or the machine lacks file descriptors
-    /// or memory, returns a text that names the data concerned and the error. Meanwhile, the node refuses requests that
-    /// make keys or tasks larger.
+    /// or memory, returns a text that names the data concerned and the error. Meanwhile, requests that make these data
+    /// larger are refused, or wait.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());

@@ -17,9 +17,9 @@ use crate::segment::SegmentWriter;
 /// Maximum total size of the frames in a batch of several records, bytes.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// After a single record is written, the cache line at this distance behind the written bytes is prefetched, bytes.
+/// After a single record is written, the cache line at this distance after the written bytes is prefetched, bytes.
 const PREFETCH_SINGLE_BYTES: usize = 128;
-/// After each record of a batch is written, the cache line at this distance behind the written bytes is prefetched,
+/// After each record of a batch is written, the cache line at this distance after the written bytes is prefetched,
 /// bytes.
 const PREFETCH_BATCH_BYTES: usize = 512;
 
@@ -271,8 +271,9 @@ impl LogContents {
         // reading of the clock.
         if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
         {
-            // A mirror may be closed before its node has removed the deleted topic. Records for it are still forwarded
-            // to the owner. The upstream refuses them when a publisher that repeats them finds no such topic any more.
+            // A mirror may be closed before its node has removed the deleted topic. Until then, its records are still
+            // forwarded to the owner. The upstream ends them with an error after the removal, so that a publisher that
+            // repeats them does not find the old topic.
             let is_closed = self.closed && (append.as_owner || !self.is_mirror());
             return Err(if is_closed { PublishError::Closed } else { PublishError::Elsewhere });
         }
