@@ -43,7 +43,7 @@ pub(crate) use buffer::{BUFFER_BYTES_MIN, Buffer, BufferPool};
 
 /// Number of bytes that the reference to a payload takes in the buffer.
 const SLOT_BYTES: usize = padded(size_of::<Bytes>());
-/// While a frame is read, the cache lines at this distance behind the start of the frame are prefetched, bytes.
+/// While a frame is read, the cache lines at this distance after the start of the frame are prefetched, bytes.
 const READ_AHEAD_BYTES: usize = 512;
 const RETIRED: u32 = 1 << 31;
 const SEALED: u64 = 1 << 63;
@@ -444,7 +444,7 @@ impl<'a> Iterator for SegmentFrames<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<SegmentFrame<'a>> {
-        // The cache lines behind the committed length are not prefetched, because they belong to the writer.
+        // The cache lines after the committed length are not prefetched, because they belong to the writer.
         if self.rest.len() > READ_AHEAD_BYTES + 128 {
             prefetch::for_read(self.rest.as_ptr().wrapping_add(READ_AHEAD_BYTES));
         }

@@ -85,10 +85,10 @@ pub struct SubscribeOptions {
 }
 
 impl SubscribeOptions {
-    /// The name of every subscription that feeds the mirror of another node.
+    /// The name of every subscription that feeds a mirror which several subscribers of another node share.
     pub const MIRROR: &'static str = "mirror";
 
-    /// Whether the subscription feeds the mirror of another node.
+    /// Whether the subscription feeds a mirror which several subscribers of another node share.
     pub fn feeds_mirror(&self) -> bool {
         self.local_only && self.name == SubscribeOptions::MIRROR
     }

@@ -641,8 +641,8 @@ impl Store for DiskLog {
     }
 }
 
-/// Makes a log's publishers wait, or refuses them if the disk is full; `full` is set to whether they are refused. In
-/// both cases, publishers may still append `bytes`.
+/// Sets `full` to whether the disk is full. If it is, the log's publishers may append another `bytes`, and are then
+/// refused. Otherwise, they wait for room as for a slow disk.
 fn report_shortage(log: &Log, full: &mut bool, why: &AppendError, bytes: u64) -> Shortage {
     let was_full = std::mem::replace(full, matches!(why, AppendError::Full { .. }));
     if *full {
