@@ -8,7 +8,7 @@ use crate::publish::PublishError;
 use crate::subject::{Pattern, Subject};
 use crate::subscribe::SubscribeError;
 
-/// The beginning of the subjects of every inbox. Requests name such a subject for their reply.
+/// The beginning of the subjects of all inboxes except reply inboxes. Requests name such a subject for their reply.
 pub const INBOX_PREFIX: &str = "_INBOX.";
 
 /// Returns an error unless a reply may go to `subject`: the subject of an inbox, or a subject that matches one of the

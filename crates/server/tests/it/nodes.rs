@@ -158,8 +158,6 @@ impl TestCluster {
         };
         config.limits.heartbeat_ms = HEARTBEAT_MS;
         let server = Server::start(node.clone(), config).unwrap();
-        let url = format!("dunlin://{}", server.tcp_addresses()[0]);
-        self.urls.lock().unwrap().insert(id, url);
         let (command_cluster, lookup_cluster) = (Arc::downgrade(self), Arc::downgrade(self));
         let gone = || ClusterCommandError::Away("the test is over".to_owned());
         let send_command = move |command: &ControlCommand<'_>| {
@@ -180,6 +178,9 @@ impl TestCluster {
             cluster: Arc::downgrade(self),
         };
         let ownership = node.join_cluster(id, Arc::new(links), self.limits);
+        // Other nodes may connect only now: before, the server would take them for ordinary clients.
+        let url = format!("dunlin://{}", server.tcp_addresses()[0]);
+        self.urls.lock().unwrap().insert(id, url);
         self.members.lock().unwrap().insert(id, Member { node, ownership, server: Some(server) });
     }
 
