@@ -101,10 +101,15 @@ pub struct Status {
     pub snapshot: Option<u64>,
     /// Index of the last entry that was removed from the log. Entries are removed only when a snapshot contains them.
     pub purged: Option<u64>,
-    /// Members with a vote.
+    /// Members with a vote. During a change of the voters: the previous and the new ones.
     pub voters: Vec<RaftMember>,
     /// Members without a vote.
     pub learners: Vec<RaftMember>,
+    /// Whether this node has a vote, both before and after any change of the voters that is not complete.
+    pub has_vote: bool,
+    /// Whether a change of the voters is not complete: majorities of the previous and of the new voters are needed. If
+    /// the change was interrupted, the leader has to set the voters again.
+    pub is_changing: bool,
     /// The error with which this node, as the leader, refuses commands that make the state larger; `None` if it accepts
     /// them. The reason is a lack of room on the disk, of memory or of file descriptors.
     pub lacks_room: Option<RaftGroupError>,
@@ -420,6 +425,9 @@ impl UntypedGroup {
         let metrics = self.raft.metrics().borrow_watched().clone();
         let membership = metrics.membership_config.membership();
         let voters: BTreeSet<u64> = membership.voter_ids().collect();
+        let configs = membership.get_joint_config();
+        let has_vote = !configs.is_empty() && configs.iter().all(|voters| voters.contains(&metrics.id));
+        let is_changing = configs.len() > 1;
         let member = |(id, node): (&u64, &BasicNode)| RaftMember { id: *id, address: node.addr.clone() };
         let (voters, learners) =
             membership.nodes().map(member).partition(|member| voters.contains(&member.id));
@@ -433,6 +441,8 @@ impl UntypedGroup {
             purged: metrics.purged.map(|last| last.index),
             voters,
             learners,
+            has_vote,
+            is_changing,
             lacks_room: self.room.shortage(),
             stopped: metrics.running_state.err().map(|fatal| fatal.to_string()),
         }

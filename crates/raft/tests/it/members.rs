@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_journal::{Disk, FakeDisk};
 use dunlin_raft::{members_on_disk, seed};
+use dunlin_wait::{Deadline, POLL};
 
 use crate::cluster::*;
 
@@ -24,6 +25,44 @@ async fn added_node_is_a_learner_until_promoted_to_voter() {
     cluster.crash(1).await;
     cluster.propose_line("without the first").await;
     assert_eq!(cluster.wait_until_equal().await.len(), 3);
+}
+
+/// Raft changes voters in two steps. After the first one, the group needs majorities of the previous and of the new
+/// voters. The second step is missing if the leader fails in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_change_of_voters_completes_when_repeated() {
+    let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
+    for id in 2..=4 {
+        cluster.start(id);
+        cluster.nodes[&1].add_learner(&member(id)).await.unwrap();
+    }
+    assert!(!cluster.nodes[&2].status().has_vote, "a learner has no vote");
+    cluster.crash(3).await;
+    cluster.crash(4).await;
+    let (voters, running) = ([1, 2, 3, 4], [1, 2, 3]);
+    tokio::select! {
+        changed = cluster.nodes[&1].set_voters(&voters) => panic!("two of four are no majority: {changed:?}"),
+        () = cluster.wait_until("node 2 knows the new voters", |cluster| {
+            cluster.nodes[&2].status().voters.len() == voters.len()
+        }) => {}
+    }
+    assert!(cluster.nodes[&1].status().has_vote, "the previous and the new voters include node 1");
+    assert!(!cluster.nodes[&2].status().has_vote, "the previous voters do not include node 2");
+    cluster.start(3);
+    cluster.propose_line_among(&running, "after the first step").await;
+    let leader = cluster.leader_among(&running).await;
+    assert!(cluster.nodes[&leader].status().is_changing, "Raft does not take the second step by itself");
+    let deadline = Deadline::new();
+    while let Err(error) = cluster.nodes[&cluster.leader_among(&running).await].set_voters(&voters).await {
+        deadline.check(format_args!("the voters are set: {error}"));
+        tokio::time::sleep(POLL).await;
+    }
+    cluster
+        .wait_until("all nodes have a vote", |cluster| {
+            let mut statuses = cluster.nodes.values().map(|node| node.status());
+            statuses.all(|status| status.has_vote && !status.is_changing)
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -530,8 +530,18 @@ impl ClusterMember {
         if !is_live {
             return Some("this node owns no topics: its lease has expired, or has not begun".to_owned());
         }
-        let leaderless = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none())?;
-        Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"))
+        if let Some(leaderless) = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none()) {
+            return Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"));
+        }
+        if !status.has_vote {
+            return Some("this node has no vote in its cluster yet".to_owned());
+        }
+        let has_vote = |shard: u8| {
+            let tasks = self.tasks()?;
+            Some(tasks.shards().get(usize::from(shard))?.status().ok()?.has_vote)
+        };
+        let voteless = (0..self.shards).find(|shard| has_vote(*shard) != Some(true))?;
+        Some(format!("this node has no vote in the tasks' group {voteless} yet"))
     }
 
     pub(super) fn log_unreachable(&self, node: u64, address: &str, error: &io::Error) {

@@ -5,6 +5,7 @@
 //! up with the group's log.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const DELETES_MAX: usize = 32;
 /// How long a group's leader waits for one node to catch up before it turns to other nodes. The slow node continues to
 /// catch up meanwhile.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a group's leader waits for a change of the group's members. The next run repeats the change.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest time between two attempts of a leader with a full disk to transfer the lead.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -210,11 +213,20 @@ trait RaftGroup {
     async fn set_address(&self, member: &RaftMember) -> Result<(), String>;
 }
 
+/// Waits for a change of a group's members, but no longer than [`CHANGE_TIMEOUT`]. Without a majority, the change would
+/// not end, and the changes of all other groups would wait for it.
+async fn in_time<E: Display>(change: impl Future<Output = Result<(), E>>) -> Result<(), String> {
+    match timeout(CHANGE_TIMEOUT, change).await {
+        Ok(changed) => changed.map_err(|error| error.to_string()),
+        Err(_late) => Err("too few of the group's voters respond".to_owned()),
+    }
+}
+
 macro_rules! impl_raft_group {
     ($($group:ty)*) => {$(
         impl RaftGroup for $group {
             async fn set_voters(&self, voters: &[u64]) -> Result<(), String> {
-                <$group>::set_voters(self, voters).await.map_err(|error| error.to_string())
+                in_time(<$group>::set_voters(self, voters)).await
             }
 
             async fn add_learner(&self, member: &RaftMember) -> Result<(), String> {
@@ -222,11 +234,11 @@ macro_rules! impl_raft_group {
             }
 
             async fn remove_learner(&self, node: u64) -> Result<(), String> {
-                <$group>::remove_learner(self, node).await.map_err(|error| error.to_string())
+                in_time(<$group>::remove_learner(self, node)).await
             }
 
             async fn set_address(&self, member: &RaftMember) -> Result<(), String> {
-                <$group>::set_address(self, member).await.map_err(|error| error.to_string())
+                in_time(<$group>::set_address(self, member)).await
             }
         }
     )*};
@@ -310,8 +322,10 @@ async fn reconcile_members(
     let keeps_vote = |member: &&RaftMember| expected.contains_key(&member.id);
     let remaining_voters: Vec<u64> =
         status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
-    if remaining_voters.len() < status.voters.len() && !remaining_voters.is_empty() {
-        tracing::info!(group = name, ?remaining_voters, "removing the votes of removed nodes");
+    // An interrupted change of the voters is also completed here. Until then, the group would need a majority of the
+    // previous voters, too.
+    if (remaining_voters.len() < status.voters.len() || status.is_changing) && !remaining_voters.is_empty() {
+        tracing::info!(group = name, ?remaining_voters, "setting the voters");
         return group.set_voters(&remaining_voters).await;
     }
     if let Some(removed) = status.learners.iter().find(|member| !expected.contains_key(&member.id)) {
