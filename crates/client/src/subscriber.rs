@@ -378,7 +378,7 @@ impl Subscriber {
     /// Returns the position in each log at which a subscription of
     /// [`subscribe_nowait`](crate::Client::subscribe_nowait) began. Returns `None` until the node has responded.
     pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
-        lock(&self.shared.session).take_start_positions(self.number)
+        self.inbox.take_start_positions()
     }
 
     /// Returns, for each log, the position up to which the client has received all records.

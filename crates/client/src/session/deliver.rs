@@ -118,7 +118,7 @@ impl ClientSession {
         });
         let at = at.unwrap_or(after);
         if subscription.request.reports_start {
-            subscription.start_positions.push((Arc::clone(&name), at));
+            subscription.inbox.add_start_position(&name, at);
         }
         let on_gap = subscription.request.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
         let in_group = subscription.request.group.is_some();

@@ -140,7 +140,6 @@ impl ClientSession {
             channels: Default::default(),
             replaced_channels: Default::default(),
             is_subscribed: false,
-            start_positions: Vec::new(),
             received_before: 0,
             claims: Default::default(),
         };
@@ -169,16 +168,6 @@ impl ClientSession {
             subscription.encode_subscribe(number, out);
         }
         number
-    }
-
-    /// Takes the position in each log at which a subscription began; `None` until the node has responded.
-    pub(crate) fn take_start_positions(
-        &mut self,
-        number: u32,
-    ) -> Option<Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>> {
-        let subscription = self.subscriptions.get_mut(&number)?;
-        let is_subscribed = matches!(subscription.inbox.is_subscribed(), Ok(true));
-        is_subscribed.then(|| std::mem::take(&mut subscription.start_positions))
     }
 
     /// Returns the logs of a subscription that have a channel on the present connection, each with the position up to
