@@ -209,7 +209,8 @@ impl Subscriber {
     /// Reports records as consumed on behalf of another subscriber, for which this one reads them.
     pub(crate) fn report_consumed_for(&mut self, consumed: &[ConsumedPosition]) {
         let total = self.inbox.consume(std::mem::take(&mut self.unreported_credit));
-        let credit = lock(&self.shared.session).encode_credit(self.number, total, consumed);
+        let session = lock(&self.shared.session);
+        let credit = session.encode_credit(self.number, total, consumed);
         self.shared.outbox.write(&credit);
     }
 

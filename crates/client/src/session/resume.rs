@@ -201,7 +201,8 @@ impl ClientSession {
     }
 
     /// Returns the message that reports how many bytes a subscription has consumed in total, and the consumed position
-    /// of each log in `positions`.
+    /// of each log in `positions`. Omits positions in earlier memberships of a group: the present channel of such a log
+    /// has another `Arc` of its name.
     pub(crate) fn encode_credit(
         &self,
         number: u32,
@@ -213,8 +214,10 @@ impl ClientSession {
         let positions: Vec<ChannelPosition> = positions
             .iter()
             .filter_map(|(log, at)| {
+                let channel = *subscription.channels.get(&**log)?;
+                let is_present = self.channels.get(&channel).is_some_and(|open| Arc::ptr_eq(&open.log, log));
                 let position = Position { epoch: at.epoch, seq: at.seq };
-                Some(ChannelPosition { channel: *subscription.channels.get(&**log)?, position })
+                is_present.then_some(ChannelPosition { channel, position })
             })
             .collect();
         let granted =
