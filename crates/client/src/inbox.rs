@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin_topic::{LogName, Notice, SubscribeError};
+use dunlin_topic::{LogName, Notice, Position, SubscribeError};
 
 use crate::follow::HandleWaker;
 use crate::limits::{PIN_BYTES_MIN, PINNED_UNREAD_BYTES_MAX};
@@ -73,6 +73,8 @@ pub(crate) struct InboxState {
     end_error: Option<SubscribeError>,
     /// Whether the node has announced all logs of the subscription.
     is_subscribed: bool,
+    /// The position in each log at which the subscription began, unless the subscriber has taken it.
+    start_positions: Vec<(Arc<LogName>, Position)>,
     /// How many bytes the subscription has received since it began, over all connections.
     received: u64,
     /// How many of the received bytes were consumed. A message that gives the subscriber no event counts as consumed at
@@ -184,6 +186,17 @@ impl SubscriberInbox {
             (Some(why), false) => Err(why.clone()),
             (None, false) => Ok(false),
         }
+    }
+
+    pub(crate) fn add_start_position(&self, log: &Arc<LogName>, at: Position) {
+        self.lock().start_positions.push((Arc::clone(log), at));
+    }
+
+    /// Takes the position in each log at which the subscription began; `None` until the node has accepted it. The
+    /// positions stay available after the subscription has ended, because both messages may arrive together.
+    pub(crate) fn take_start_positions(&self) -> Option<Vec<(Arc<LogName>, Position)>> {
+        let mut state = self.lock();
+        state.is_subscribed.then(|| std::mem::take(&mut state.start_positions))
     }
 
     pub(crate) fn received(&self) -> u64 {

@@ -129,8 +129,6 @@ struct Subscription {
     /// Whether the node has confirmed the subscription with SUBSCRIBED, on this connection or before. From then on,
     /// each log has a position in `logs` or a channel in `channels`.
     is_subscribed: bool,
-    /// For each log, the position at which the subscription began. Empty unless the request has `reports_start`.
-    start_positions: Vec<(Arc<LogName>, Position)>,
     /// How many bytes were received on earlier connections.
     received_before: u64,
     claims: Claims,

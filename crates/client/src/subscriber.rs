@@ -209,7 +209,8 @@ impl Subscriber {
     /// Reports records as consumed on behalf of another subscriber, for which this one reads them.
     pub(crate) fn report_consumed_for(&mut self, consumed: &[ConsumedPosition]) {
         let total = self.inbox.consume(std::mem::take(&mut self.unreported_credit));
-        let credit = lock(&self.shared.session).encode_credit(self.number, total, consumed);
+        let session = lock(&self.shared.session);
+        let credit = session.encode_credit(self.number, total, consumed);
         self.shared.outbox.write(&credit);
     }
 
@@ -378,7 +379,7 @@ impl Subscriber {
     /// Returns the position in each log at which a subscription of
     /// [`subscribe_nowait`](crate::Client::subscribe_nowait) began. Returns `None` until the node has responded.
     pub fn start_positions(&self) -> Option<Vec<ConsumedPosition>> {
-        lock(&self.shared.session).take_start_positions(self.number)
+        self.inbox.take_start_positions()
     }
 
     /// Returns, for each log, the position up to which the client has received all records.

@@ -107,21 +107,26 @@ impl ClientSession {
         if let Some(replaced) = subscription.replaced_channels.remove(&key) {
             self.channels.remove(&replaced);
         }
-        let known = subscription.logs.remove(&key);
-        let (name, at) = known.unwrap_or_else(|| {
-            let name = LogName {
+        let in_group = subscription.request.group.is_some();
+        let new_name = || {
+            Arc::new(LogName {
                 topic: log.topic.to_owned(),
                 subject_prefix: log.subject_prefix.to_owned(),
                 partition: log.partition,
-            };
-            (Arc::new(name), None)
-        });
+            })
+        };
+        let (name, at) = match subscription.logs.remove(&key) {
+            // A membership ends with its connection. The new membership gets a `LogName` of its own, so that
+            // `encode_credit` can tell its records from those of the earlier membership.
+            Some((_, at)) if in_group => (new_name(), at),
+            Some(known) => known,
+            None => (new_name(), None),
+        };
         let at = at.unwrap_or(after);
         if subscription.request.reports_start {
-            subscription.start_positions.push((Arc::clone(&name), at));
+            subscription.inbox.add_start_position(&name, at);
         }
         let on_gap = subscription.request.follow.is_some_and(|follow| follow.on_gap || follow.conflate);
-        let in_group = subscription.request.group.is_some();
         let inbox = Arc::clone(&subscription.inbox);
         let delivered_seq = at.seq;
         let state = FollowState::new(on_gap);

@@ -140,7 +140,6 @@ impl ClientSession {
             channels: Default::default(),
             replaced_channels: Default::default(),
             is_subscribed: false,
-            start_positions: Vec::new(),
             received_before: 0,
             claims: Default::default(),
         };
@@ -169,16 +168,6 @@ impl ClientSession {
             subscription.encode_subscribe(number, out);
         }
         number
-    }
-
-    /// Takes the position in each log at which a subscription began; `None` until the node has responded.
-    pub(crate) fn take_start_positions(
-        &mut self,
-        number: u32,
-    ) -> Option<Vec<(Arc<dunlin_topic::LogName>, dunlin_topic::Position)>> {
-        let subscription = self.subscriptions.get_mut(&number)?;
-        let is_subscribed = matches!(subscription.inbox.is_subscribed(), Ok(true));
-        is_subscribed.then(|| std::mem::take(&mut subscription.start_positions))
     }
 
     /// Returns the logs of a subscription that have a channel on the present connection, each with the position up to
@@ -212,7 +201,8 @@ impl ClientSession {
     }
 
     /// Returns the message that reports how many bytes a subscription has consumed in total, and the consumed position
-    /// of each log in `positions`.
+    /// of each log in `positions`. Omits positions in earlier memberships of a group: the present channel of such a log
+    /// has another `Arc` of its name.
     pub(crate) fn encode_credit(
         &self,
         number: u32,
@@ -224,8 +214,10 @@ impl ClientSession {
         let positions: Vec<ChannelPosition> = positions
             .iter()
             .filter_map(|(log, at)| {
+                let channel = *subscription.channels.get(&**log)?;
+                let is_present = self.channels.get(&channel).is_some_and(|open| Arc::ptr_eq(&open.log, log));
                 let position = Position { epoch: at.epoch, seq: at.seq };
-                Some(ChannelPosition { channel: *subscription.channels.get(&**log)?, position })
+                is_present.then_some(ChannelPosition { channel, position })
             })
             .collect();
         let granted =

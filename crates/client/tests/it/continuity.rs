@@ -176,6 +176,23 @@ fn topic_deletion_and_the_end_of_a_subscription_are_delivered() {
 }
 
 #[test]
+fn start_positions_outlive_the_end_of_the_subscription() {
+    let (client, node) = ScriptedNode::serve(|_, mut link| {
+        let subscription = link.accept_subscription(at(2, 10));
+        let refusal = Refusal::new(ErrorCode::Closed, "");
+        link.send(FromNode::SubscriptionEnded(SubscriptionEnded { subscription, refusal }));
+        link.wait_until_closed();
+    });
+    let mut subscriber = client.subscribe_nowait("orders.>", SubscribeOptions::default(), Vec::new());
+    assert!(matches!(subscriber.next(), Err(SubscribeError::Closed)));
+    let starts = subscriber.start_positions().expect("the node has accepted the subscription");
+    let [(log, start)] = &starts[..] else { panic!("{starts:?}") };
+    assert_eq!((log.topic.as_str(), start.epoch, start.seq), ("orders", 2, 10));
+    drop((subscriber, client));
+    node.join().unwrap();
+}
+
+#[test]
 fn refused_subscription_returns_its_reason() {
     let (client, node) = ScriptedNode::serve(|_, mut link| {
         let subscription = link.next(|message| match message {

@@ -1,9 +1,10 @@
+use std::sync::mpsc;
 use std::time::Duration;
 
 use dunlin_client::{
     CallError, Client, ClientLimits, ClientOptions, Group, GroupEvent, GroupKind, GroupOptions, Member,
 };
-use dunlin_wait::PATIENCE;
+use dunlin_wait::{PATIENCE, POLL, until};
 use dunlin_wire::*;
 
 use crate::peer::{Link, ScriptedNode, at, frame};
@@ -37,6 +38,17 @@ fn accept_member(link: &mut Link) {
 fn accept_claim(link: &mut Link, expected: u64) {
     link.next(|message| match message {
         FromClient::Claim(claim) => assert_eq!(claim.wanted, expected),
+        other => panic!("{other:?}"),
+    });
+}
+
+/// Reads CREDIT, which must report the records with these sequence numbers as consumed, and no others.
+fn accept_consumed(link: &mut Link, expected: &[u64]) {
+    link.next(|message| match message {
+        FromClient::Credit(credit) => {
+            let consumed: Vec<u64> = credit.consumed.iter().map(|consumed| consumed.position.seq).collect();
+            assert_eq!(consumed, expected);
+        }
         other => panic!("{other:?}"),
     });
 }
@@ -152,6 +164,37 @@ fn member_reclaims_undelivered_records_after_reconnecting() {
         assert_eq!(next(&mut member).1, seq);
     }
     member.claim(1);
+    drop((member, client));
+    node.join().unwrap();
+}
+
+#[test]
+fn member_reports_no_records_of_its_earlier_membership() {
+    let (received_sender, received) = mpsc::channel();
+    let (client, node) = ScriptedNode::serve(move |peer, mut link| {
+        accept_member(&mut link);
+        deliver(&mut link, 7..=7);
+        received.recv_timeout(PATIENCE).unwrap();
+        drop(link);
+        let mut link = peer.accept();
+        accept_member(&mut link);
+        accept_consumed(&mut link, &[]);
+        // Another member has returned this record.
+        deliver(&mut link, 3..=3);
+        accept_consumed(&mut link, &[3]);
+        link.wait_until_closed();
+    });
+    let mut member = client.join_nowait(JOBS, GroupOptions::default()).unwrap();
+    until("the first record has arrived", || member.ready().unwrap());
+    assert_eq!(member.start_epoch(), Ok(Some(1)));
+    received_sender.send(()).unwrap();
+    until("the member has joined again", || {
+        client.pump(POLL);
+        member.start_epoch() == Ok(Some(1))
+    });
+    assert_eq!(next(&mut member).1, 7);
+    assert_eq!(next(&mut member).1, 3);
+    assert!(member.try_next().unwrap().is_none());
     drop((member, client));
     node.join().unwrap();
 }

@@ -10,6 +10,7 @@ mod requests;
 mod starting;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
@@ -53,6 +54,8 @@ struct TestCluster {
     late: Mutex<HashMap<u64, Vec<Vec<u8>>>>,
     /// A function that is called with each batch before node 1 forwards it.
     forwarding: Mutex<Option<Forwarding>>,
+    /// How many times nodes have requested records for a mirror.
+    feeds_started: AtomicU64,
 }
 
 type Forwarding = Arc<dyn Fn(&InFlightBatch) + Send + Sync>;
@@ -88,6 +91,8 @@ impl PeerNodes for HookedLinks {
     }
 
     fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>) {
+        let cluster = self.cluster.upgrade();
+        cluster.into_iter().for_each(|cluster| _ = cluster.feeds_started.fetch_add(1, Ordering::Relaxed));
         self.links.feed_mirrors(from, feed);
     }
 
@@ -127,6 +132,7 @@ impl TestCluster {
             urls: Mutex::default(),
             late: Mutex::default(),
             forwarding: Mutex::default(),
+            feeds_started: AtomicU64::default(),
         });
         (1..=count).for_each(|id| cluster.start(id));
         until("all take part", || {
@@ -318,6 +324,24 @@ fn client_can_use_a_topic_that_another_node_owns() {
 }
 
 #[test]
+fn owner_that_learns_of_its_topic_last_delivers_its_records() {
+    let cluster = TestCluster::patient(3);
+    cluster.hold_back_changes(1);
+    let config = TopicConfig { pattern: Some("wide.>".to_owned()), ..TopicConfig::default() };
+    cluster.node(2).create_topic("wide", config, false).unwrap();
+    let former_owner = cluster.members.lock().unwrap()[&2].ownership.clone();
+    former_owner.move_topic("wide", 1).unwrap();
+    let mut reader = cluster.nats(3);
+    reader.send_line("SUB wide.a 1");
+    until("the owner was asked for records twice", || cluster.feeds_started.load(Ordering::Relaxed) > 1);
+    cluster.release_changes(1);
+    until("the owner knows the topic", || cluster.node(1).topic("wide").is_some());
+    reader.ping();
+    cluster.node(1).publisher("wide.a").unwrap().publish("1").unwrap();
+    assert_eq!(reader.text(), ("wide.a".to_owned(), "1".to_owned()));
+}
+
+#[test]
 fn first_records_of_a_subject_at_three_nodes_create_one_topic() {
     let cluster = TestCluster::of(3);
     let mut wide = cluster.client(2).subscribe("made.>", start_at(Start::Latest)).unwrap();
@@ -446,13 +470,13 @@ impl TestCluster {
             scope.spawn(|| {
                 let publisher = self.node(2).publisher("live").unwrap();
                 let mut publisher = publisher;
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !over.load(Ordering::Relaxed) {
                     publisher.publish(&1_u64.to_le_bytes()).unwrap();
                     thread::sleep(POLL);
                 }
             });
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(until));
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            over.store(true, Ordering::Relaxed);
             outcome.unwrap()
         })
     }
