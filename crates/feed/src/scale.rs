@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_the_impossible_option_of_a_scale() {
+    fn error_for_an_invalid_scale_option_names_the_option() {
         let refused = |name, value| parse(&[(name, value)]).unwrap_err();
         assert_eq!(
             refused("tick", "0"),

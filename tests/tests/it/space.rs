@@ -208,7 +208,7 @@ fn process_killed_while_regions_move_loses_no_entity() {
 }
 
 #[test]
-fn process_of_another_world_is_refused_with_both_names() {
+fn refusal_of_a_process_of_another_world_names_both_worlds() {
     let mut world = World::of(1, &[]);
     world.count = 2;
     world.options = vec!["world=elsewhere".to_owned()];

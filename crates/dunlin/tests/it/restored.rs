@@ -170,7 +170,7 @@ fn topic_recreated_under_its_name_begins_a_new_epoch() {
 
 /// If the files of a single node's keys or tasks were removed, the node must not start with empty ones.
 #[test]
-fn node_refuses_keys_and_tasks_whose_files_were_removed() {
+fn keys_and_tasks_are_not_opened_if_their_files_were_removed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let (node, _) = open(dir);

@@ -165,7 +165,7 @@ fn full_rate_bucket_of_a_key_value_is_dropped() {
 }
 
 #[test]
-fn snapshot_with_an_impossible_rate_bucket_is_refused() {
+fn snapshot_with_an_invalid_rate_bucket_is_refused() {
     let mut scene = Scene::default();
     set_rate(&mut scene, Rate::per_second(1));
     scene.submit(task_of_user(b"ann"));

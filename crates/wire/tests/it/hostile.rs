@@ -54,7 +54,7 @@ fn oversized_message_is_refused_before_its_body_arrives() {
 }
 
 #[test]
-fn impossible_message_length_is_refused() {
+fn invalid_message_length_is_refused() {
     let decoder = Decoder::new(DecoderLimits::default());
     for len in [0, 4, 7, 9, 12, u32::MAX] {
         let header = MessageHeader { len, kind: MessageKind::Ping as u8, flags: 0 };

@@ -108,7 +108,7 @@ fn http_retry_of_a_producer_gets_the_first_outcome() {
 }
 
 #[test]
-fn wrong_expected_sequence_is_refused_with_both_numbers() {
+fn refused_publish_reports_expected_and_last_sequence() {
     let fixture = HttpServer::new();
     let post = |expected: &str| fixture.post("/v1/topics/t", &[("dunlin-expect-seq", expected)], b"x");
     assert_eq!(post("0").status, 200);

@@ -138,7 +138,7 @@ fn topic_setting_simulates_losses_for_each_subscriber() {
 }
 
 #[test]
-fn simulated_loss_also_withholds_conflated_records() {
+fn conflated_subscriber_misses_the_record_of_a_simulated_loss() {
     let topic = stateful(1 << 20, &budget(), MANUAL);
     let mut setter = Setter::of(&topic);
     setter.set(109);
