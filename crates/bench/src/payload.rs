@@ -67,7 +67,7 @@ pub enum ReadExtent {
 }
 
 impl ReadExtent {
-    /// Returns how many bytes of a payload of `payload` bytes a receiver reads.
+    /// Returns how many bytes a receiver reads of each payload, if the payloads have `payload` bytes.
     pub fn bytes(self, payload: usize) -> usize {
         match self {
             Self::All | Self::AllButTime => payload,

@@ -1,6 +1,6 @@
-//! Measures floors, which show the best performance that the machine allows: bare sockets, a bare ring and a bare hash
-//! map. These floors do only the unavoidable work; a stream, for example, only counts its bytes. Figures of Dunlin are
-//! compared with the floors of the same run.
+//! Measures the best performance that the machine allows (the floor), with programs that do only the unavoidable work:
+//! bare sockets, a bare ring and a bare hash map. For example, the receiver of a stream only counts the bytes. Figures
+//! of Dunlin are compared with the floors of the same run.
 
 pub mod lookup;
 pub mod ping_pong;

@@ -119,7 +119,8 @@ pub struct TextPainter {
 
 impl TextPainter {
     /// Decides whether texts have colours. The option `--color` takes precedence, then the variable `NO_COLOR`, then
-    /// the variable `CLICOLOR_FORCE`. Without all of these, a terminal has colours.
+    /// the variable `CLICOLOR_FORCE`. If none of them is given, texts on a terminal have colours, unless `TERM` is
+    /// `dumb`.
     fn new(color: Color, terminal: bool) -> TextPainter {
         let is_set = |name| std::env::var_os(name).is_some_and(|text| !text.is_empty());
         let forced = std::env::var("CLICOLOR_FORCE").is_ok_and(|text| !text.is_empty() && text != "0");

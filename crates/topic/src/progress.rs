@@ -15,7 +15,7 @@ use crate::event::Position;
 use crate::log::Log;
 use crate::subscribe::SubscribeOptions;
 
-/// The position and the losses of a subscriber in one log. The list for operators has this entry until the value is
+/// The position and the losses of a subscriber in one log. Operators see the subscriber in the list until this value is
 /// dropped.
 #[derive(Debug)]
 pub struct SubscriberProgress {

@@ -133,8 +133,8 @@ pub struct RecoveredLog {
     pub next_seq: u64,
     /// Time at which the last record was appended, ns since the Unix epoch.
     pub last_append_ns: u64,
-    /// Number of bytes that may be appended before the store grants more. Before its first append, the log asks again
-    /// whether the disk still has room for them.
+    /// Number of bytes that may be appended before the store grants more. At its first append, the log checks whether
+    /// the disk still has room for this many bytes.
     pub granted_bytes: u64,
 }
 

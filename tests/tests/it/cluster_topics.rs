@@ -1,4 +1,4 @@
-//! Tests of topics in a cluster, each of whose nodes is a process. Through any node, a client can publish to every
+//! Tests of topics in a cluster of processes: each node is a process. Through any node, a client can publish to every
 //! topic and read every topic.
 
 use std::io::{BufRead, BufReader, Read, Write};

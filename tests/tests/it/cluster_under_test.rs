@@ -1,4 +1,4 @@
-//! A cluster for tests, each of whose nodes is a process.
+//! A cluster for tests. Each node of the cluster is a process.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -55,8 +55,8 @@ impl BenchRun {
         }
     }
 
-    /// Returns the value of a metric, from the first checked row with this case, target and metric. The row must
-    /// contain `params`, and may have further parameters.
+    /// Returns the value of `metric` in the first row that matches: its deliveries were checked, its case and target
+    /// are the given ones, and its parameters include `params`.
     pub fn figure(
         &self,
         case: &str,

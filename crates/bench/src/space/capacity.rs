@@ -55,8 +55,8 @@ fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Fits a straight line to the memory as a function of the number of entities, and returns the result as text. The
-/// document of Luciferase (another system) expects that the memory grows linearly.
+/// Fits a straight line to the memory as a function of the number of entities, and returns the result as text.
+/// According to the benchmark document of Luciferase (another system), the memory grows linearly.
 pub fn fit(rows: &RowSet) -> String {
     let number =
         |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };

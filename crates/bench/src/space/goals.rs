@@ -1,5 +1,6 @@
-//! The goals for worlds, and the figures in the document of Luciferase, another system. The document's "Migrations/sec"
-//! counts an entity when it is sent, even if it does not arrive. Dunlin's figure counts each arrived entity once.
+//! The goals for worlds, and the figures in the benchmark document of Luciferase, another system. The document's
+//! "Migrations/sec" counts an entity when it is sent, even if it does not arrive. Dunlin's figure counts each arrived
+//! entity once.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{Goal, PeerClaim, Threshold};
@@ -160,7 +161,7 @@ macro_rules! at {
     };
 }
 
-/// The figures in the tables of Luciferase's document.
+/// The figures in the tables of Luciferase's benchmark document.
 pub const CLAIMS: &[PeerClaim] = &[
     at!("100", 45.3),
     at!("200", 79.9),

@@ -66,8 +66,8 @@ pub fn elapsed_ns(reports: &[WorldReport]) -> u64 {
     end_ns.saturating_sub(start_ns).max(1)
 }
 
-/// Computes the figures of all workers together. The figures include those for the columns of the tables in the
-/// document of Luciferase, another system.
+/// Computes the figures of all workers together, including those in the tables of the benchmark document of Luciferase,
+/// another system.
 pub fn sample(reports: &[WorldReport]) -> RunSample {
     let elapsed_ns = elapsed_ns(reports) as f64;
     let sum = |of: fn(&WorldReport) -> u64| reports.iter().map(of).sum::<u64>() as f64;

@@ -1,5 +1,5 @@
 //! A worker: a process that runs one region, carries out commands of the parent, and prints its results in the format
-//! of the document of Luciferase, another system.
+//! of the benchmark document of Luciferase, another system.
 //!
 //! ```text
 //!  READY                     the worker listens; the next line is {"port":…}

@@ -1,5 +1,5 @@
-//! Defines the measurements of suite `space`. Some of them repeat benchmarks in the document of Luciferase, another
-//! system.
+//! Defines the measurements of suite `space`. Some of them repeat benchmarks in the benchmark document of Luciferase,
+//! another system.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn paced(geometry: &'static str, entities: u64, at_least: Duration) -> Measureme
     point("handover", params, move |bench| handover::paced(bench, setting, NO_DELAY, at_least))
 }
 
-/// Returns the measurements of benchmark 1 in Luciferase's document.
+/// Returns the measurements of benchmark 1 in Luciferase's benchmark document.
 fn document(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[50] } else { &[50, 100, 200] };
     counts.iter().map(|entities| paced(CLOSE, *entities, SHORT)).collect()

@@ -58,8 +58,8 @@ pub struct WorldSetting {
 pub const SEED: u64 = 7;
 
 impl WorldSetting {
-    /// Returns settings with two processes, and with the world and the ticks of the document of Luciferase, another
-    /// system.
+    /// Returns settings with two processes. The world and the ticks are those in the benchmark document of Luciferase,
+    /// another system.
     pub fn of(movement: MovementPattern, spread: InitialPositions, entities: u64) -> Self {
         Self {
             processes: 2,

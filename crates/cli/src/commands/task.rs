@@ -86,7 +86,7 @@ Examples:
         #[arg(value_parser = show::id)]
         task: u64,
     },
-    /// List the queues: ready tasks by tenant, queue and kind
+    /// List the queues, with the number of ready tasks for each tenant, queue and kind
     Queues {
         /// Tenant of the tasks [default: all; for a user without permission `manage`, the user's own]
         #[arg(long)]

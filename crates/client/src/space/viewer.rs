@@ -156,7 +156,7 @@ impl<const D: usize> Viewer<D> {
         }
         match polled {
             Ok(Some(owners)) => self.update_links(owners.processes),
-            // A node without a data directory loses its keys at a restart, until the world's processes write them
+            // After a restart, a node without a data directory has no keys until the world's processes write them
             // again.
             Ok(None) | Err(WorldOwnersError::Kv(_) | WorldOwnersError::NoWorld(_)) => {}
             Err(error) => return Err(error.into()),

@@ -36,8 +36,8 @@ impl NextDeadline {
         self.set_waker(None);
         self.next_ns.store(u64::MAX, Ordering::SeqCst);
         handle();
-        // Set the waker first, then read the deadline: a deadline that is reported before the read is returned, and one
-        // that is reported after it wakes the handler.
+        // Set the waker before reading the deadline. Otherwise, a deadline that is reported between the two steps would
+        // neither be returned nor wake the handler.
         self.set_waker(Some(waker.clone()));
         Some(self.next_ns.load(Ordering::SeqCst)).filter(|next_ns| *next_ns != u64::MAX)
     }

@@ -118,8 +118,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.paused_until_ns.is_some()
     }
 
-    /// Ends the pause, the claims and the delays whose time has come. If the cursor has reached an epoch that is not
-    /// known to belong to this node, checks again whether it does.
+    /// Ends the pause, the claims and the delays whose time has come. If it is unknown whether the epoch that the
+    /// cursor has reached belongs to this node, checks this again.
     pub(super) fn tick(&mut self, now_ns: u64) {
         self.paused_until_ns = self.paused_until_ns.filter(|until_ns| now_ns < *until_ns);
         if self.is_at_next_owner() {

@@ -1,7 +1,8 @@
 //! A cache of segments that were read from disk, for subscribers that read the same part of the history.
 //!
 //! If the cache exceeds its limit, the oldest segments are removed from it. A subscriber that needs a removed segment
-//! reads it from disk again. The memory of a segment that is still in use is freed when another segment is added.
+//! reads it from disk again. If a removed segment is still being read, its memory is freed later, when another segment
+//! is added or a log is removed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -49,7 +49,8 @@ const MS: u64 = 1_000_000;
 pub struct Bitstamp {
     book: [RecordedBook; 1],
     columns: Heading,
-    /// The rows of the opening book, each with its line number. `None` after the first row with other times.
+    /// The rows of the opening book so far, each with its line number. `None` after the first row that does not belong
+    /// to the opening book.
     opening: Option<Vec<(u64, BitstampRow)>>,
     open_orders: OpenOrders,
     evict_phantoms: bool,

@@ -133,7 +133,7 @@ fn respond(
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     let config = TopicConfig { retention, ..TopicConfig::default() };
     match node.create_topic(subject, config, true) {
-        // A client's earlier request has created the topic, with the default retention.
+        // If the topic exists, an earlier request of a client has created it, with the default retention.
         Ok(_) | Err(TopicError::Exists(_)) => {}
         Err(why) => return Err(failed(why.to_string())),
     }

@@ -22,8 +22,9 @@ pub(super) struct StandbyTracker<const D: usize> {
     /// For each region, the standby that would take over. After it has reconnected, the region's changes wait for its
     /// confirmations again.
     promoted: BTreeMap<RegionId, u64>,
-    /// For each region, the named standby that needs a copy before it would take over. It receives all changes. Once it
-    /// has a copy, changes also wait for its confirmations, so that the copy lacks none when the standby is promoted.
+    /// For each region, the named standby, which may take over only after it has received a copy. It receives all
+    /// changes. Once it has a copy, changes also wait for its confirmations, so that the copy lacks none when the
+    /// standby is promoted.
     candidates: BTreeMap<RegionId, RegionFollower>,
     /// Number of copies that had to begin again because a change was missing.
     pub(super) lost: u64,

@@ -106,7 +106,7 @@ impl WorkerLifecycle {
                 self.state = WorkerState::Ready;
                 Some(LifecycleEvent::Ready)
             }
-            // The process attached before it was called. It could already receive tasks, which it must not.
+            // The process attached before it was called, so it could receive tasks too early.
             WorkerState::Preparing { .. } | WorkerState::Warm => {
                 self.state = WorkerState::Ending;
                 Some(LifecycleEvent::Failed)

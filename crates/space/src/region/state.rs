@@ -205,7 +205,7 @@ impl<const D: usize> RegionState<D> {
         }
     }
 
-    /// Sorts the rows of a window, all of which must exist.
+    /// Sorts the rows of a window. All these rows must exist.
     pub(super) fn sort(&mut self, window: SortWindow) {
         self.store.sort(window, &self.world);
     }

@@ -31,7 +31,7 @@ struct SeenState<const D: usize> {
 pub(super) struct VisibleEntities<const D: usize> {
     sight: f32,
     grid: Grid<D>,
-    /// Ghosts. In the grid, their item numbers come after the numbers of all rows.
+    /// The visible ghosts. In the grid, the rows of the entity store are numbered first, and then these ghosts.
     others: Vec<Ghost<D>>,
     /// Velocity and kind by slot.
     states: Vec<SeenState<D>>,

@@ -74,7 +74,7 @@ pub(super) struct RowMove {
 }
 
 impl<const D: usize> EntityStore<D> {
-    /// Sorts the rows of a window, all of which must exist.
+    /// Sorts the rows of a window. All these rows must exist.
     pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
         // The buffers for sorting are not kept between calls, because they need as much memory as the rows.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));

@@ -102,8 +102,8 @@ impl Cursor {
         self.skipped += records;
     }
 
-    /// The `prev_seq` of the next record: of all records between this sequence number and the next record, the
-    /// subscriber needs none.
+    /// The `prev_seq` of the next record: a lower sequence number. The subscriber needs none of the records between the
+    /// two.
     pub fn prev_seq(&self) -> u64 {
         self.next.seq - 1 - self.skipped
     }

@@ -315,8 +315,8 @@ impl LogContents {
 }
 
 impl Log {
-    /// Returns the records that were appended since the last call, which the store has to write and sync. `None` if
-    /// there are none, or after a failure. The caller must report the result of these records before the next call.
+    /// Returns the records that were appended since the last call; `None` if there are none, or after a failure. The
+    /// store has to write and sync these records, and must report the outcome before the next call.
     pub fn stage(&self) -> Option<StagedRecords> {
         let mut guard = self.lock();
         let state = &mut *guard;

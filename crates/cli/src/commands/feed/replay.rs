@@ -226,8 +226,8 @@ struct Track {
     pattern: Option<Pattern>,
     /// The topic's reducer.
     reducer: ReducerConfig,
-    /// The subject tail with which states and merged records are published, because the recording contains no subject
-    /// for them.
+    /// States and merged records have no subject in the recording, so they are published with this subject tail, which
+    /// is the part of a subject from the first wildcard of `pattern` on.
     state_tail: String,
     /// The number that identifies the log's first file.
     identity: Option<u64>,

@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Time to live of the worker's lease: after this time without a connection, its tasks go to other workers
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     ttl: Duration,
-    /// Label that tasks can need, such as gpu=a100; may be given several times
+    /// Label of the worker, such as gpu=a100, for tasks that need it; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = header)]
     labels: Vec<(String, String)>,
     /// Tenant to take tasks from; may be given several times [default: all]

@@ -30,8 +30,8 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 /// The longest wait for messages while the worker is not attached.
 const DETACHED_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How long the worker's own thread waits, after another thread has stopped reading the connection, before it reads the
-/// connection itself. The other thread may soon wait again.
+/// When another thread stops reading the connection, the worker's own thread waits for this time before it reads the
+/// connection itself. Within this time, the other thread may read again.
 const TAKEOVER_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

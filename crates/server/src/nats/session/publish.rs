@@ -408,7 +408,7 @@ impl Session {
     /// Handles records that were appended. If the client does not want to receive its own records, remembers their
     /// positions.
     fn appended(&mut self, batch: &PublishedBatch<'_>, receipt: &Receipt) {
-        // A forwarded record has no position yet. It is remembered when the owner has responded.
+        // The position of a forwarded record is unknown until the owner has responded.
         if receipt.acknowledged == AckLevel::ByOwner {
             return self.track_forwarded(batch, receipt);
         }

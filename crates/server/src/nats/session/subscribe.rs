@@ -241,7 +241,7 @@ impl Session {
                 continue;
             }
             match self.read_logs(number, [(log, filter)], Start::Latest) {
-                // The client may read the topic, but may not join its group.
+                // If the client may read the topic, but may not join its group, the topic is left out.
                 Ok(()) | Err(SubscribeError::Forbidden(_)) => {}
                 Err(why) => return self.end_refused(number, why),
             }

@@ -69,7 +69,7 @@ pub(super) struct Channel {
     pub(super) skips_own: bool,
     /// If the subscription is ending, the position of the last record to deliver.
     pub(super) until: Option<Position>,
-    /// Number of bytes that the channel sent beyond its share. It skips later writes until it has made up for them.
+    /// Number of bytes that the channel sent beyond its share. In return, the channel is left out of later writes.
     pub(super) debt: Cell<usize>,
     /// Whether records of the channel are in the write that is being built.
     pub(super) is_selected: bool,

@@ -235,8 +235,8 @@ fn raw(client: &Client, options: SubscribeOptions, last: u64) -> Vec<String> {
     }
 }
 
-/// A group cannot leave out parts of a record. It must therefore refuse `$kv`, whose records have changes of all keys,
-/// and inboxes, each of which belongs to one session.
+/// A group cannot leave out parts of a record. It must therefore refuse `$kv`, whose records contain changes of all
+/// keys. It must also refuse inboxes, because each inbox belongs to one session.
 #[test]
 fn group_on_an_inbox_or_on_partly_hidden_keys_is_refused() {
     let may = "subscribe = [\">\"]\ngroups = [\">\"]";

@@ -281,7 +281,7 @@ fn moved_topic_loses_no_record_of_its_queue_group() {
             is_so(received.len())
         });
     };
-    // There is only one member, at the owner. It has not read any record when the topic moves.
+    // The only member is at the owner. When the topic moves, the member has not read any record.
     let mut members = vec![member(1)];
     publish(1, 0);
     move_to(3);
