@@ -5,6 +5,10 @@ use std::time::Duration;
 use dunlin_topic::{Position, PublishError, ReducerError, SubscribeError};
 use dunlin_wire::{ErrorCode, Refusal, RetryAdvice};
 
+/// The possible causes of the error code `COMMAND_UNKNOWN`.
+pub(crate) const COMMAND_UNKNOWN_CAUSES: &str =
+    "the leader changed, no majority stored the command in time, or a response between nodes was lost";
+
 /// The error for a request that the node refused, with the node's error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
