@@ -237,12 +237,20 @@ impl<'a> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
 
-    /// The text of the refusal for people. If the text is only the name of a limit, the result also states the limit's
-    /// value and the value that exceeds it, as far as they are known.
+    /// The text of the refusal for people. If the text is only a name, such as that of a limit, or is empty although the
+    /// code needs an explanation, the result is a sentence with the refusal's numbers, as far as they are known.
     pub fn detail(&self) -> String {
         let Refusal { code, numbers: [first, second, _], text } = *self;
         match code {
-            _ if text.is_empty() || text.contains(' ') => text.to_owned(),
+            _ if text.contains(' ') => text.to_owned(),
+            ErrorCode::DiskBehind if text.is_empty() => {
+                format!("{first} bytes are not stored on the disk yet")
+            }
+            ErrorCode::OwnerBehind if text.is_empty() => {
+                format!("the topic's owner has not confirmed {first} bytes yet")
+            }
+            _ if text.is_empty() => String::new(),
+            ErrorCode::Full => format!("subscriber {text:?} has not consumed record {first}"),
             ErrorCode::KeyTooLarge | ErrorCode::TaskTooLarge if second > 0 => {
                 format!("{text} = {second}, and this is {first}")
             }
