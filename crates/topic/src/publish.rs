@@ -291,7 +291,7 @@ pub enum PublishError {
     #[error("{}", no_topic_text(.0))]
     NoTopic(String),
     /// The topic was deleted, or its node is shutting down.
-    #[error("the topic is closed")]
+    #[error("the topic was deleted, or its node is shutting down")]
     Closed,
     /// The response was lost, so it is unknown whether the record was appended. A retry by the same producer is safe.
     #[error("the record may have been appended: {0}; a retry by the same producer never appends it twice")]
