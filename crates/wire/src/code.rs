@@ -237,8 +237,8 @@ impl<'a> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
 
-    /// The text of the refusal for people. If the text is only a name, such as that of a limit, or is empty although the
-    /// code needs an explanation, the result is a sentence with the refusal's numbers, as far as they are known.
+    /// The text of the refusal for people. If the text is only a name, such as that of a limit, or is empty although
+    /// the code needs an explanation, the result is a sentence with the refusal's numbers, as far as they are known.
     pub fn detail(&self) -> String {
         let Refusal { code, numbers: [first, second, _], text } = *self;
         match code {
