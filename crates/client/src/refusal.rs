@@ -5,9 +5,13 @@ use std::time::Duration;
 use dunlin_topic::{Position, PublishError, ReducerError, SubscribeError};
 use dunlin_wire::{ErrorCode, Refusal, RetryAdvice};
 
+/// The possible causes of the error code `COMMAND_UNKNOWN`.
+pub(crate) const COMMAND_UNKNOWN_CAUSES: &str =
+    "the leader changed, no majority stored the command in time, or a response between nodes was lost";
+
 /// The error for a request that the node refused, with the node's error code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{code}{}{}", if text.is_empty() { "" } else { ": " }, self.detail())]
+#[error("{code}{}", with_colon(&self.detail()))]
 pub struct RefusedError {
     /// The error code. `dunlin errors` explains what each code means and what to do.
     pub code: ErrorCode,
@@ -15,6 +19,10 @@ pub struct RefusedError {
     pub numbers: [u64; 3],
     /// A text for people. With some codes, it is the name of a limit or of another thing instead.
     pub text: String,
+}
+
+fn with_colon(detail: &str) -> String {
+    if detail.is_empty() { String::new() } else { format!(": {detail}") }
 }
 
 impl RefusedError {

@@ -31,7 +31,8 @@ pub enum TopicError {
     NoDeadLetterTopic(String),
     /// The name is reserved for the system or for sessions.
     #[error(
-        "the name {0:?} is reserved: names that begin with $ are for the system, with _INBOX. for sessions"
+        "the name {0:?} is reserved: names that begin with $ belong to the system, and names that begin with \
+         _INBOX. to clients' inboxes; choose another name"
     )]
     Reserved(String),
     /// The topic is durable, and the node has no data directory.

@@ -17,9 +17,11 @@ pub enum RaftGroupError {
         /// The leader, if known.
         leader: Option<RaftMember>,
     },
-    /// The outcome is unknown: the leader changed. The command may still be applied.
+    /// The outcome is unknown: the leader changed, or no majority stored the command in time. The command may still be
+    /// applied.
     #[error(
-        "the command may have been executed, or may be later: the leader changed; repeat only conditional commands"
+        "the command may have been executed, or may be later: the leader changed, or no majority stored the command in \
+         time; repeat only conditional commands"
     )]
     Unknown,
     /// Less than a majority of the nodes responds.

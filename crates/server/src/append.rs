@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dunlin::topic::{
     AckLevel, AckProgress, BatchAppend, CheckedBatch, Log, OnFull, Position, ProducerMark, PublishError,
-    Receipt, StateClaim, Topic, Waiter,
+    Receipt, StateClaim, Topic, Waiter, format_duration,
 };
 use dunlin::{Node, now_ns, steady_ns};
 
@@ -133,7 +133,8 @@ pub(crate) async fn wait_until_stored(topic: &Topic, receipt: &Receipt) -> Resul
         AckLevel::ByOwner => STORE_TIMEOUT.saturating_add(topic.room_wait_max()),
         _ => STORE_TIMEOUT,
     };
-    let unknown = || PublishError::Unknown(format!("the record was not stored within {timeout:?}"));
+    let unknown =
+        || PublishError::Unknown(format!("the record was not stored within {}", format_duration(timeout)));
     tokio::time::timeout(timeout, stored).await.unwrap_or_else(|_| Err(unknown()))
 }
 

@@ -45,7 +45,7 @@ impl SchedulerState {
             after.filter_map(|&id| Some((id, self.tasks[self.tasks.find(id)?].stage))).collect();
         let left: Vec<_> = left.into_iter().filter(|(_, stage)| *stage != TaskStage::Completed).collect();
         let named = left.iter().take(NAMED_MAX).map(|(id, stage)| match stage {
-            TaskStage::Dead => format!("{id:x} (a dead letter: retry or discard it)"),
+            TaskStage::Dead => format!("{id:x} (a dead letter: retry or cancel it)"),
             stage => format!("{id:x} ({})", stage_name(*stage)),
         });
         let named = named.collect::<Vec<_>>().join(", ");

@@ -66,7 +66,7 @@ pub use log::{
 pub use memory::{MemoryBudget, MemoryBudgetError, MemoryCharge};
 pub use pattern_index::PatternIndex;
 pub use progress::{SubscriberInfo, SubscriberProgress};
-pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt};
+pub use publish::{AckLevel, Draft, Payload, Publish, PublishError, Receipt, format_duration};
 pub use publisher::Publisher;
 pub use reducer::{FrozenState, Reducer, ReducerConfig, ReducerError};
 pub use request::{INBOX_PREFIX, Reply, RequestError, check_reply_subject};

@@ -216,7 +216,8 @@ pub enum PublishError {
     },
     /// The history of a reliable topic is full, and its slowest registered subscriber did not make room in time.
     #[error(
-        "history is full: subscriber {subscriber:?} has not consumed record {needed} after {waited:?}; retry later"
+        "history is full: subscriber {subscriber:?} has not consumed record {needed}{}; retry later",
+        after_text(*waited)
     )]
     Full {
         /// Name of the slowest subscriber.
@@ -238,7 +239,8 @@ pub enum PublishError {
     },
     /// The disk stores records more slowly than they are published, and did not catch up while the publisher waited.
     #[error(
-        "the disk is slow: {unstored_bytes} bytes of the topic are not stored after {waited:?}; retry later"
+        "the disk is slow: {unstored_bytes} bytes of the topic are not stored{}; retry later",
+        after_text(*waited)
     )]
     DiskBehind {
         /// Number of bytes that are appended but not stored yet.
@@ -272,7 +274,8 @@ pub enum PublishError {
     Elsewhere,
     /// The owner responds more slowly than this node forwards records, and did not catch up while the publisher waited.
     #[error(
-        "the topic's owner is slow: no response for {unanswered_bytes} bytes after {waited:?}; retry later"
+        "the topic's owner is slow: no response for {unanswered_bytes} bytes{}; retry later",
+        after_text(*waited)
     )]
     OwnerBehind {
         /// Number of bytes that were forwarded to the owner and have no response yet.
@@ -288,7 +291,7 @@ pub enum PublishError {
     #[error("{}", no_topic_text(.0))]
     NoTopic(String),
     /// The topic was deleted, or its node is shutting down.
-    #[error("the topic is closed")]
+    #[error("the topic was deleted, or its node is shutting down")]
     Closed,
     /// The response was lost, so it is unknown whether the record was appended. A retry by the same producer is safe.
     #[error("the record may have been appended: {0}; a retry by the same producer never appends it twice")]
@@ -310,6 +313,23 @@ pub enum PublishError {
     /// The node refused the request with an error that this version does not know.
     #[error("refused by the node: {0}")]
     Refused(String),
+}
+
+/// Formats a duration for people: `250 ms`, `1.5 s`.
+pub fn format_duration(duration: Duration) -> String {
+    match duration.as_millis() {
+        0 if !duration.is_zero() => "less than 1 ms".to_owned(),
+        ms @ 0..1_000 => format!("{ms} ms"),
+        ms => format!("{} s", ms as f64 / 1e3),
+    }
+}
+
+/// The end of the text about a publisher that has waited; empty if it has not waited.
+fn after_text(waited: Duration) -> String {
+    match waited < Duration::from_millis(1) {
+        true => String::new(),
+        false => format!(" after {}", format_duration(waited)),
+    }
 }
 
 fn more_text(more: u64) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::claim::StateClaim;
 use crate::config::{OnFull, saturating_ns};
 use crate::log::{AckProgress, AppendOptions, AppendOutcome, Log, ProducerMark};
-use crate::publish::{AckLevel, Draft, Publish, PublishError, Receipt};
+use crate::publish::{AckLevel, Draft, Publish, PublishError, Receipt, format_duration};
 use crate::spinning::SPIN_US_DEFAULT;
 use crate::topic::{PublisherRegistration, Topic};
 use crate::wake::{Waiter, thread_waker};
@@ -421,7 +421,10 @@ impl Publisher {
             let now_ns = log.clock.steady_ns();
             if now_ns >= deadline_ns {
                 log.remove_ack_waiter(waiter);
-                return Err(PublishError::Unknown(format!("the record was not stored within {wait_max:?}")));
+                return Err(PublishError::Unknown(format!(
+                    "the record was not stored within {}",
+                    format_duration(wait_max)
+                )));
             }
             park_until_notified(log, waiter, now_ns, deadline_ns);
         }

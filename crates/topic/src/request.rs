@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::event::Record;
-use crate::publish::PublishError;
+use crate::publish::{PublishError, format_duration};
 use crate::subject::{Pattern, Subject};
 use crate::subscribe::SubscribeError;
 
@@ -49,7 +49,7 @@ pub enum RequestError {
     #[error("no subscriber on {0}: nothing was published")]
     NoResponder(String),
     /// No reply arrived in time.
-    #[error("no reply within {0:?}")]
+    #[error("no reply within {}", format_duration(*.0))]
     TimedOut(Duration),
 }
 
@@ -63,6 +63,13 @@ impl From<&Record<'_>> for Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timed_out_request_states_its_timeout_readably() {
+        let text = |timeout| RequestError::TimedOut(timeout).to_string();
+        assert_eq!(text(Duration::ZERO), "no reply within 0 ms");
+        assert_eq!(text(Duration::from_nanos(1_500_000_321)), "no reply within 1.5 s");
+    }
 
     #[test]
     fn replies_go_only_to_inboxes_and_allowed_subjects() {

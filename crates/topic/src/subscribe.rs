@@ -235,8 +235,9 @@ pub enum SubscribeError {
         /// The limit's value.
         value: u64,
     },
-    /// All topics of the subscription were deleted, or the node is shutting down.
-    #[error("the subscription is closed")]
+    /// All topics of the subscription were deleted, the node is shutting down, or this program has ended the
+    /// subscription.
+    #[error("the subscription has ended: its topics were deleted, or the node is shutting down")]
     Closed,
     /// The node cannot be reached. The next call tries to connect again.
     #[error("the connection was lost: {0}")]

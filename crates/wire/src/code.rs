@@ -8,7 +8,7 @@ use crate::layout::layout;
 /// Whether a request that was refused can succeed if it is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RetryAdvice {
-    /// The node will refuse the same request again.
+    /// The same request must not be sent again: it would be refused again, or might be executed twice.
     No,
     /// The same request may succeed later. The client should retry with increasing delays.
     Later,
@@ -140,8 +140,8 @@ codes! {
     3 Unauthenticated "UNAUTHENTICATED" No 401 Unauthenticated "text: the reason" "Send a token, password, certificate or nkey of a user of this node.";
     4 Forbidden "FORBIDDEN" No 403 PermissionDenied "text: the missing permission" "Ask an administrator for the permission, or use a subject that the user may access.";
     5 TenantUnknown "TENANT_UNKNOWN" No 404 NotFound "text: the tenant" "Use the tenant to which the user belongs, or leave it empty.";
-    6 Limit "LIMIT" Later 429 ResourceExhausted "the limit's value; text: the limit's name, and the refused value if known" "Use fewer, or raise the named limit.";
-    7 BudgetSpent "BUDGET_SPENT" Later 503 ResourceExhausted "bytes asked, bytes used, bytes allowed" "Wait until subscribers have caught up, or raise the memory budget.";
+    6 Limit "LIMIT" Later 429 ResourceExhausted "the limit's value; text: the limit's name, and the refused value if known" "Stay below the named limit, or raise it.";
+    7 BudgetSpent "BUDGET_SPENT" Later 503 ResourceExhausted "bytes asked, bytes used, bytes allowed" "Try again later. If the error stays, keep less history in topics, or raise the node's memory_bytes_max or the tenant's memory_bytes.";
     8 ShuttingDown "SHUTTING_DOWN" Reconnect 503 Unavailable "" "Reconnect with increasing delays, then resume.";
     9 Handshake "HANDSHAKE_TIMEOUT" Reconnect 408 DeadlineExceeded "milliseconds waited" "Send the preamble and HELLO immediately after connecting.";
     10 TlsRequired "TLS_REQUIRED" No 400 FailedPrecondition "" "Connect with TLS: tls:// instead of dunlin://, https:// instead of http://.";
@@ -149,19 +149,19 @@ codes! {
     12 Opening "OPENING" Reconnect 503 Unavailable "text: what the node is doing" "Reconnect with increasing delays: the node is starting and does not serve clients yet.";
     13 OtherCluster "OTHER_CLUSTER" No 409 FailedPrecondition "text: the client's cluster, and the node's" "The address belongs to another cluster, without this client's topics, keys and leases. Find out why, then create a new client.";
     20 Subject "SUBJECT" No 400 InvalidArgument "text: the violated rule of names" "Correct the subject or pattern.";
-    21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Create a topic that owns the subject.";
-    22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the existing topic, or choose another name.";
+    21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Correct the subject, or create a topic that owns it.";
+    22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the existing topic, or choose another name. If the request accepts an existing topic, this one has another configuration.";
     23 PatternOverlaps "PATTERN_OVERLAPS" No 409 FailedPrecondition "text: the topic that owns some of the subjects" "Choose a pattern that overlaps no other topic's, or delete that topic. A topic that was created automatically holds the records that were published to its name.";
     24 TopicConfig "TOPIC_CONFIG" No 400 InvalidArgument "text: the invalid value, and the reason" "Correct the topic's configuration.";
-    25 Closed "CLOSED" Later 410 Aborted "" "The topic was deleted. Create it again, or stop.";
-    40 RecordTooLarge "RECORD_TOO_LARGE" No 413 InvalidArgument "bytes, bytes allowed" "Split the record, or raise the topic's record_bytes_max.";
+    25 Closed "CLOSED" Later 410 Aborted "" "The topic was deleted, or the node is shutting down. To continue, create the topic if it is missing, and open the publisher or subscription again.";
+    40 RecordTooLarge "RECORD_TOO_LARGE" No 413 InvalidArgument "bytes, bytes allowed" "Split the record or the batch. If one record alone is too large, you can also raise the topic's record_bytes_max.";
     41 BadFrame "BAD_FRAME" No 400 InvalidArgument "text: the fault" "Correct the record's fields.";
-    42 Batch "BATCH" No 400 InvalidArgument "text: the fault" "Send a smaller batch, with records of one partition only.";
+    42 Batch "BATCH" No 400 InvalidArgument "text: the fault" "Correct the batch as the text says. For example, send fewer records, or records of one partition only.";
     43 SeqMoved "SEQ_MOVED" No 412 Aborted "expected sequence, last sequence" "Read the records that were appended since, then decide again.";
     44 DuplicateForgotten "DUPLICATE_FORGOTTEN" No 409 AlreadyExists "producer sequence, oldest remembered" "Treat the record as published: the topic has newer records of this producer.";
     45 ProducerGap "PRODUCER_GAP" No 409 FailedPrecondition "producer sequence, last accepted" "Send the records after the last accepted one again.";
     46 ProducerFenced "PRODUCER_FENCED" No 409 FailedPrecondition "producer epoch, epoch in force" "Stop: another instance of this producer has taken over.";
-    47 Full "FULL" Later 503 ResourceExhausted "oldest sequence not consumed, ns waited; text: the slowest subscriber" "Let the subscriber catch up, or evict it.";
+    47 Full "FULL" Later 503 ResourceExhausted "oldest sequence not consumed, ns waited; text: the slowest subscriber" "Try again when the named subscriber has caught up, or end this subscriber.";
     48 NotOpen "NOT_OPEN" No 400 FailedPrecondition "the number" "Open the publisher or the subscription before using its number.";
     49 Partition "PARTITION" No 400 InvalidArgument "partition, partitions" "Use a partition number below the topic's number of partitions.";
     50 DiskBehind "DISK_BEHIND" Later 503 Unavailable "bytes not stored yet, ns waited" "Publish more slowly, or give the node a faster disk.";
@@ -177,7 +177,7 @@ codes! {
     60 ManyLogs "MANY_LOGS" No 400 InvalidArgument "logs the pattern spans; text: the pattern" "Start by time, or name a single log.";
     61 Ahead "AHEAD" No 416 OutOfRange "epoch of the last position, its sequence, sequence asked" "Start at a position that the node has delivered.";
     62 Lost "LOST" No 410 DataLoss "" "Subscribe again if reading can continue without the records that the last gap reported.";
-    63 Evicted "EVICTED" Later 410 Aborted "oldest sequence not consumed" "Read faster: the reliable topic stopped waiting for this subscriber.";
+    63 Evicted "EVICTED" Later 410 Aborted "oldest sequence not consumed" "Subscribe again, and read faster: the reliable topic has stopped waiting for this subscriber.";
     66 NoState "NO_STATE" No 409 FailedPrecondition "text: the topic, and the reason" "Follow a state topic, and all of its subjects.";
     67 StateLost "STATE_LOST" No 410 DataLoss "text: the topic" "The topic began a new epoch and lost acknowledged records. Publish the whole state, then continue.";
     80 GroupKind "GROUP_KIND" No 409 FailedPrecondition "text: the group's kind" "Join with the group's existing kind.";
@@ -189,7 +189,7 @@ codes! {
     103 LockNotHeld "LOCK_NOT_HELD" No 409 FailedPrecondition "the lease" "Stop: this lease does not hold the lock.";
     104 BadKey "BAD_KEY" No 400 InvalidArgument "text: the fault" "Correct the key, range or time to live.";
     105 KeyTooLarge "KEY_TOO_LARGE" No 413 InvalidArgument "size, size allowed; text: the limit's name, which is in bytes or operations" "Use a shorter key or value, or fewer operations at a time.";
-    106 NoRoom "NO_ROOM" Later 507 ResourceExhausted "bytes the state would have, bytes allowed; text: the limit, and what to do" "Delete keys, or raise the limit. Deletions still work.";
+    106 NoRoom "NO_ROOM" Later 507 ResourceExhausted "bytes the state would have, bytes allowed; text: the limit, and what to do" "Delete keys, or discard tasks or let them finish, or raise the limit that the text names. Deletions still work.";
     107 NoLeader "NO_LEADER" Later 503 Unavailable "milliseconds spent on attempts; text: the obstacle" "Nothing was changed. Try again once a majority of the nodes is up and connected.";
     108 CommandUnknown "COMMAND_UNKNOWN" No 504 Unknown "" "The node may have executed the command, or may do so later. Repeat only a conditional write, or a task with an idempotency key.";
     109 Compacted "COMPACTED" No 410 OutOfRange "the oldest revision held, the revision asked for" "Read the keys, then watch from the revision that the response names.";
@@ -237,12 +237,20 @@ impl<'a> Refusal<'a> {
         Refusal { code, numbers: [0; 3], text }
     }
 
-    /// The text of the refusal for people. If the text is only the name of a limit, the result also states the limit's
-    /// value and the value that exceeds it, as far as they are known.
+    /// The text of the refusal for people. If the text is only a name, such as that of a limit, or is empty although
+    /// the code needs an explanation, the result is a sentence with the refusal's numbers, as far as they are known.
     pub fn detail(&self) -> String {
         let Refusal { code, numbers: [first, second, _], text } = *self;
         match code {
-            _ if text.is_empty() || text.contains(' ') => text.to_owned(),
+            _ if text.contains(' ') => text.to_owned(),
+            ErrorCode::DiskBehind if text.is_empty() => {
+                format!("{first} bytes are not stored on the disk yet")
+            }
+            ErrorCode::OwnerBehind if text.is_empty() => {
+                format!("the topic's owner has not confirmed {first} bytes yet")
+            }
+            _ if text.is_empty() => String::new(),
+            ErrorCode::Full => format!("subscriber {text:?} has not consumed record {first}"),
             ErrorCode::KeyTooLarge | ErrorCode::TaskTooLarge if second > 0 => {
                 format!("{text} = {second}, and this is {first}")
             }

@@ -149,20 +149,23 @@ impl PublishHeader {
     /// if the bytes are not the start of a valid PUBLISH message.
     pub fn parse_incomplete(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
-        let batch = dunlin_frame::BatchHeader::parse(message.get(crate::HEADER_BYTES..)?).ok()?;
-        let is_valid = head.kind == MessageKind::Publish as u8 && batch.count > 0 && batch.first_seq > 0;
-        let end = batch.first_seq.checked_add(u64::from(batch.count));
-        (is_valid && end.is_some()).then_some(PublishHeader {
-            publisher: batch.topic_id,
-            partition: batch.epoch,
-            expect_seq: batch.prev_seq,
-            producer_seq: batch.first_seq,
-            count: batch.count,
-            bytes: batch.bytes,
-        })
+        let kind = MessageKind::Publish;
+        let rest = message.get(crate::HEADER_BYTES..).filter(|_| head.kind == kind as u8)?;
+        let mut fields = Fields { kind, rest, version: crate::VERSION };
+        let header = PublishHeader::read(&mut fields, head.flags).ok()?;
+        let bytes = crate::RUN_HEAD_BYTES + header.bytes as usize;
+        (bytes == head.len as usize).then_some(header)
     }
 
     pub(crate) fn parse(fields: &mut Fields<'_>, flags: u8) -> Result<PublishHeader, WireError> {
+        let header = PublishHeader::read(fields, flags)?;
+        if header.bytes as usize != fields.rest.len() {
+            return Err(fields.invalid_value("byte count of frames"));
+        }
+        Ok(header)
+    }
+
+    fn read(fields: &mut Fields<'_>, flags: u8) -> Result<PublishHeader, WireError> {
         let header = PublishHeader {
             publisher: u32::read(fields)?,
             partition: u32::read(fields)?,
@@ -184,9 +187,6 @@ impl PublishHeader {
         }
         if flags & FLAG_EXPECT == 0 && header.expect_seq != 0 {
             return Err(fields.invalid_value("expected sequence without its flag"));
-        }
-        if header.bytes as usize != fields.rest.len() {
-            return Err(fields.invalid_value("byte count of frames"));
         }
         Ok(header)
     }

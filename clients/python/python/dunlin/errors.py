@@ -132,13 +132,13 @@ class TenantUnknownError(RefusedError):
 
 
 class LimitError(RefusedError):
-    """Use fewer, or raise the named limit."""
+    """Stay below the named limit, or raise it."""
 
     code = "LIMIT"
 
 
 class BudgetSpentError(RefusedError):
-    """Wait until subscribers have caught up, or raise the memory budget."""
+    """Try again later. If the error stays, keep less history in topics, or raise memory_bytes_max."""
 
     code = "BUDGET_SPENT"
 
@@ -186,13 +186,13 @@ class SubjectError(RefusedError):
 
 
 class NoTopicError(RefusedError):
-    """Create a topic that owns the subject."""
+    """Correct the subject, or create a topic that owns it."""
 
     code = "NO_TOPIC"
 
 
 class TopicExistsError(RefusedError):
-    """Use the existing topic, or choose another name."""
+    """Use the existing topic, or choose another name. With `exist_ok`, its configuration differs."""
 
     code = "TOPIC_EXISTS"
 
@@ -210,13 +210,13 @@ class TopicConfigError(RefusedError):
 
 
 class ClosedError(RefusedError):
-    """The topic was deleted. Create it again, or stop."""
+    """The topic was deleted, or the node is shutting down. To continue, create the topic if it is missing."""
 
     code = "CLOSED"
 
 
 class RecordTooLargeError(RefusedError):
-    """Split the record, or raise the topic's record_bytes_max."""
+    """Split the record or the batch, or raise the topic's record_bytes_max for one large record."""
 
     code = "RECORD_TOO_LARGE"
 
@@ -228,7 +228,7 @@ class BadFrameError(RefusedError):
 
 
 class BatchError(RefusedError):
-    """Send a smaller batch, with records of one partition only."""
+    """Correct the batch as the text says. For example, send fewer records, or records of one partition only."""
 
     code = "BATCH"
 
@@ -258,7 +258,7 @@ class ProducerFencedError(RefusedError):
 
 
 class FullError(RefusedError):
-    """Let the subscriber catch up, or evict it."""
+    """Try again when the named subscriber has caught up, or end this subscriber."""
 
     code = "FULL"
 
@@ -360,7 +360,7 @@ class LostError(RefusedError):
 
 
 class EvictedError(RefusedError):
-    """Read faster: the reliable topic stopped waiting for this subscriber."""
+    """Subscribe again, and read faster: the reliable topic has stopped waiting for this subscriber."""
 
     code = "EVICTED"
 
@@ -452,7 +452,7 @@ class KeyTooLargeError(RefusedError):
 
 
 class NoRoomError(RefusedError):
-    """Delete keys, or raise the limit. Deletions still work."""
+    """Delete keys, discard tasks or let them finish, or raise the limit. Deletions still work."""
 
     code = "NO_ROOM"
 

@@ -20,6 +20,7 @@ class Lease:
     """A lease, which ends `ttl` seconds after its last renewal. Keys and locks that depend on it end with it.
 
     As a context manager, revokes the lease at the end. The client regards a lease as lost before the cluster ends it.
+    A program that was paused for longer than `ttl` has lost its lease: `check` then raises `NoLeaseError`.
     """
 
     def __init__(self, raw: RawLease) -> None:

@@ -57,7 +57,7 @@ fn explain(row: &CodeRow, console: &Console, out: &mut impl Write) -> Result<()>
         return Ok(writeln!(out, "{}", code_object(row))?);
     }
     let retry_text = match row.retry.to_string().as_str() {
-        "no" => "the same request will be refused again",
+        "no" => "no: do not send the same request again",
         "later" => "later: the same request may be accepted then",
         _ => "connect again, then resume",
     };

@@ -64,8 +64,7 @@ pub const ERROR_HEADER: &str = "dunlin-error";
 
 fn request_error(error: RequestError) -> anyhow::Error {
     match error {
-        RequestError::NoResponder(_) => CommandRefusal(error.to_string()).into(),
-        RequestError::TimedOut(_) => CommandRefusal(format!("no reply: {error}")).into(),
+        RequestError::NoResponder(_) | RequestError::TimedOut(_) => CommandRefusal(error.to_string()).into(),
         RequestError::Publish(error) => error.into(),
         RequestError::Inbox(error) => error.into(),
         other => other.into(),

@@ -37,8 +37,8 @@ Examples:
                                              the first node of a cluster; `dunlin cluster token` prints a token for the next
   dunlin serve --data-dir /var/lib/dunlin --cluster-listen 10.0.0.2:6222 --join 10.0.0.1:6222 --token-file token
 
-Ctrl-C or SIGTERM ends the node cleanly; a second one ends it at once. The node reads changed certificates again within
-seconds, or at once after SIGHUP.")]
+Ctrl-C or SIGTERM ends the node cleanly; a second one ends it at once. The node reads changed certificates and users
+again within seconds, or at once after SIGHUP.")]
 pub struct Arguments {
     #[command(flatten)]
     config: ConfigFlags,

@@ -4,7 +4,7 @@ use dunlin_control::ControlDecodeError;
 use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_interrupted;
-use crate::refusal::RefusedError;
+use crate::refusal::{COMMAND_UNKNOWN_CAUSES, RefusedError};
 use crate::topics::CallError;
 
 /// Why a request about keys, leases or locks failed.
@@ -94,9 +94,7 @@ impl From<CallError> for KvError {
             ErrorCode::NoLease => KvError::NoLease { lease: a },
             ErrorCode::LockHeld => KvError::Held { holder: a, token: b },
             ErrorCode::LockNotHeld => KvError::NotHeld { lease: a },
-            ErrorCode::CommandUnknown => {
-                KvError::Unknown("the leader changed, or a response between nodes was lost".to_owned())
-            }
+            ErrorCode::CommandUnknown => KvError::Unknown(COMMAND_UNKNOWN_CAUSES.to_owned()),
             _ => KvError::Refused(refused),
         }
     }

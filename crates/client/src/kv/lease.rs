@@ -23,6 +23,10 @@ const RENEWALS_PER_TTL: u32 = 3;
 /// The pause before a failed renewal is tried again.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// The reason for the loss of a lease whose time to live has passed without a confirmed renewal.
+const NOT_RENEWED: &str = "no renewal was confirmed within its time to live, because the cluster could not be reached \
+                           or this program was paused";
+
 /// The error of a lease that has ended, or that the client regards as lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lease {lease} is lost: {why}")]
@@ -82,7 +86,7 @@ impl RenewalState {
         let state = lock(&self.state).clone();
         match state {
             Ok(until) if Instant::now() >= until => {
-                self.mark_lost(lease, "the cluster could not be reached to renew it");
+                self.mark_lost(lease, NOT_RENEWED);
                 lock(&self.state).clone()
             }
             state => state,

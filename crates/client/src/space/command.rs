@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use dunlin_space::{Entity, EntityCommand, EntityId, RegionId, WorldRefusal, WorldRequest, WorldResponse};
-use dunlin_topic::{PublishError, RequestError};
+use dunlin_topic::{PublishError, RequestError, format_duration};
 
 use super::{World, subject};
 use crate::pending_request::deadline;
@@ -63,7 +63,7 @@ pub enum CommandError {
     Invalid(String),
     /// The request was not carried out within the timeout, because the entity was being handed over or its process was
     /// overloaded.
-    #[error("the request was not carried out within {0:?}: {1}")]
+    #[error("the request was not carried out within {}: {1}", format_duration(*.0))]
     Busy(Duration, String),
     /// None of the world's processes can be reached.
     #[error("none of the world's processes can be reached: {0}")]

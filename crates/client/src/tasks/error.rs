@@ -4,7 +4,7 @@ use dunlin_tasks::{TaskDecodeError, no_tenant};
 use dunlin_wire::ErrorCode;
 
 use crate::interrupt::is_interrupted;
-use crate::refusal::RefusedError;
+use crate::refusal::{COMMAND_UNKNOWN_CAUSES, RefusedError};
 use crate::topics::CallError;
 
 /// Why a request about tasks failed, or why a worker has ended.
@@ -63,7 +63,7 @@ impl From<CallError> for TasksError {
     fn from(error: CallError) -> TasksError {
         match error {
             CallError::Refused(refused) if refused.code == ErrorCode::CommandUnknown => {
-                TasksError::Unknown("the leader changed, or a response between nodes was lost".to_owned())
+                TasksError::Unknown(COMMAND_UNKNOWN_CAUSES.to_owned())
             }
             CallError::Refused(refused) => TasksError::Refused(refused),
             CallError::Disconnected(why) => TasksError::Disconnected(why),

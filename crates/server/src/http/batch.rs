@@ -86,7 +86,7 @@ pub(super) async fn publish(
     let (parts, body) = request.into_parts();
     let options = PublishOptions::read(&context, &parts.headers)?;
     let target = PublishTarget::find(&context, &subject, 0, options.after).await?;
-    let content = body::read_batch(&context, body, BATCH_BYTES_MAX).await?;
+    let content = body::read(&context, body, BATCH_BYTES_MAX).await?;
     let encoder: LineEncoder = match media_type(&parts.headers) {
         "application/x-ndjson" | "application/jsonl" | "application/json" => encode_json,
         "text/plain" => encode_plain,

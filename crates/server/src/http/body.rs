@@ -28,6 +28,7 @@ pub(super) struct ChargedBody {
 /// bytes.
 type TooLarge = fn(u64, usize) -> Problem;
 
+/// Reads a body that contains one or more records.
 pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Result<ChargedBody, Problem> {
     read_limited(context, body, bytes_max, record_too_large).await
 }
@@ -35,15 +36,6 @@ pub(super) async fn read(context: &Context, body: Body, bytes_max: usize) -> Res
 /// Reads the body of a request without records, keys or tasks, such as a topic's configuration.
 pub(super) async fn read_control(context: &Context, body: Body) -> Result<ChargedBody, Problem> {
     read_limited(context, body, context.limits().control_bytes_max as usize, body_too_large).await
-}
-
-/// Reads a body that contains a batch of records.
-pub(super) async fn read_batch(
-    context: &Context,
-    body: Body,
-    bytes_max: usize,
-) -> Result<ChargedBody, Problem> {
-    read_limited(context, body, bytes_max, body_too_large).await
 }
 
 pub(super) async fn read_for_keys(context: &Context, body: Body) -> Result<ChargedBody, Problem> {

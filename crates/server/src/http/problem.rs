@@ -76,7 +76,7 @@ impl Problem {
     }
 
     pub(super) fn json(&self) -> Value {
-        let Refused { code, numbers, text } = &self.refused;
+        let Refused { code, numbers, .. } = &self.refused;
         let mut body = json!({
             "type": format!("urn:dunlin:error:{code}"),
             "title": code.to_string(),
@@ -84,7 +84,8 @@ impl Problem {
             "code": code.number(),
         });
         let named = named_numbers(*code, numbers);
-        let detail = if text.is_empty() { numbers_text(&named) } else { self.refused.as_wire().detail() };
+        let detail = self.refused.as_wire().detail();
+        let detail = if detail.is_empty() { numbers_text(&named) } else { detail };
         let mut put = |name: &str, value: Value| body[name] = value;
         if !detail.is_empty() {
             put("detail", detail.into());

@@ -79,7 +79,7 @@ fn full_reliable_topic_delays_only_its_own_publisher() {
 
     let refused = writer
         .next(|m| if let FromNode::PublishRefused(r) = m { Some(format!("{}", r.refusal)) } else { None });
-    assert!(refused.clone().unwrap().starts_with("FULL: slow"), "{refused:?}");
+    assert!(refused.clone().unwrap().starts_with("FULL: subscriber \"slow\" has not"), "{refused:?}");
     let mut read = 0;
     while read < 20 {
         assert!(subscriber.wait(Some(PATIENCE)).unwrap());

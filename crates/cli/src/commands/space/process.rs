@@ -360,7 +360,7 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
             format!("the borders of the regions were moved, because their loads differed too much (partition {version})"),
         ),
         WorldEvent::LeaseLost(why) => {
-            (json!({"event": "lease_lost", "why": why}), format!("the lease is lost, and is requested again: {why}"))
+            (json!({"event": "lease_lost", "why": why}), format!("{why}; the process requests another lease"))
         }
         WorldEvent::Away(why) => (json!({"event": "away", "why": why}), format!("retrying: {why}")),
         _ => return Ok(()),

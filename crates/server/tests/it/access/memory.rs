@@ -4,7 +4,9 @@
 use std::io::Write;
 
 use dunlin::topic::Publish as _;
-use dunlin::wire::{ErrorCode, FLAG_ACK, FromClient, FromNode, Hello, Preamble, Publish, PublishHeader};
+use dunlin::wire::{
+    ErrorCode, FLAG_ACK, FLAG_EXPECT, FromClient, FromNode, Hello, Preamble, Publish, PublishHeader,
+};
 use dunlin::{Config, Node, NodeLimits};
 use dunlin_wait::until;
 use serde_json::json;
@@ -37,18 +39,24 @@ fn connect_eve(guarded: &Guarded) -> Peer {
 
 /// Sends only the first `bytes` bytes of a PUBLISH message. The message has a record of `record_bytes` bytes.
 fn send_half(peer: &mut Peer, record_bytes: usize, bytes: usize) {
+    send_half_expecting(peer, None, record_bytes, bytes);
+}
+
+/// Like [`send_half`], but with the sequence number that the log's last record must have.
+fn send_half_expecting(peer: &mut Peer, expect_seq: Option<u64>, record_bytes: usize, bytes: usize) {
     let payload = vec![7_u8; record_bytes];
     let frames = frames(&[payload.as_slice()]);
     let header = PublishHeader {
         publisher: 1,
         partition: 0,
-        expect_seq: 0,
+        expect_seq: expect_seq.unwrap_or(0),
         producer_seq: 1,
         count: 1,
         bytes: frames.len() as u32,
     };
+    let flags = if expect_seq.is_some() { FLAG_ACK | FLAG_EXPECT } else { FLAG_ACK };
     let mut message = Vec::new();
-    FromClient::Publish(Publish { flags: FLAG_ACK, header, frames: &frames }).encode(&mut message);
+    FromClient::Publish(Publish { flags, header, frames: &frames }).encode(&mut message);
     peer.stream.write_all(&message[..bytes]).unwrap();
 }
 
@@ -75,6 +83,15 @@ fn partial_tcp_message_counts_towards_the_tenants_memory() {
     send_half(&mut eve, 2 << 20, (2 << 20) - 1);
     assert_eq!(publish_refusal(&mut eve), (ErrorCode::BudgetSpent, SHARE));
     assert_others_have_memory(&guarded);
+}
+
+/// The expected sequence is above the producer's number, which would be invalid in the header of a batch.
+#[test]
+fn large_conditional_publish_is_refused_without_a_disconnect() {
+    let guarded = guarded();
+    let mut eve = connect_eve(&guarded);
+    send_half_expecting(&mut eve, Some(1_000), 2 << 20, (2 << 20) - 1);
+    assert_eq!(publish_refusal(&mut eve), (ErrorCode::BudgetSpent, SHARE));
 }
 
 #[test]

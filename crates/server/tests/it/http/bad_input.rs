@@ -177,13 +177,17 @@ fn transfer_encodings_other_than_chunked_are_refused() {
 }
 
 #[test]
-fn oversized_body_that_is_no_single_record_is_a_protocol_error() {
+fn code_of_an_oversized_body_says_whether_it_has_records() {
     let fixture = HttpServer::new();
-    for (method, path) in [("POST", "/v1/leases"), ("PUT", "/v1/topics/t"), ("POST", "/v1/topics/t/batch")] {
+    for (method, path, code) in [
+        ("POST", "/v1/leases", "PROTOCOL"),
+        ("PUT", "/v1/topics/t", "PROTOCOL"),
+        ("POST", "/v1/topics/t/batch", "RECORD_TOO_LARGE"),
+    ] {
         let mut peer = fixture.peer();
         peer.head(method, path, &[("content-length", "1000000000")]);
         let response = peer.read_response();
-        assert_eq!((response.status, response.code().as_str()), (413, "PROTOCOL"), "{path}");
+        assert_eq!((response.status, response.code().as_str()), (413, code), "{path}");
     }
 }
 
