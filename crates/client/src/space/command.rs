@@ -63,7 +63,7 @@ pub enum CommandError {
     Invalid(String),
     /// The request was not carried out within the timeout, because the entity was being handed over or its process was
     /// overloaded.
-    #[error("the request was not carried out within {}: {1}", format_duration(*.0))]
+    #[error("the request was not carried out within {time}: {1}", time = format_duration(*.0))]
     Busy(Duration, String),
     /// None of the world's processes can be reached.
     #[error("none of the world's processes can be reached: {0}")]
