@@ -46,6 +46,8 @@ pub struct MirrorFeed {
     pub(super) registered: bool,
     /// The owner that sends the records.
     pub(super) from: u64,
+    /// An epoch of the topic's placement. It identifies the topic: a later topic with the same name has later epochs.
+    epoch: u32,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
     accepted: AtomicBool,
@@ -99,7 +101,7 @@ impl MirrorFeed {
         route: &Arc<Route>,
         logs: Vec<Weak<Log>>,
         start: Start,
-        from: u64,
+        (from, epoch): (u64, u32),
         unread_max: Duration,
     ) -> MirrorFeed {
         MirrorFeed {
@@ -112,6 +114,7 @@ impl MirrorFeed {
             is_stateful: route.config.reducer.is_some(),
             registered: false,
             from,
+            epoch,
             unread_max,
             stopped: AtomicBool::new(false),
             accepted: AtomicBool::new(false),
@@ -130,6 +133,12 @@ impl MirrorFeed {
             registered: self.registered,
             ..SubscribeOptions::default()
         }
+    }
+
+    /// The topic's name, and an epoch of its placement. The owner sends no records of another topic with this name.
+    pub fn placement(&self) -> Option<(String, u32)> {
+        let route = self.route.upgrade()?;
+        Some((route.name.to_string(), self.epoch))
     }
 
     /// The position from which the mirrors need the owner's records.
@@ -172,8 +181,9 @@ impl MirrorFeed {
         unread_ns < self.unread_max.as_nanos() as u64
     }
 
-    /// Makes a new feed for the same mirror of a single subscriber. `from` is the owner that will send the records.
-    pub(super) fn restart_from(&self, from: u64) -> Arc<MirrorFeed> {
+    /// Makes a new feed for the same mirrors. `from` is the owner that will send the records; `epoch` is the epoch that
+    /// began with this owner.
+    pub(super) fn restart_from(&self, (from, epoch): (u64, u32)) -> Arc<MirrorFeed> {
         Arc::new(MirrorFeed {
             pattern: Arc::clone(&self.pattern),
             route: Weak::clone(&self.route),
@@ -184,6 +194,7 @@ impl MirrorFeed {
             is_stateful: self.is_stateful,
             registered: self.registered,
             from,
+            epoch,
             unread_max: self.unread_max,
             stopped: AtomicBool::new(false),
             accepted: AtomicBool::new(false),

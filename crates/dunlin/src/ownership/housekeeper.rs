@@ -148,11 +148,11 @@ impl Work {
             Job::Inbox(route) => route.upgrade().into_iter().for_each(|route| route.send_waiting(ownership)),
             Job::MirrorFeed(feed) => {
                 let Some(route) = feed.route.upgrade() else { return };
-                let (owner, _) = route.owner();
+                let from = route.owner();
                 if route.is_deleted() || !feed.is_needed() {
                     feed.ended("nobody reads it");
-                } else if ownership.is_alive(owner) {
-                    ownership.peers.feed_mirrors(owner, feed.restart_from(owner));
+                } else if ownership.is_alive(from.0) {
+                    ownership.peers.feed_mirrors(from.0, feed.restart_from(from));
                 } else {
                     route.find_owner_for_subscriber(ownership);
                     self.add(PAUSE, Job::MirrorFeed(feed));

@@ -45,7 +45,8 @@ impl Route {
                 (Start::Latest, Some(since_ns)) => Start::Time(since_ns),
                 (start, _) => start,
             };
-            let feed = MirrorFeed::new(this, logs, start, state.owner, ownership.limits.unread_max);
+            let from = (state.owner, state.epoch);
+            let feed = MirrorFeed::new(this, logs, start, from, ownership.limits.unread_max);
             Arc::clone(state.feed.insert(Arc::new(feed)))
         };
         let from = feed.from;
@@ -132,8 +133,8 @@ impl Route {
             return feed.close();
         }
         if feed.logs.iter().any(|log| log.strong_count() > 0) {
-            let (owner, _) = self.owner();
-            let next = feed.restart_from(owner);
+            let (owner, epoch) = self.owner();
+            let next = feed.restart_from((owner, epoch));
             if owner != feed.from && ownership.is_alive(owner) {
                 // The owner has changed meanwhile. The new owner may be reachable, so do not wait.
                 ownership.peers.feed_mirrors(owner, next);
