@@ -48,6 +48,8 @@ pub struct MirrorFeed {
     pub(super) from: u64,
     /// An epoch of the topic's placement. It identifies the topic: a later topic with the same name has later epochs.
     epoch: u32,
+    /// Whether the topic was already deleted when the feed was created.
+    is_of_deleted: bool,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
     accepted: AtomicBool,
@@ -115,6 +117,7 @@ impl MirrorFeed {
             registered: false,
             from,
             epoch,
+            is_of_deleted: route.is_deleted(),
             unread_max,
             stopped: AtomicBool::new(false),
             accepted: AtomicBool::new(false),
@@ -169,7 +172,7 @@ impl MirrorFeed {
             return false;
         }
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
-        if logs.is_empty() || !logs.iter().any(|log| log.is_mirror()) {
+        if !logs.iter().any(|log| log.is_mirror() && !log.is_closed()) {
             return false;
         }
         let now_ns = steady_ns();
@@ -195,12 +198,19 @@ impl MirrorFeed {
             registered: self.registered,
             from,
             epoch,
+            is_of_deleted: self.route.upgrade().is_none_or(|route| route.is_deleted()),
             unread_max: self.unread_max,
             stopped: AtomicBool::new(false),
             accepted: AtomicBool::new(false),
             read_ns: AtomicU64::new(self.read_ns.load(Ordering::Relaxed)),
             room: Waiter::new(),
         })
+    }
+
+    /// Whether a feed that has ended must be started again although its topic was deleted. The owner keeps a deleted
+    /// topic for a while. Each mirror is therefore fed once more after the deletion.
+    pub(super) fn must_repeat_after_deletion(&self) -> bool {
+        !self.is_of_deleted && self.is_needed()
     }
 
     /// Whether the owner has accepted the feed's subscription.
@@ -320,28 +330,35 @@ impl MirrorFeed {
                     log.feed_publishers(publishers);
                 }
             }
-            Notice::Deleted { .. } => {
+            Notice::Deleted { log, .. } => {
                 // This node may not know yet that the topic was deleted. Mark it now: no records of a later topic with
                 // the same name may be appended here.
                 if let Some(route) = self.route.upgrade() {
                     route.mark_deleted();
                 }
-                self.close();
-                return MirrorFeedOutcome::Ended;
+                self.log(log).into_iter().for_each(|log| log.close());
+                // The owner may not have sent all records of the other logs yet.
+                if self.logs.iter().filter_map(Weak::upgrade).all(|log| log.is_closed()) {
+                    return MirrorFeedOutcome::Ended;
+                }
             }
             _ => {}
         }
         MirrorFeedOutcome::Applied
     }
 
-    /// Closes the logs because the topic was deleted. Subscribers can still read the remaining records.
+    /// Closes the logs because the topic was deleted. Subscribers can still read the remaining records. If the owner
+    /// has not reported the end of a log, subscribers receive a report of an unknown loss.
     pub(super) fn close(&self) {
         // If this node owns the topic now, only its own deletion closes the log.
         let is_deleted = self.route.upgrade().is_none_or(|route| route.is_deleted());
         for log in self.logs.iter().filter_map(Weak::upgrade) {
             if is_deleted || log.is_mirror() {
-                log.close();
+                log.close_unfed(self.epoch);
             }
+        }
+        if let Some(route) = self.route.upgrade() {
+            route.notify_mirror_waiters();
         }
     }
 

@@ -149,9 +149,10 @@ impl Work {
             Job::MirrorFeed(feed) => {
                 let Some(route) = feed.route.upgrade() else { return };
                 let from = route.owner();
-                if route.is_deleted() || !feed.is_needed() {
+                let is_alive = ownership.is_alive(from.0);
+                if !feed.is_needed() || route.is_deleted() && !is_alive {
                     feed.ended("nobody reads it");
-                } else if ownership.is_alive(from.0) {
+                } else if is_alive {
                     ownership.peers.feed_mirrors(from.0, feed.restart_from(from));
                 } else {
                     route.find_owner_for_subscriber(ownership);

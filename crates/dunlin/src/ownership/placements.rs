@@ -216,11 +216,21 @@ impl Ownership {
     fn remove_unlocked(self: &Arc<Ownership>, name: &str) {
         self.keep_for_feeds(name);
         let route = lock(&self.routes).remove(name);
-        let is_fed = route.as_ref().is_some_and(|route| route.mark_deleted());
+        let is_fed = route.as_ref().is_some_and(|route| {
+            // Until the topic is marked as deleted, the feed of its mirrors can begin.
+            route.start_feed_if_read();
+            route.mark_deleted()
+        });
         if let Some(node) = self.node_handle() {
-            // If the mirror still receives records, do not close it yet: its subscribers first receive the owner's
-            // remaining records, and then the notice that the topic was deleted.
-            let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
+            let _ = match &route {
+                // If the mirror still receives records, do not close it yet: its subscribers first receive the owner's
+                // remaining records, and then the notice that the topic was deleted.
+                Some(_) if is_fed => node.remove(name).map(drop),
+                Some(route) => node.remove(name).map(|topic| {
+                    topic.logs().iter().for_each(|log| log.close_unfed(route.owner().1));
+                }),
+                None => node.delete(name),
+            };
         }
         route.into_iter().for_each(|route| route.end());
     }
