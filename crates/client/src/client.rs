@@ -226,6 +226,7 @@ impl Client {
             follow,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             reports_start: false,
+            placement: None,
             group: None,
         };
         self.open_subscription(request, wait)
@@ -239,6 +240,19 @@ impl Client {
         options: SubscribeOptions,
         after: Vec<(Arc<LogName>, Position)>,
     ) -> Subscriber {
+        self.subscribe_to_placement(pattern, options, after, None)
+    }
+
+    /// Like [`subscribe_nowait`](Client::subscribe_nowait), for a node that feeds its mirror of a topic. `placement` is
+    /// the topic's name, and an epoch of its placement: the owner does not accept the subscription for a later topic of
+    /// this name.
+    pub fn subscribe_to_placement(
+        &self,
+        pattern: &str,
+        options: SubscribeOptions,
+        after: Vec<(Arc<LogName>, Position)>,
+        placement: Option<(String, u32)>,
+    ) -> Subscriber {
         let follow = follow_request(&options);
         let request = SubscriptionRequest {
             pattern: pattern.to_owned(),
@@ -249,6 +263,7 @@ impl Client {
             follow,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             reports_start: true,
+            placement,
             group: None,
         };
         self.open_subscription_nowait(request, after, options.wait)

@@ -159,6 +159,7 @@ impl Client {
             follow: None,
             credit_bytes: self.shared.limits.credit_bytes as u64,
             reports_start: false,
+            placement: None,
             group: Some(GroupJoinRequest {
                 kind: match kind {
                     GroupKind::Share => dunlin_wire::GroupKind::Share,

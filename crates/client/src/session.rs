@@ -84,6 +84,8 @@ pub(crate) struct SubscriptionRequest {
     pub(crate) credit_bytes: u64,
     /// Whether the subscriber needs the position in each log at which the subscription began.
     pub(crate) reports_start: bool,
+    /// For the feed of a node's mirror: the topic, and an epoch of its placement.
+    pub(crate) placement: Option<(String, u32)>,
     pub(crate) group: Option<GroupJoinRequest>,
 }
 

@@ -609,6 +609,7 @@ impl Node {
         }
         self.0.registry.aging().iter().for_each(|topic| topic.expire(now_ns));
         self.0.deleted.drop_expired();
+        self.ownership().into_iter().for_each(|ownership| ownership.drop_expired_topics());
         self.0.groups.tick(self, steady_ns());
         self.retry_starts();
     }

@@ -24,6 +24,7 @@
 
 mod agreed_topics;
 mod feed;
+mod feed_sources;
 mod forwarded;
 mod housekeeper;
 mod inboxes;
@@ -51,6 +52,7 @@ use crate::waiting::Waiters;
 
 use agreed_topics::EarlySubscriptions;
 pub use feed::{MirrorFeed, MirrorFeedOutcome, MirrorFeedStart, NODE_PROTOCOL, is_mirror};
+use feed_sources::{DeletedTopics, DurablePlacement};
 pub(crate) use forwarded::{ForwardTarget, Tickets};
 pub use forwarded::{InFlightBatch, last_flight};
 use housekeeper::OwnershipHousekeeper;
@@ -70,7 +72,8 @@ const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 /// If an owner's records did not arrive in time, subscribers do not wait for this owner's records during this period.
 const LATE_PERIOD: Duration = Duration::from_secs(5);
 
-/// A node's limits for topics that other nodes own: waiting times, the number and size of mirrors, and forwarded bytes.
+/// A node's limits for topics that other nodes own: waiting times, the number and size of mirrors, and forwarded bytes;
+/// and for deleted topics that other nodes still read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnershipLimits {
     /// If a node does not renew its lease for this time, it counts as dead, and its volatile topics get other owners.
@@ -89,6 +92,10 @@ pub struct OwnershipLimits {
     pub private_bytes_max: u64,
     /// Maximum number of this node's mirrors that serve a single subscriber each.
     pub private_mirrors_max: usize,
+    /// How long a node keeps a deleted topic that it owned, for nodes that learned of the topic late.
+    pub deleted_topic_age_max: Duration,
+    /// Maximum size of the deleted topics that a node keeps for other nodes, bytes.
+    pub deleted_topics_bytes_max: u64,
 }
 
 impl Default for OwnershipLimits {
@@ -101,6 +108,8 @@ impl Default for OwnershipLimits {
             unread_max: Duration::from_secs(5),
             private_bytes_max: 1 << 20,
             private_mirrors_max: 10_000,
+            deleted_topic_age_max: Duration::from_secs(10),
+            deleted_topics_bytes_max: 16 << 20,
         }
     }
 }
@@ -183,6 +192,9 @@ pub struct Ownership {
     early_subscriptions: EarlySubscriptions,
     tickets: Arc<Tickets>,
     routes: Mutex<HashMap<Arc<str>, Arc<Route>>>,
+    /// The durable topics that this node owns, and that have no route.
+    own_durable_topics: Mutex<HashMap<String, DurablePlacement>>,
+    deleted_topics: DeletedTopics,
     /// Topics that this node has set aside since the last report, each with the reason.
     set_aside_topics: Mutex<Vec<(String, String)>>,
     inboxes: RemoteInboxes,
@@ -223,6 +235,8 @@ impl Node {
                 early_subscriptions: EarlySubscriptions::default(),
                 tickets: Arc::new(Tickets::new(limits.forwarded_bytes_max)),
                 routes: Mutex::default(),
+                own_durable_topics: Mutex::default(),
+                deleted_topics: DeletedTopics::default(),
                 set_aside_topics: Mutex::default(),
                 inboxes: RemoteInboxes::default(),
                 interest_cache: InterestCache::default(),

@@ -385,6 +385,11 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
+    /// Whether the log was closed: it accepts no more records.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Whether a subscriber whose next record is `next` is so far behind that it must receive a lag warning.
     #[inline(always)]
     pub(crate) fn should_warn(&self, next: u64) -> bool {

@@ -60,7 +60,7 @@ pub use run::{Batch, RUN_HEAD_BYTES, batch_head, publish_head};
 pub use state::{Checksum, Follow, Publishers, Resync, SNAPSHOT_HEAD_BYTES, SnapshotPart};
 pub use subscribe::{
     Advance, ChannelPosition, Credit, Deleted, EpochChanged, GapMessage, Heartbeat, Lagging, Log,
-    LogPosition, OnGap, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,
+    LogPosition, OnGap, PLACEMENT, Position, Resume, StartAt, Subscribe, Subscribed, SubscriptionEnded,
 };
 pub use tasks::{TaskCommandResult, TaskOrders, Tasks, TasksKind, TasksResult};
 pub use topic::{

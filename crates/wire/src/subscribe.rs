@@ -6,6 +6,11 @@ use crate::error::WireError;
 use crate::layout::{Fields, Layout, choice, layout};
 use crate::list::MessageList;
 
+/// Replaces the partition's number in a RESUME with which a node requests the records of another node's topic. The
+/// position's epoch is then an epoch of the topic's placement, which no other topic of this name has. Owners of earlier
+/// releases ignore it.
+pub const PLACEMENT: u16 = u16::MAX;
+
 layout! {
     /// A position in a log: an epoch and a sequence number.
     pub struct Position {
@@ -21,7 +26,7 @@ layout! {
     pub struct LogPosition<'a> {
         /// The topic's name.
         pub topic: &'a str,
-        /// The partition's number.
+        /// The partition's number, or [`PLACEMENT`].
         pub partition: u16,
         /// The position of the last record that the subscriber received.
         pub position: Position,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use dunlin_wire::{
     ChannelPosition, Claim, Credit, ErrorCode, Follow, FromClient, GroupKind, JoinGroup, LogPosition,
-    MessageList, NO_CLUSTER, Position, Resume, StartAt, Subscribe, Welcome,
+    MessageList, NO_CLUSTER, PLACEMENT, Position, Resume, StartAt, Subscribe, Welcome,
 };
 
 use crate::inbox::SubscriberInbox;
@@ -251,6 +251,11 @@ impl Subscription {
         }
         if let Some(follow) = request.follow {
             follow.encode(number, out);
+        }
+        if let Some((topic, epoch)) = &request.placement {
+            let position = Position { epoch: *epoch, seq: 0 };
+            let logs = [LogPosition { topic, partition: PLACEMENT, position }];
+            FromClient::Resume(Resume { subscription: number, logs: MessageList::new(&logs) }).encode(out);
         }
         if self.is_subscribed {
             self.encode_resume(number, out);

@@ -46,6 +46,10 @@ pub struct MirrorFeed {
     pub(super) registered: bool,
     /// The owner that sends the records.
     pub(super) from: u64,
+    /// An epoch of the topic's placement. It identifies the topic: a later topic with the same name has later epochs.
+    epoch: u32,
+    /// Whether the topic was already deleted when the feed was created.
+    is_of_deleted: bool,
     pub(super) unread_max: Duration,
     stopped: AtomicBool,
     accepted: AtomicBool,
@@ -99,7 +103,7 @@ impl MirrorFeed {
         route: &Arc<Route>,
         logs: Vec<Weak<Log>>,
         start: Start,
-        from: u64,
+        (from, epoch): (u64, u32),
         unread_max: Duration,
     ) -> MirrorFeed {
         MirrorFeed {
@@ -112,6 +116,8 @@ impl MirrorFeed {
             is_stateful: route.config.reducer.is_some(),
             registered: false,
             from,
+            epoch,
+            is_of_deleted: route.is_deleted(),
             unread_max,
             stopped: AtomicBool::new(false),
             accepted: AtomicBool::new(false),
@@ -130,6 +136,12 @@ impl MirrorFeed {
             registered: self.registered,
             ..SubscribeOptions::default()
         }
+    }
+
+    /// The topic's name, and an epoch of its placement. The owner sends no records of another topic with this name.
+    pub fn placement(&self) -> Option<(String, u32)> {
+        let route = self.route.upgrade()?;
+        Some((route.name.to_string(), self.epoch))
     }
 
     /// The position from which the mirrors need the owner's records.
@@ -160,7 +172,7 @@ impl MirrorFeed {
             return false;
         }
         let logs: Vec<Arc<Log>> = self.logs.iter().filter_map(Weak::upgrade).collect();
-        if logs.is_empty() || !logs.iter().any(|log| log.is_mirror()) {
+        if !logs.iter().any(|log| log.is_mirror() && !log.is_closed()) {
             return false;
         }
         let now_ns = steady_ns();
@@ -172,8 +184,9 @@ impl MirrorFeed {
         unread_ns < self.unread_max.as_nanos() as u64
     }
 
-    /// Makes a new feed for the same mirror of a single subscriber. `from` is the owner that will send the records.
-    pub(super) fn restart_from(&self, from: u64) -> Arc<MirrorFeed> {
+    /// Makes a new feed for the same mirrors. `from` is the owner that will send the records; `epoch` is the epoch that
+    /// began with this owner.
+    pub(super) fn restart_from(&self, (from, epoch): (u64, u32)) -> Arc<MirrorFeed> {
         Arc::new(MirrorFeed {
             pattern: Arc::clone(&self.pattern),
             route: Weak::clone(&self.route),
@@ -184,12 +197,20 @@ impl MirrorFeed {
             is_stateful: self.is_stateful,
             registered: self.registered,
             from,
+            epoch,
+            is_of_deleted: self.route.upgrade().is_none_or(|route| route.is_deleted()),
             unread_max: self.unread_max,
             stopped: AtomicBool::new(false),
             accepted: AtomicBool::new(false),
             read_ns: AtomicU64::new(self.read_ns.load(Ordering::Relaxed)),
             room: Waiter::new(),
         })
+    }
+
+    /// Whether a feed that has ended must be started again although its topic was deleted. The owner keeps a deleted
+    /// topic for a while. Each mirror is therefore fed once more after the deletion.
+    pub(super) fn must_repeat_after_deletion(&self) -> bool {
+        !self.is_of_deleted && self.is_needed()
     }
 
     /// Whether the owner has accepted the feed's subscription.
@@ -309,28 +330,35 @@ impl MirrorFeed {
                     log.feed_publishers(publishers);
                 }
             }
-            Notice::Deleted { .. } => {
+            Notice::Deleted { log, .. } => {
                 // This node may not know yet that the topic was deleted. Mark it now: no records of a later topic with
                 // the same name may be appended here.
                 if let Some(route) = self.route.upgrade() {
                     route.mark_deleted();
                 }
-                self.close();
-                return MirrorFeedOutcome::Ended;
+                self.log(log).into_iter().for_each(|log| log.close());
+                // The owner may not have sent all records of the other logs yet.
+                if self.logs.iter().filter_map(Weak::upgrade).all(|log| log.is_closed()) {
+                    return MirrorFeedOutcome::Ended;
+                }
             }
             _ => {}
         }
         MirrorFeedOutcome::Applied
     }
 
-    /// Closes the logs because the topic was deleted. Subscribers can still read the remaining records.
+    /// Closes the logs because the topic was deleted. Subscribers can still read the remaining records. If the owner
+    /// has not reported the end of a log, subscribers receive a report of an unknown loss.
     pub(super) fn close(&self) {
         // If this node owns the topic now, only its own deletion closes the log.
         let is_deleted = self.route.upgrade().is_none_or(|route| route.is_deleted());
         for log in self.logs.iter().filter_map(Weak::upgrade) {
             if is_deleted || log.is_mirror() {
-                log.close();
+                log.close_unfed(self.epoch);
             }
+        }
+        if let Some(route) = self.route.upgrade() {
+            route.notify_mirror_waiters();
         }
     }
 

@@ -148,11 +148,12 @@ impl Work {
             Job::Inbox(route) => route.upgrade().into_iter().for_each(|route| route.send_waiting(ownership)),
             Job::MirrorFeed(feed) => {
                 let Some(route) = feed.route.upgrade() else { return };
-                let (owner, _) = route.owner();
-                if route.is_deleted() || !feed.is_needed() {
+                let from = route.owner();
+                let is_alive = ownership.is_alive(from.0);
+                if !feed.is_needed() || route.is_deleted() && !is_alive {
                     feed.ended("nobody reads it");
-                } else if ownership.is_alive(owner) {
-                    ownership.peers.feed_mirrors(owner, feed.restart_from(owner));
+                } else if is_alive {
+                    ownership.peers.feed_mirrors(from.0, feed.restart_from(from));
                 } else {
                     route.find_owner_for_subscriber(ownership);
                     self.add(PAUSE, Job::MirrorFeed(feed));

@@ -11,6 +11,7 @@ use dunlin_control::{
 };
 use dunlin_topic::{MemoryCharge, Pattern, Topic, TopicConfig, Upstream};
 
+use super::feed_sources::DurablePlacement;
 use super::housekeeper::PAUSE;
 use super::route::Route;
 use super::{ClusterCommandError, Ownership, lock};
@@ -100,6 +101,7 @@ impl Ownership {
             if self.route(&name).is_none()
                 && let Some(node) = self.node_handle()
             {
+                self.keep_for_feeds(&name);
                 // Ignore the error: this node may never have had the topic.
                 let _ = node.delete(&name);
             }
@@ -148,6 +150,7 @@ impl Ownership {
         if let Some(existing) = node.registry().get(name) {
             if placement.owner == self.id {
                 // This node has the durable topic on its disk already.
+                self.record_own_durable_topic(&existing, placement.epoch);
                 return Ok(());
             }
             // While this node was unreachable, the topic was deleted, and created again at another node. The files at
@@ -156,6 +159,7 @@ impl Ownership {
             let why = format!(
                 "it was deleted and created again while this node was away; node {owner} owns the new topic, and this node does not serve the old one on its disk"
             );
+            lock(&self.own_durable_topics).remove(name);
             node.set_aside(&existing, why.clone());
             lock(&self.set_aside_topics).push((name.to_owned(), why));
         }
@@ -168,7 +172,9 @@ impl Ownership {
             // If files of a topic with this name cannot be read, a new topic must not overwrite them.
             node.check_refused(name, &pattern)?;
             let epoch = || node.epoch_of_agreed(name, placement.epoch);
-            return node.create_local(name, pattern, config, epoch).map(drop);
+            let topic = node.create_local(name, pattern, config, epoch)?;
+            self.record_own_durable_topic(&topic, placement.epoch);
+            return Ok(());
         }
         let route = Route::new(self, name, &config, placement);
         let upstream: Arc<dyn Upstream> = Arc::clone(&route) as _;
@@ -192,6 +198,11 @@ impl Ownership {
         node.registry().add(name, pattern, create).map(drop)
     }
 
+    fn record_own_durable_topic(&self, topic: &Arc<Topic>, epoch: u32) {
+        let placed = DurablePlacement { topic: Arc::downgrade(topic), epoch };
+        lock(&self.own_durable_topics).insert(topic.name().to_owned(), placed);
+    }
+
     /// The durable topics that this node has set aside since the last call, each with the reason.
     pub fn take_set_aside(&self) -> Vec<(String, String)> {
         std::mem::take(&mut *lock(&self.set_aside_topics))
@@ -203,12 +214,23 @@ impl Ownership {
     }
 
     fn remove_unlocked(self: &Arc<Ownership>, name: &str) {
+        self.keep_for_feeds(name);
         let route = lock(&self.routes).remove(name);
-        let is_fed = route.as_ref().is_some_and(|route| route.mark_deleted());
+        let is_fed = route.as_ref().is_some_and(|route| {
+            // Until the topic is marked as deleted, the feed of its mirrors can begin.
+            route.start_feed_if_read();
+            route.mark_deleted()
+        });
         if let Some(node) = self.node_handle() {
-            // If the mirror still receives records, do not close it yet: its subscribers first receive the owner's
-            // remaining records, and then the notice that the topic was deleted.
-            let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
+            let _ = match &route {
+                // If the mirror still receives records, do not close it yet: its subscribers first receive the owner's
+                // remaining records, and then the notice that the topic was deleted.
+                Some(_) if is_fed => node.remove(name).map(drop),
+                Some(route) => node.remove(name).map(|topic| {
+                    topic.logs().iter().for_each(|log| log.close_unfed(route.owner().1));
+                }),
+                None => node.delete(name),
+            };
         }
         route.into_iter().for_each(|route| route.end());
     }

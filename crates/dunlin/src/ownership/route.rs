@@ -7,6 +7,7 @@ mod publishers;
 mod sending;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(crate) struct Route {
     pub(super) pattern: Arc<str>,
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: TopicKind,
+    /// The first epoch of the topic that this node knows. Topics that had this name before had lower epochs.
+    first_epoch: u32,
     state: Mutex<State>,
     /// A lock that is held while batches are sent or appended, so that they stay in order. Take it before `state`.
     sending: Mutex<()>,
@@ -126,6 +129,7 @@ impl Route {
             pattern: config.pattern.as_deref().unwrap_or(name).into(),
             config: Arc::clone(config),
             kind: placement.kind,
+            first_epoch: placement.epoch,
             state: Mutex::new(State {
                 topic: Weak::new(),
                 owner: placement.owner,
@@ -162,6 +166,11 @@ impl Route {
     pub(crate) fn owner(&self) -> (u64, u32) {
         let state = lock(&self.state);
         (state.owner, state.epoch)
+    }
+
+    /// The epochs of the placements of this topic that this node knows.
+    pub(super) fn epochs(&self) -> RangeInclusive<u32> {
+        self.first_epoch..=self.owner().1
     }
 
     /// The epoch of a volatile topic, on which the cluster has agreed. `None` for a durable topic, because its owner
@@ -208,7 +217,7 @@ impl Route {
         self.is_deleted.load(Ordering::Acquire)
     }
 
-    fn topic(&self) -> Option<Arc<Topic>> {
+    pub(super) fn topic(&self) -> Option<Arc<Topic>> {
         lock(&self.state).topic.upgrade()
     }
 
@@ -274,7 +283,8 @@ impl Route {
         let Some(this) = self.this.upgrade() else { return };
         let Draining { from, epoch, .. } = draining;
         let logs = topic.logs().iter().map(Arc::downgrade).collect();
-        let mut feed = MirrorFeed::new(&this, logs, Start::Earliest, from, ownership.limits.owner_wait_max);
+        let wait_max = ownership.limits.owner_wait_max;
+        let mut feed = MirrorFeed::new(&this, logs, Start::Earliest, (from, epoch), wait_max);
         feed.after = Some(Position { epoch, seq: 0 });
         let feed = Arc::new(feed);
         {
@@ -501,9 +511,9 @@ impl Upstream for Route {
 
     fn private_mirror(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>> {
         let (ownership, this) = (self.ownership.upgrade()?, self.this.upgrade()?);
-        let (owner, is_draining) = {
+        let (owner, epoch, is_draining) = {
             let state = lock(&self.state);
-            (state.owner, state.draining.is_some())
+            (state.owner, state.epoch, state.draining.is_some())
         };
         if ownership.owns_since_start(owner) && !is_draining {
             // The topic has just moved to this node, and no other node has more records. The subscriber reads this
@@ -516,8 +526,8 @@ impl Upstream for Route {
         if let Start::After(at) = start {
             private.start_after(at);
         }
-        let mut feed =
-            MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
+        let (logs, unread_max) = (vec![Arc::downgrade(&private)], ownership.limits.unread_max);
+        let mut feed = MirrorFeed::new(&this, logs, start, (owner, epoch), unread_max);
         (feed.permit, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
             // The position applies to this log only, and this feed is for this log only.

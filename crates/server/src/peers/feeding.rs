@@ -32,7 +32,7 @@ impl MirrorFeedLink {
             }
             MirrorFeedStart::After(positions) => positions,
         };
-        let subscriber = client.subscribe_nowait(&feed.pattern, options, after);
+        let subscriber = client.subscribe_to_placement(&feed.pattern, options, after, feed.placement());
         MirrorFeedLink {
             feed,
             subscriber,

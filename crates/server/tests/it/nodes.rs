@@ -1,6 +1,7 @@
 //! Tests clusters of three nodes, which have listeners and real connections to each other. A client of any protocol
 //! must reach every topic through any node. All nodes use the same agreed state; its replication is tested elsewhere.
 
+mod deleted_topics;
 mod full_topics;
 mod nats;
 mod owner_changes;

@@ -67,6 +67,9 @@ pub(super) struct Mirror {
     past: VecDeque<PastEpoch>,
     /// The last epoch before the sequence numbers restarted at 1. The mirror has dropped the records of this epoch.
     dropped_epoch: Option<PastEpoch>,
+    /// The position from which the owner's records are missing; set if the mirror was closed before it had received
+    /// them all.
+    lost_from: Option<Position>,
     /// Ranges of sequence numbers that were skipped, because no subscriber of this mirror had requested them.
     skipped: VecDeque<Range<u64>>,
 }
@@ -342,6 +345,13 @@ impl LogContents {
     /// owner, the mirror must in addition still have them.
     fn had_records_from(&self, mirror: &Mirror, next: Position) -> bool {
         next >= mirror.fed_from && (!mirror.owner_is_durable || next.seq >= self.oldest_in_memory())
+    }
+
+    /// Returns `start` or, if the log was closed without the owner's last records, the position of this loss if that is
+    /// earlier. A new subscriber then receives the report of the loss.
+    pub(super) fn start_before_loss(&self, start: Position) -> Position {
+        let lost_from = self.mirror().and_then(|mirror| mirror.lost_from);
+        lost_from.map_or(start, |lost_from| start.min(lost_from))
     }
 
     fn feed_started(&self) -> bool {

@@ -109,9 +109,9 @@ impl Log {
         // `last` also counts records that are not visible yet, because a publisher may already know their positions and
         // request them.
         let last = state.last();
-        let oldest = state.oldest(&self.config);
+        let oldest = state.start_before_loss(state.oldest(&self.config));
         let at = |next| StartPoint { next, appended_from_ns: 0, request: None };
-        let newest = at(Position { seq: state.visible_next(), ..last });
+        let newest = at(state.start_before_loss(Position { seq: state.visible_next(), ..last }));
         Ok(match start {
             Start::Earliest => at(oldest),
             Start::Latest => newest,

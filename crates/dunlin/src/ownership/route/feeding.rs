@@ -45,7 +45,8 @@ impl Route {
                 (Start::Latest, Some(since_ns)) => Start::Time(since_ns),
                 (start, _) => start,
             };
-            let feed = MirrorFeed::new(this, logs, start, state.owner, ownership.limits.unread_max);
+            let from = (state.owner, state.epoch);
+            let feed = MirrorFeed::new(this, logs, start, from, ownership.limits.unread_max);
             Arc::clone(state.feed.insert(Arc::new(feed)))
         };
         let from = feed.from;
@@ -64,7 +65,7 @@ impl Route {
     }
 
     /// Wakes the threads that wait for a mirror. Call this after the mirror has changed.
-    pub(super) fn notify_mirror_waiters(&self) {
+    pub(in crate::ownership) fn notify_mirror_waiters(&self) {
         // Take the lock once. A thread that has seen the old state holds the lock until the thread waits, and so does
         // not miss the notification.
         drop(lock(&self.state));
@@ -111,8 +112,15 @@ impl Route {
                 return;
             }
             if self.is_deleted() {
+                let from = (state.owner, state.epoch);
+                let is_own = state.owner == ownership.id;
                 drop(state);
-                return feed.close();
+                if is_own || !feed.must_repeat_after_deletion() {
+                    return feed.close();
+                }
+                let next = feed.restart_from(from);
+                lock(&self.state).feed = Some(Arc::clone(&next));
+                return ownership.peers.feed_mirrors(next.from, next);
             }
             // No new feed can begin while the lock of `state` is held, so no new records are dropped here. During a
             // handover to this node (`draining`), the mirrors must keep their records.
@@ -128,12 +136,12 @@ impl Route {
     }
 
     fn restart_private_feed(&self, ownership: &Arc<Ownership>, feed: &Arc<MirrorFeed>) {
-        if self.is_deleted() {
+        if self.is_deleted() && !feed.must_repeat_after_deletion() {
             return feed.close();
         }
         if feed.logs.iter().any(|log| log.strong_count() > 0) {
-            let (owner, _) = self.owner();
-            let next = feed.restart_from(owner);
+            let (owner, epoch) = self.owner();
+            let next = feed.restart_from((owner, epoch));
             if owner != feed.from && ownership.is_alive(owner) {
                 // The owner has changed meanwhile. The new owner may be reachable, so do not wait.
                 ownership.peers.feed_mirrors(owner, next);

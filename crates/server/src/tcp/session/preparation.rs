@@ -10,6 +10,7 @@ use dunlin::{Node, Refused, TopicFuture};
 
 use super::Session;
 use super::groups::work_options;
+use super::subscription::ResumePositions;
 use super::topics::{HAS_SUBSCRIBER, PENDING_DEAD_LETTERS, subscriber_or_refusal};
 
 /// The work that must be done before a message is handled.
@@ -66,6 +67,12 @@ impl Session {
                 preparation(node.prepare_publish(&pattern, self.missing_topic_policy(open.publisher)))
             }
             FromClient::Subscribe(subscribe) => {
+                let resumed = self.resuming.get(&subscribe.subscription).filter(|_| self.from_node);
+                if let Some((topic, epoch)) = resumed.and_then(ResumePositions::placement)
+                    && node.select_to_feed(topic, epoch).is_ok()
+                {
+                    return None;
+                }
                 let pattern = Pattern::parse(subscribe.pattern).ok()?;
                 let starts_with_state =
                     self.following.get(&subscribe.subscription).is_some_and(|options| options.start);

@@ -105,7 +105,11 @@ impl Session {
         let listed = if self.from_node { NewLogs::with_arrivals_for_node } else { NewLogs::with_arrivals };
         let newcomers = || listed(waiter.clone(), arrivals.clone(), subscribe.subscription);
         let missing = self.unknown_topic_policy(options.start, resumes);
-        let selected = self.node.select(&pattern, options.start, missing, newcomers);
+        let placement = resumed.as_ref().filter(|_| self.from_node).and_then(ResumePositions::placement);
+        let selected = match placement {
+            Some((topic, epoch)) => self.node.select_to_feed(topic, epoch),
+            None => self.node.select(&pattern, options.start, missing, newcomers),
+        };
         let selected = selected.map_err(|error| Refused::from(&error))?;
         Ok(Subscription {
             pattern,

@@ -10,7 +10,7 @@ use dunlin::topic::{
     Cursor, Filter, Log, MemoryBudget, MemoryBudgetError, MemoryCharge, NewLogs, Pattern, Position, Snapshot,
     SubscribeOptions,
 };
-use dunlin::wire::SNAPSHOT_HEAD_BYTES;
+use dunlin::wire::{PLACEMENT, SNAPSHOT_HEAD_BYTES};
 use hashbrown::HashMap;
 
 use super::plan::BATCH_BYTES_MAX;
@@ -73,6 +73,13 @@ impl ResumePositions {
         self.bytes += POSITION_BYTES + topic.len();
         self.positions.insert((topic.to_owned(), partition), position);
         Ok(())
+    }
+
+    /// For the feed of another node's mirror: the topic, and an epoch of its placement.
+    pub(super) fn placement(&self) -> Option<(&str, u32)> {
+        let mut positions = self.positions.iter();
+        let ((topic, _), position) = positions.find(|((_, partition), _)| *partition == PLACEMENT)?;
+        Some((topic.as_str(), position.epoch))
     }
 }
 

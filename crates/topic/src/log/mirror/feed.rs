@@ -239,6 +239,26 @@ impl Log {
         });
     }
 
+    /// Closes the log of a deleted topic. A mirror may lack the owner's last records. Its subscribers therefore receive
+    /// the remaining records, an [`EpochChanged`] that reports an unknown loss, and the end. `epoch` is an epoch of the
+    /// topic. Does nothing if the log is already closed.
+    pub fn close_unfed(&self, epoch: u32) {
+        if self.is_closed() {
+            return;
+        }
+        self.update_mirror(|state| {
+            if state.epoch == 0 {
+                state.epoch = epoch;
+            }
+            let lost_from = Position { epoch: state.epoch, seq: state.next_seq };
+            let next_epoch = state.epoch.max(epoch).saturating_add(1);
+            state.begin_epoch(Position { epoch: next_epoch, ..lost_from }, false);
+            let mirror = state.mirror_or_new();
+            (mirror.lost_from, mirror.feed_started) = (Some(lost_from), true);
+        });
+        self.close();
+    }
+
     /// Calls `update` inside the log's lock, and wakes all sleeping cursors. Returns `None`, without the call, if the
     /// log is not a mirror or is closed.
     pub(in crate::log) fn update_mirror<T>(&self, update: impl FnOnce(&mut LogContents) -> T) -> Option<T> {

@@ -1,0 +1,107 @@
+//! Tests topics that are deleted before another node has received all their records.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use dunlin::OwnershipLimits;
+use dunlin::topic::{Draft, Event, Notice, Payload, Publish, RecordMeta, Start, Subscribe, TopicConfig};
+use dunlin_wait::PATIENCE;
+
+use super::{TestCluster, read_until, start_at};
+
+/// Publishes the numbers to `r.x` at node 2, which creates the topic if it does not exist.
+fn publish(cluster: &TestCluster, numbers: RangeInclusive<u64>) {
+    let mut publisher = cluster.node(2).publisher("r.x").unwrap();
+    for number in numbers {
+        publisher.publish(&number.to_le_bytes()).unwrap();
+    }
+}
+
+/// Reads until `count` logs have ended. Returns the numbers of all records, and all other notices.
+fn read_until_deleted(subscriber: &mut impl Subscribe, count: usize) -> (Vec<u64>, Vec<Notice>) {
+    let (mut numbers, mut notices, mut ended) = (Vec::new(), Vec::new(), 0);
+    while ended < count {
+        match subscriber.next_timeout(PATIENCE).unwrap() {
+            Some(Event::Record(record)) => {
+                numbers.push(u64::from_le_bytes(record.payload()[..8].try_into().unwrap()));
+            }
+            Some(Event::Notice(Notice::Deleted { .. })) => ended += 1,
+            Some(Event::Notice(notice)) => notices.push(notice),
+            None => panic!("nothing after {:?}, {notices:?}", numbers.last()),
+        }
+    }
+    (numbers, notices)
+}
+
+fn is_loss(notice: &Notice) -> bool {
+    matches!(notice, Notice::Gap(_) | Notice::EpochChanged(_))
+}
+
+#[test]
+fn late_node_receives_each_record_of_a_recreated_topic_once() {
+    let cluster = TestCluster::of(2);
+    let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
+    cluster.hold_back_changes(1);
+    publish(&cluster, 1..=2);
+    cluster.node(2).delete_topic("r.x").unwrap();
+    publish(&cluster, 3..=4);
+    cluster.release_changes(1);
+    let (mut numbers, mut notices) = read_until_deleted(&mut reader, 1);
+    publish(&cluster, 5..=5);
+    let (last_numbers, last_notices) = read_until(&mut reader, 5);
+    numbers.extend(last_numbers);
+    notices.extend(last_notices);
+    // The records of the two topics may arrive in any order.
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3, 4, 5]);
+    assert!(!notices.iter().any(is_loss), "{notices:?}");
+}
+
+#[test]
+fn late_node_receives_the_records_of_a_deleted_topic() {
+    let cluster = TestCluster::of(2);
+    let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
+    cluster.hold_back_changes(1);
+    publish(&cluster, 1..=2);
+    cluster.node(2).delete_topic("r.x").unwrap();
+    cluster.release_changes(1);
+    let (numbers, notices) = read_until_deleted(&mut reader, 1);
+    assert_eq!(numbers, [1, 2]);
+    assert!(!notices.iter().any(is_loss), "{notices:?}");
+}
+
+/// In this test, the owner does not keep deleted topics for other nodes.
+#[test]
+fn records_of_a_dropped_topic_are_reported_as_an_unknown_loss() {
+    let limits = OwnershipLimits { deleted_topic_age_max: Duration::ZERO, ..OwnershipLimits::default() };
+    let cluster = TestCluster::with(2, limits);
+    let mut reader = cluster.client(1).subscribe("r.*", start_at(Start::Latest)).unwrap();
+    cluster.hold_back_changes(1);
+    publish(&cluster, 1..=2);
+    cluster.node(2).delete_topic("r.x").unwrap();
+    cluster.release_changes(1);
+    let (numbers, notices) = read_until_deleted(&mut reader, 1);
+    assert_eq!(numbers, [0; 0]);
+    let is_unknown =
+        |notice: &Notice| matches!(notice, Notice::EpochChanged(changed) if changed.known_through.is_none());
+    assert!(notices.iter().any(is_unknown), "{notices:?}");
+}
+
+#[test]
+fn remote_subscriber_gets_all_partitions_of_a_deleted_topic() {
+    const PARTITIONS: u16 = 4;
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(2, "t", TopicConfig { partitions: PARTITIONS, ..TopicConfig::default() });
+    let mut reader = cluster.client(1).subscribe("t", start_at(Start::Latest)).unwrap();
+    let mut publisher = cluster.node(2).publisher("t").unwrap();
+    for number in 1..=2_000_u64 {
+        let (key, payload) = (number.to_le_bytes(), number.to_le_bytes());
+        let meta = RecordMeta { key: Some(&key), ..RecordMeta::default() };
+        publisher.publish(Draft { meta, payload: Payload::Copied(&payload) }).unwrap();
+    }
+    cluster.node(2).delete_topic("t").unwrap();
+    let (mut numbers, notices) = read_until_deleted(&mut reader, PARTITIONS.into());
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(1..=2_000), "{} records", numbers.len());
+    assert!(!notices.iter().any(is_loss), "{notices:?}");
+}
