@@ -17,8 +17,8 @@ pub enum TopicError {
     /// A topic with this name exists. If `or_same` was set, the existing topic has another configuration.
     #[error("topic {0:?} already exists")]
     Exists(String),
-    /// Another topic owns some of the subjects.
-    #[error("the pattern overlaps the pattern of topic {0:?}")]
+    /// The topic of this name owns some of the subjects. The name is empty if the user may not see that topic.
+    #[error("{}", overlap(.0))]
     Overlaps(String),
     /// There is no topic with this name.
     #[error("there is no topic {0:?}")]
@@ -85,6 +85,13 @@ pub enum TopicError {
         /// The subject, topic, group or key of the action.
         subject: String,
     },
+}
+
+fn overlap(topic: &str) -> String {
+    match topic {
+        "" => "the pattern overlaps the pattern of another topic".to_owned(),
+        topic => format!("the pattern overlaps the pattern of topic {topic:?}"),
+    }
 }
 
 /// Returns the text of the error about a missing permission.

@@ -296,7 +296,12 @@ impl Node {
     ) -> Result<Arc<Topic>, TopicError> {
         let Some(user) = self.user() else { return self.create(name, config, or_same) };
         user.reserve_topic(name, is_automatic)?;
-        let created = self.create(name, config, or_same);
+        let created = self.create(name, config, or_same).map_err(|error| match error {
+            TopicError::Overlaps(other) if self.topic(&other).is_none() => {
+                TopicError::Overlaps(String::new())
+            }
+            error => error,
+        });
         match &created {
             Ok(topic) => user.confirm_topic(topic),
             Err(_) => user.release_topic(name),

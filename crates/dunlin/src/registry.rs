@@ -133,6 +133,19 @@ impl Registry {
         self.of_pattern(&Pattern::parse(pattern).ok()?)
     }
 
+    /// The name of a topic whose pattern overlaps `pattern`; `None` if there is none. Leaves out the topic `name`, and
+    /// topics with reserved names.
+    pub(crate) fn find_overlapping(&self, name: &str, pattern: &Pattern) -> Option<String> {
+        let mut found = None;
+        self.read().owners.for_each_overlapping(pattern, |entry| {
+            let other = entry.topic.name();
+            if found.is_none() && other != name && !is_reserved(other) {
+                found = Some(other.to_owned());
+            }
+        });
+        found
+    }
+
     /// Calls `read` with each reply inbox whose pattern matches the subject, one after another, until `read` returns a
     /// value.
     pub(crate) fn find_reply_inbox<R>(

@@ -151,7 +151,7 @@ codes! {
     20 Subject "SUBJECT" No 400 InvalidArgument "text: the violated rule of names" "Correct the subject or pattern.";
     21 NoTopic "NO_TOPIC" Later 404 NotFound "text: the subject" "Correct the subject, or create a topic that owns it.";
     22 TopicExists "TOPIC_EXISTS" No 409 AlreadyExists "text: the topic" "Use the existing topic, or choose another name. If the request accepts an existing topic, this one has another configuration.";
-    23 PatternOverlaps "PATTERN_OVERLAPS" No 409 FailedPrecondition "text: the topic that owns some of the subjects" "Choose a pattern that overlaps no other topic's, or delete that topic. A topic that was created automatically holds the records that were published to its name.";
+    23 PatternOverlaps "PATTERN_OVERLAPS" No 409 FailedPrecondition "text: the topic that owns some of the subjects; empty if the user may not see it" "Choose a pattern that overlaps no other topic's, or delete that topic. A topic that was created automatically holds the records that were published to its name.";
     24 TopicConfig "TOPIC_CONFIG" No 400 InvalidArgument "text: the invalid value, and the reason" "Correct the topic's configuration.";
     25 Closed "CLOSED" Later 410 Aborted "" "The topic was deleted, or the node is shutting down. To continue, create the topic if it is missing, and open the publisher or subscription again.";
     40 RecordTooLarge "RECORD_TOO_LARGE" No 413 InvalidArgument "bytes, bytes allowed" "Split the record or the batch. If one record alone is too large, you can also raise the topic's record_bytes_max.";

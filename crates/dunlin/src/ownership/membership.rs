@@ -3,6 +3,9 @@
 //! When the topic moves, a membership moves to the new owner. If this node becomes the owner, the member joins the
 //! group here.
 //!
+//! When the topic is deleted, the owner ends the membership after the last record. This node may learn of the deletion
+//! before the owner.
+//!
 //! When a member leaves, the owner stops sending records to it, and sends a confirmation after the last record. The
 //! member still reads the records that arrive before this confirmation. The owner gives unconsumed records to other
 //! members. This node therefore reports to the owner which records were consumed, not which ones arrived.
@@ -70,6 +73,8 @@ struct State {
     unread: VecDeque<RemoteEvent>,
     unread_bytes: usize,
     outcome: Option<RemoteEnd>,
+    /// The number of the topic's logs of which no owner has reported that they were deleted.
+    open_logs: usize,
     /// Whether the member has asked the owner to send no more records. The membership then ends after the records that
     /// were already sent.
     is_ending: bool,
@@ -118,6 +123,7 @@ impl Ownership {
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
+            open_logs: topic.logs().len(),
             is_ending: false,
             has_left: false,
             term: 0,
@@ -173,14 +179,17 @@ impl RemoteMembership {
         self.push(RemoteEvent::Record { partition, position, frame: frame.into(), term }, frame.len());
     }
 
-    /// Takes a notice that the owner has sent.
+    /// Takes a notice that the owner has sent. The membership ends when all logs of the topic were deleted.
     pub fn receive_notice(&self, notice: Notice) {
-        match notice {
-            Notice::Deleted { .. } => {
-                self.push(RemoteEvent::Notice(notice), 0);
-                self.close();
-            }
-            notice => self.push(RemoteEvent::Notice(notice), 0),
+        let is_deletion = matches!(notice, Notice::Deleted { .. });
+        self.push(RemoteEvent::Notice(notice), 0);
+        let has_open_logs = {
+            let mut state = lock(&self.state);
+            state.open_logs = state.open_logs.saturating_sub(usize::from(is_deletion));
+            state.open_logs > 0
+        };
+        if !has_open_logs {
+            self.close();
         }
     }
 
@@ -211,6 +220,21 @@ impl RemoteMembership {
     /// Ends the membership because the topic was deleted, or because the member needs no more records.
     pub(super) fn close(&self) {
         self.end(RemoteEnd::Ended(SubscribeError::Closed));
+    }
+
+    /// Called when the topic was deleted. Ends the membership, unless an owner was asked for it: that owner may still
+    /// send records, and then ends it itself. `last_epoch` is the topic's last epoch, if it is known. An owner that has
+    /// accepted the membership in a later epoch has added it to a group of a later topic with the same name.
+    pub(super) fn topic_deleted(&self, last_epoch: Option<u32>) {
+        let ends_now = {
+            let state = lock(&self.state);
+            let is_later =
+                matches!((state.start, last_epoch), (Start::After(at), Some(last)) if at.epoch > last);
+            state.outcome.is_none() && (is_later || !state.is_requested)
+        };
+        if ends_now {
+            self.close();
+        }
     }
 
     /// Called when this node has become the topic's owner, in the epoch `epoch`.
@@ -264,6 +288,9 @@ impl RemoteMembership {
         };
         if is_first_response {
             self.notify();
+        }
+        if let Some(route) = self.route.upgrade().filter(|route| route.is_deleted()) {
+            route.end_unserved_members();
         }
     }
 
@@ -395,6 +422,7 @@ mod tests {
             unread: VecDeque::new(),
             unread_bytes: 0,
             outcome: None,
+            open_logs: 1,
             is_ending: false,
             has_left: false,
             term: 0,

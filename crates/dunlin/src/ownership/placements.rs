@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dunlin_control::{
     ControlCommand, ControlRefusal, ControlReply, ControlState, KeyEvent, KeyEvents, KeyItem, OwnerRequest,
@@ -20,7 +21,7 @@ use crate::error::TopicError;
 use crate::node::{Node, is_same_config, make_reducer};
 use crate::registry::cost_of;
 use crate::storage::{decode_config, encode_config};
-use crate::waiting::{self, poll_until_found};
+use crate::waiting::{self, ARRIVAL_MAX, poll_until_found};
 
 impl Ownership {
     /// Adapts this node's list of members, and its topics, to the complete state on which the cluster has agreed.
@@ -456,19 +457,37 @@ impl Ownership {
         }
     }
 
-    /// Proposes a command that gives a topic an owner. If the cluster has no member that could own the topic, tries
-    /// again for a limited time.
+    /// Proposes a command that gives a topic an owner. Tries again for a limited time if the cluster has no member that
+    /// could own the topic. Also tries again if this node does not know the topic with an overlapping pattern, because
+    /// that topic was created or deleted just now.
     fn propose_until_placed(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
         waiting::check();
-        let until_ns = steady_ns().saturating_add(self.limits.owner_wait_max.as_nanos() as u64);
+        let began_ns = steady_ns();
+        let is_within = |wait_max: Duration| steady_ns() - began_ns < wait_max.as_nanos() as u64;
         loop {
-            match self.peers.propose(command) {
-                Err(ClusterCommandError::Refused(ControlRefusal::NoNodes)) if steady_ns() < until_ns => {
-                    std::thread::sleep(PAUSE);
+            let reply = self.peers.propose(command);
+            let tries_again = match reply {
+                Err(ClusterCommandError::Refused(ControlRefusal::NoNodes)) => {
+                    is_within(self.limits.owner_wait_max)
                 }
-                reply => return self.map_reply(command, reply),
+                Err(ClusterCommandError::Refused(ControlRefusal::PatternOverlaps)) => {
+                    self.overlapping_topic(command).is_none() && is_within(ARRIVAL_MAX)
+                }
+                _ => false,
+            };
+            if !tries_again {
+                return self.map_reply(command, reply);
             }
+            std::thread::sleep(PAUSE);
         }
+    }
+
+    /// The name of a topic at this node whose pattern overlaps that of the topic that the command requests.
+    fn overlapping_topic(&self, command: &ControlCommand<'_>) -> Option<String> {
+        let ControlCommand::Place { request } = command else { return None };
+        let [name, pattern] = [request.topic, request.pattern].map(std::str::from_utf8);
+        let pattern = Pattern::parse(pattern.ok()?).ok()?;
+        self.node_handle()?.registry().find_overlapping(name.ok()?, &pattern)
     }
 
     fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply, TopicError> {
@@ -491,7 +510,13 @@ impl Ownership {
         reply.map_err(|error| match error {
             ClusterCommandError::Refused(ControlRefusal::NoTopic) => TopicError::Unknown(topic(command)),
             ClusterCommandError::Refused(ControlRefusal::PatternOverlaps) => {
-                TopicError::Overlaps("another node created".to_owned())
+                self.overlapping_topic(command).map_or_else(
+                    || {
+                        let why = "a topic that this node does not know yet owns some of the subjects: retry";
+                        TopicError::Cluster(why.to_owned())
+                    },
+                    TopicError::Overlaps,
+                )
             }
             other => TopicError::Cluster(other.to_string()),
         })

@@ -190,19 +190,16 @@ impl Route {
         self.topic().is_some_and(|topic| topic.subscribers().iter().any(of_node))
     }
 
-    /// Marks the topic as deleted, and ends the memberships in its groups. Returns whether the mirrors still receive
-    /// records; they are then closed when their feed ends. [`Route::end`] informs publishers later.
+    /// Marks the topic as deleted. Returns whether the mirrors still receive records; they are then closed when their
+    /// feed ends. [`Route::end`] informs publishers and members of groups later.
     pub(super) fn mark_deleted(&self) -> bool {
-        let is_fed = {
-            let state = lock(&self.state);
-            self.is_deleted.store(true, Ordering::Release);
-            state.feed.is_some()
-        };
-        self.close_members();
-        is_fed
+        let state = lock(&self.state);
+        self.is_deleted.store(true, Ordering::Release);
+        state.feed.is_some()
     }
 
-    /// Called when this node has removed the topic. Ends the batches that wait, and so informs their publishers.
+    /// Called when this node has removed the topic. Ends the batches that wait, and so informs their publishers. Ends
+    /// the memberships that no owner ends.
     pub(super) fn end(&self) {
         let (refused, waiting) = {
             let mut state = lock(&self.state);
@@ -211,6 +208,7 @@ impl Route {
         };
         refused.into_iter().for_each(|refused| refused.batch.end(Err(PublishError::Closed)));
         waiting.into_values().for_each(|batch| batch.complete(Err(PublishError::Closed)));
+        self.end_unserved_members();
     }
 
     pub(super) fn is_deleted(&self) -> bool {
@@ -358,7 +356,7 @@ impl Route {
             (state.owner, state.epoch, state.draining, has_waiting_batches)
         };
         let Some(topic) = self.topic().filter(|_| !self.is_deleted()) else {
-            self.close_members();
+            self.end_unserved_members();
             // The topic was deleted. Batches still wait until this node has removed the topic, or until their time has
             // passed.
             self.fail_late_batches(ownership, false);

@@ -39,7 +39,7 @@ static HASH: LazyLock<String> = LazyLock::new(|| hash_password(PASSWORD.as_bytes
 static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| new_token().unwrap());
 
 /// A running node that has a users file.
-struct Guarded {
+pub struct Guarded {
     node: Node,
     server: Server,
     file: PathBuf,
@@ -57,7 +57,7 @@ impl Guarded {
         Guarded::with_node(Node::start(Config::default()).unwrap(), users, change)
     }
 
-    fn with_node(node: Node, users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
+    pub fn with_node(node: Node, users: &str, change: impl FnOnce(&mut ServerConfig)) -> Guarded {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("users.toml");
         std::fs::write(&file, filled(users)).unwrap();
@@ -71,7 +71,7 @@ impl Guarded {
     }
 
     /// Replaces the users file, and lets the server apply it.
-    fn rewrite(&self, users: &str) {
+    pub fn rewrite(&self, users: &str) {
         std::fs::write(&self.file, filled(users)).unwrap();
         self.server.reload_users().unwrap();
     }
@@ -85,7 +85,7 @@ impl Guarded {
         Client::connect(&url, ClientOptions { credentials, ..patient_options() })
     }
 
-    fn by_password(&self, user: &str) -> Client {
+    pub fn by_password(&self, user: &str) -> Client {
         self.connect(Credentials::password(user, PASSWORD.as_bytes())).unwrap()
     }
 

@@ -584,6 +584,35 @@ fn queue_member_takes_large_records_only_as_fast_as_it_reads() {
     }
 }
 
+/// The client begins to read after the deletion, so that one of the two logs ends while the other has unread records.
+#[test]
+fn queue_member_gets_all_partitions_of_a_deleted_topic() {
+    const RECORDS: usize = 180;
+    let (node, server) = serve_nats(|_| {});
+    let retention = Retention { bytes: 64 << 20, ..Retention::default() };
+    let config = TopicConfig { partitions: 2, retention, ..TopicConfig::default() };
+    node.create_topic("jobs", config, false).unwrap();
+    let mut member = NatsPeer::open(&server);
+    member.subscribe("$DUNLIN.seq.jobs workers 1");
+    let (mut publisher, payload) = (node.publisher("jobs").unwrap(), vec![0; 64 << 10]);
+    for n in 0..RECORDS {
+        // Three keys never divide the records equally among two logs.
+        let key = [n as u8 % 3];
+        let meta = RecordMeta { key: Some(&key), ..RecordMeta::default() };
+        publisher.publish(Draft { meta, payload: Payload::Copied(&payload) }).unwrap();
+    }
+    node.delete_topic("jobs").unwrap();
+    let (mut records, mut deleted_logs) = (0, 0);
+    while deleted_logs < 2 {
+        match member.message().headers[0].trim() {
+            "410 Deleted" => deleted_logs += 1,
+            _ => records += 1,
+        }
+    }
+    assert_eq!(records, RECORDS);
+    member.ping();
+}
+
 #[test]
 fn queue_member_that_drains_gets_its_large_records() {
     const RECORDS: usize = 20;

@@ -6,6 +6,7 @@ mod full_topics;
 mod nats;
 mod owner_changes;
 mod publishers;
+mod reloading;
 mod replies;
 mod requests;
 mod starting;

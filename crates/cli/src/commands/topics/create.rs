@@ -93,6 +93,7 @@ pub fn run(arguments: &Arguments, client: &Client, console: &Console) -> Result<
     let created = client.create_topic(name, &arguments.config(), arguments.or_same);
     if let Err(CallError::Refused(refused)) = &created
         && refused.code == ErrorCode::PatternOverlaps
+        && !refused.text.is_empty()
     {
         let (other, pattern) = (&refused.text, arguments.pattern.as_deref().unwrap_or(name));
         let with_advice = format!(

@@ -131,6 +131,12 @@ impl LocalMember {
         }
     }
 
+    fn confirm_all(&mut self) {
+        self.membership.with(|state, member, _| {
+            (0..state.parts.len()).for_each(|part| state.confirm(member, part, u64::MAX));
+        });
+    }
+
     /// Confirms the last record and takes further records. Returns whether there are events. For a listener, also
     /// returns after it has skipped as many expired records as one operation may.
     fn fetch(&mut self) -> Result<bool, SubscribeError> {
@@ -146,7 +152,14 @@ impl LocalMember {
     /// Confirms the last record and takes further records, in one operation of the group. Returns whether there are
     /// events, and whether the operation has skipped as many expired records as it may.
     fn fetch_within_budget(&mut self) -> Result<(bool, bool), SubscribeError> {
-        self.membership.check_open()?;
+        if let Err(why) = self.membership.check_open() {
+            if matches!(why, SubscribeError::Closed) {
+                // The topic was deleted, and the member has received its last records. They are not lost if the member
+                // leaves now.
+                self.confirm_all();
+            }
+            return Err(why);
+        }
         self.frames.clear();
         let LocalMember { membership, ahead, taken, frames, last_delivered, .. } = self;
         let (notices, is_budget_spent) = membership.with(|state, member, now_ns| {

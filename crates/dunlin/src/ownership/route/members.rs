@@ -3,6 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use dunlin_control::TopicKind;
+
 use super::Route;
 use crate::ownership::membership::RemoteMembership;
 use crate::ownership::{Ownership, lock};
@@ -61,10 +63,15 @@ impl Route {
         }
     }
 
-    /// Ends the memberships in the topic's groups, because the topic was deleted.
-    pub(super) fn close_members(&self) {
-        let members = std::mem::take(&mut *lock(&self.members));
-        members.iter().filter_map(Weak::upgrade).for_each(|membership| membership.close());
+    /// Called when the topic was deleted. Ends the memberships in its groups, except those that an owner still ends
+    /// after the topic's last records.
+    pub(in crate::ownership) fn end_unserved_members(&self) {
+        let last_epoch = {
+            let state = lock(&self.state);
+            (state.has_ended && self.kind == TopicKind::Volatile).then_some(state.epoch)
+        };
+        let members: Vec<_> = lock(&self.members).iter().filter_map(Weak::upgrade).collect();
+        members.iter().for_each(|membership| membership.topic_deleted(last_epoch));
     }
 
     /// Whether the previous owner is still handing its records over to this node.

@@ -1,7 +1,7 @@
 //! Tests of topics that are deleted while a node is unreachable or has not learned of the deletion yet.
 
-use dunlin::ShareOptions;
 use dunlin::topic::{AckLevel, AckProgress, Draft, Payload, RecordMeta, SubscribeError};
+use dunlin::{ShareMember, ShareOptions};
 
 use super::*;
 
@@ -148,17 +148,53 @@ fn record_appended_during_the_deletion_of_its_topic_is_refused() {
     assert!(node.topic("t").is_none(), "a publisher that repeats its record finds no topic");
 }
 
+/// Joins a group of topic `t` at node 2. Returns the member, and the membership that node 2 has requested from node 1.
+fn join_at_owner(cluster: &TestCluster) -> (ShareMember, Arc<RemoteMembership>) {
+    let options = ShareOptions { anywhere: true, ..ShareOptions::default() };
+    let wakeup = (Waiter::new(), 0);
+    let member = cluster.node(2).join_share_with_waiter("t", "g", &options, wakeup).unwrap();
+    until("the owner receives the request", || !cluster.hub.memberships.lock().unwrap().is_empty());
+    let membership = cluster.hub.memberships.lock().unwrap()[0].clone();
+    (member, membership)
+}
+
+#[test]
+fn membership_ends_if_the_owner_of_a_deleted_topic_is_lost() {
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t");
+    let (mut member, membership) = join_at_owner(&cluster);
+    membership.on_accepted(cluster.owner("t").1, 1);
+    cluster.node(2).delete_topic("t").unwrap();
+    assert!(matches!(member.try_next(), Ok(None)), "the owner may still send records");
+    membership.ended(&SubscribeError::Connection("lost".to_owned()));
+    until("the membership has ended", || matches!(member.try_next(), Err(SubscribeError::Closed)));
+}
+
+/// The owner knows that the topic was deleted and created again. It adds the member to a group of the later topic.
+#[test]
+fn membership_in_a_later_topic_ends_with_the_deleted_one() {
+    for is_accepted_first in [true, false] {
+        let cluster = TestCluster::of(2);
+        cluster.create_topic_at(1, "t");
+        let (mut member, membership) = join_at_owner(&cluster);
+        let later_epoch = cluster.owner("t").1 + 1;
+        if is_accepted_first {
+            membership.on_accepted(later_epoch, 1);
+        }
+        cluster.node(2).delete_topic("t").unwrap();
+        membership.on_accepted(later_epoch, 1);
+        let ended = member.try_next().map(|event| event.is_some());
+        assert!(matches!(ended, Err(SubscribeError::Closed)), "{ended:?}");
+    }
+}
+
 /// In this test, the topic was deleted, and created again with more partitions. The owner knows that, but the member's
 /// node does not.
 #[test]
 fn record_of_an_unknown_partition_ends_a_group_membership() {
     let cluster = TestCluster::of(2);
     cluster.create_topic_at(1, "t");
-    let options = ShareOptions { anywhere: true, ..ShareOptions::default() };
-    let wakeup = (Waiter::new(), 0);
-    let mut member = cluster.node(2).join_share_with_waiter("t", "g", &options, wakeup).unwrap();
-    until("the owner receives the request", || !cluster.hub.memberships.lock().unwrap().is_empty());
-    let membership = cluster.hub.memberships.lock().unwrap()[0].clone();
+    let (mut member, membership) = join_at_owner(&cluster);
     let encoded = RecordMeta::default().measure(4).unwrap();
     let mut frame = vec![0; encoded.padded()];
     RecordMeta::default().encode(encoded, 0, b"here", &mut frame);

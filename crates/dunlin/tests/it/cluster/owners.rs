@@ -1,5 +1,7 @@
 //! Tests of topics that move to another owner, or whose owner is lost or restarts.
 
+use dunlin::TopicError;
+
 use super::*;
 
 #[test]
@@ -224,4 +226,15 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
     let position = publishing.join().unwrap().unwrap().position;
     assert_eq!(position.epoch, now.epoch);
     until("the owner has the record", || cluster.node(1).topic("t").unwrap().logs()[0].last() == position);
+}
+
+#[test]
+fn refused_pattern_error_names_the_topic_of_another_node() {
+    let cluster = TestCluster::of(2);
+    let create = |id: u64, name: &str, pattern: &str| {
+        let config = TopicConfig { pattern: Some(pattern.to_owned()), ..TopicConfig::default() };
+        cluster.node(id).create_topic(name, config, false).map(drop)
+    };
+    create(1, "orders", "orders.>").unwrap();
+    assert_eq!(create(2, "eu", "*.eu"), Err(TopicError::Overlaps("orders".to_owned())));
 }

@@ -6,7 +6,7 @@ use std::thread;
 use dunlin::journal::{Disk, FakeDisk};
 use dunlin::topic::{
     CheckedBatch, DurableOptions, Event, Log, Notice, Position, Publish, Retention, Subscribe,
-    SubscribeError, TopicConfig,
+    SubscribeError, TopicConfig, Waiter,
 };
 use dunlin::{Config, EarlierMembership, GroupKind, JoinError, Node, ShareMember, ShareOptions};
 use dunlin_wait::PATIENCE;
@@ -132,6 +132,20 @@ fn joining_a_full_group_or_one_of_another_kind_is_refused() {
     assert_eq!(node.groups(member.topic())[0].members.len(), 1 + others.len());
     drop(others);
     assert!(node.join_share("jobs", "g", &share_from_start()).is_ok());
+}
+
+#[test]
+fn last_records_of_a_deleted_topic_are_not_reported_as_lost() {
+    let node = node();
+    publish(&node, "jobs", 1..=3);
+    let join = || node.join_share_with_waiter("jobs", "g", &share_from_start(), (Waiter::new(), 0)).unwrap();
+    let (mut receives_all, mut other) = (join(), join());
+    assert_eq!(available_events(&mut receives_all, 3), [(1, 1), (2, 2), (3, 3)]);
+    node.delete_topic("jobs").unwrap();
+    assert!(available_events(&mut receives_all, 9).is_empty());
+    drop(receives_all);
+    assert!(available_events(&mut other, 9).is_empty());
+    assert_eq!(other.lost(), 0);
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(super) struct QueueMember {
     taken: Vec<u64>,
     /// For each log, the position of the last record that was delivered; epoch 0 if none was.
     delivered: Vec<Position>,
+    /// For each log, whether the member has received the notice that the log was deleted.
+    deleted: Vec<bool>,
     /// Whether the member waits for a notification of new records.
     pub(super) is_waiting: bool,
     /// Whether the membership ends when the remaining records are delivered.
@@ -149,6 +151,7 @@ impl Session {
             dropped_records: 0,
             taken,
             delivered,
+            deleted: vec![false; logs],
             is_waiting: false,
             is_ending: false,
             left: None,
@@ -235,9 +238,10 @@ impl Session {
                 Ok(false) => continue,
                 Err(SubscribeError::Closed) => {
                     if subscription.is_sequenced && !member.is_ending {
-                        // This node has learned of the topic's deletion before the owner's notice.
+                        // For these logs, no notice of the topic's owner has arrived.
                         let (topic, out) = (member.share.topic(), &mut self.outbound.control);
-                        for (log, last) in topic.logs().iter().zip(&member.delivered) {
+                        let logs = topic.logs().iter().zip(&member.delivered).zip(&member.deleted);
+                        for ((log, last), _) in logs.filter(|(_, is_deleted)| !**is_deleted) {
                             let deleted = Notice::Deleted { log: Arc::clone(log.name()), last: *last };
                             put_notice(out, &subscription.sid, topic.name(), &deleted);
                         }
@@ -295,12 +299,6 @@ impl Session {
                     }
                     (record.log.partition, record.seq())
                 }
-                Event::Notice(notice @ Notice::Deleted { .. }) => {
-                    if subscription.is_sequenced {
-                        put_notice(&mut self.outbound.control, &subscription.sid, topic.name(), &notice);
-                    }
-                    return DeliveryOutcome::Ended;
-                }
                 Event::Notice(notice) => {
                     // The notice reports lost records. If the log dropped records before any member received them, this
                     // client was too slow and is disconnected. If another member received and lost the records, this
@@ -311,9 +309,14 @@ impl Session {
                         self.close_slow_consumer();
                         return DeliveryOutcome::Waiting;
                     }
-                    if let Notice::EpochChanged(EpochChanged { log, new_first, .. }) = &notice {
-                        let before = Position { seq: new_first.seq.saturating_sub(1), ..*new_first };
-                        member.delivered[usize::from(log.partition)] = before;
+                    match &notice {
+                        Notice::EpochChanged(EpochChanged { log, new_first, .. }) => {
+                            let before = Position { seq: new_first.seq.saturating_sub(1), ..*new_first };
+                            member.delivered[usize::from(log.partition)] = before;
+                        }
+                        // The topic's other logs may still have records.
+                        Notice::Deleted { log, .. } => member.deleted[usize::from(log.partition)] = true,
+                        _ => {}
                     }
                     if subscription.is_sequenced {
                         put_notice(&mut self.outbound.control, &subscription.sid, topic.name(), &notice);

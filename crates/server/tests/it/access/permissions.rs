@@ -1,5 +1,6 @@
 //! Tests permissions for subjects, topics and groups over all listeners.
 
+use dunlin::Inbox;
 use dunlin::topic::{Publish, PublishError, Start, Subscribe, SubscribeError, SubscribeOptions, TopicConfig};
 use dunlin::wire::ErrorCode;
 use dunlin_client::{CallError, DeadLetterTarget, Group, GroupKind, GroupOptions, RefusedError};
@@ -205,6 +206,20 @@ fn topic_operations_need_the_matching_permission() {
     assert_eq!(guarded.http("GET", "/v1/subscriptions", &ana_http, b"").status, 403);
     assert_eq!(guarded.http("GET", "/v1/subscriptions", &basic("root", PASSWORD), b"").status, 200);
     root.delete_topic("orders.eu").unwrap();
+}
+
+#[test]
+fn refused_topic_creation_names_no_inbox_of_another_session() {
+    let guarded = Guarded::new(USERS);
+    let mut inbox = Inbox::of_client(guarded.node.clone(), "_INBOX.other.");
+    inbox.open().unwrap();
+    let config = TopicConfig { pattern: Some(">".to_owned()), ..TopicConfig::default() };
+    match guarded.by_password("root").create_topic("all", &config, false) {
+        Err(CallError::Refused(RefusedError { code: ErrorCode::PatternOverlaps, text, .. })) => {
+            assert_eq!(text, "");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

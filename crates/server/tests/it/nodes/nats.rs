@@ -8,8 +8,8 @@ use std::thread;
 use dunlin::journal::FakeDisk;
 use dunlin::state::ControlCommand;
 use dunlin::topic::{
-    DurableOptions, Event, MemoryBudget, Pattern, Publish, Subscribe, SubscribeOptions, Topic, TopicConfig,
-    Waiter,
+    Draft, DurableOptions, Event, MemoryBudget, Pattern, Payload, Publish, RecordMeta, Subscribe,
+    SubscribeOptions, Topic, TopicConfig, Waiter,
 };
 use dunlin::wire::{self, FromClient, OnGap, StartAt};
 use dunlin::{
@@ -483,6 +483,36 @@ fn queue_members_with_sequences_learn_of_epochs_and_deletion() {
     expect(&["410 Epoch Changed", ""]);
     cluster.node(2).delete_topic("t").unwrap();
     expect(&["410 Deleted"]);
+}
+
+/// The member's node learns of the deletion before the owner, which still accepts records.
+#[test]
+fn remote_queue_member_gets_the_last_records_of_a_deleted_topic() {
+    const RECORDS: usize = 20;
+    let cluster = TestCluster::of(2);
+    cluster.create_topic_at(1, "t", TopicConfig { partitions: 2, ..TopicConfig::default() });
+    let mut member = cluster.nats(2);
+    member.subscribe("$DUNLIN.seq.t workers 1");
+    cluster.hold_back_changes(1);
+    cluster.node(2).delete_topic("t").unwrap();
+    member.ping();
+    let mut publisher = cluster.node(1).publisher("t").unwrap();
+    for n in 0..RECORDS {
+        let key = n.to_le_bytes();
+        let meta = RecordMeta { key: Some(&key), ..RecordMeta::default() };
+        publisher.publish(Draft { meta, payload: Payload::Copied(&key) }).unwrap();
+    }
+    cluster.release_changes(1);
+    let (mut records, mut deleted_logs) = (BTreeSet::new(), 0);
+    while deleted_logs < 2 {
+        let message = member.message();
+        match message.headers[0].trim() {
+            "410 Deleted" => deleted_logs += 1,
+            _ => assert!(records.insert(message.payload)),
+        }
+    }
+    assert_eq!(records.len(), RECORDS);
+    member.ping();
 }
 
 #[test]
