@@ -10,4 +10,4 @@ mod standby;
 pub use dunlin_space::*;
 pub(crate) use host::Figures;
 pub use host::{EntityStatus, Host, HostCounts, HostError, HostOutput, RegionFigures, WorldTopics};
-pub use standby::{StandbyError, Standbys};
+pub use standby::{StandbyError, StandbyProgress, Standbys};

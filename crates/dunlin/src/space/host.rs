@@ -21,10 +21,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_space::{
     Behaviour, EntityId, GhostStripError, Partition, Region, RegionAuthority, RegionId, RegionOutputs,
-    RegionReport, RegionSetup, RegionState, StepError, SurroundingsWatch, Takeover, ViewerId,
+    RegionReport, RegionSetup, RegionState, StandbyMode, StepError, SurroundingsWatch, Takeover, ViewerId,
 };
 use dunlin_topic::{Publish, PublishError, Publisher};
 
+use super::StandbyProgress;
 use crate::error::TopicError;
 use crate::node::Node;
 
@@ -112,6 +113,9 @@ struct HostedRegion<const D: usize, B> {
     has_standby: bool,
     /// Whether the region needs no standby, so that its changes count as confirmed at once.
     runs_alone: bool,
+    /// The number of records that the region has written, and how many of them its standby has confirmed.
+    records: u64,
+    records_known: u64,
     /// Set when the topic has refused a record, because the topic's state then differs from the region's. The value is
     /// the first tick at which the region's whole state is published instead of its changes. `None` if the topic has
     /// received all changes.
@@ -223,6 +227,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
             publisher,
             has_standby: false,
             runs_alone: false,
+            records: 0,
+            records_known: 0,
             whole_from: None,
             ticks: 0,
             ticks_ns: 0,
@@ -343,13 +349,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     /// Notes that the region has a standby from now on. Returns the state from which the standby starts, and the number
-    /// of handover entries in this state. Returns `None` if the region is not in this host.
+    /// of the region's records that this state contains. Returns `None` if the region is not in this host.
     pub fn add_standby(&mut self, region: RegionId) -> Option<(Vec<u8>, u64)> {
         self.publish();
         let hosted = self.regions.get_mut(&region)?;
         hosted.has_standby = true;
-        let (state, entries) = hosted.region.copy_for_standby();
-        Some((state.whole(), entries))
+        Some((hosted.region.copy_for_standby().0.whole(), hosted.records))
     }
 
     /// Notes that the region has no standby any more.
@@ -364,13 +369,39 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).is_some_and(|hosted| hosted.has_standby)
     }
 
-    /// Called when the region's standby has confirmed that it has stored the first `entries` handover entries, and the
-    /// changes up to `tick`.
-    pub fn standby_acknowledged(&mut self, region: RegionId, entries: u64, tick: u64, now_ns: u64) {
+    /// Called when the region's standby has confirmed that its copy contains these changes.
+    pub fn standby_acknowledged(&mut self, region: RegionId, progress: StandbyProgress, now_ns: u64) {
         if let Some(hosted) = self.regions.get_mut(&region) {
+            let StandbyProgress { entries, tick, records } = progress;
+            hosted.records_known = hosted.records_known.max(records.min(hosted.records));
             hosted.region.standby_acknowledged(entries, tick, now_ns, &mut hosted.out);
         }
         self.deliver_local_messages(now_ns);
+    }
+
+    /// The changes of a region that count as confirmed; `None` if the region is not in this host.
+    pub fn acknowledged(&self, region: RegionId) -> Option<StandbyProgress> {
+        let hosted = self.regions.get(&region)?;
+        let (entries, tick) = (hosted.region.handover().known(), hosted.region.known_tick());
+        Some(StandbyProgress { entries, tick, records: hosted.records_known })
+    }
+
+    /// The number of records that contain all changes of a region so far. The last record may still be unwritten.
+    pub fn records_so_far(&self, region: RegionId) -> u64 {
+        let count = |hosted: &HostedRegion<D, B>| hosted.records + u64::from(!hosted.out.record.is_empty());
+        self.regions.get(&region).map_or(0, count)
+    }
+
+    /// Whether the first `records` records of a region are confirmed, or need no confirmation.
+    pub fn is_confirmed(&self, region: RegionId, records: u64) -> bool {
+        let known = |hosted: &HostedRegion<D, B>| hosted.runs_alone || hosted.records_known >= records;
+        self.setup.standby != StandbyMode::Required || self.regions.get(&region).is_some_and(known)
+    }
+
+    /// Whether the changes of a region of this host must be confirmed by a standby.
+    pub fn needs_standby(&self, region: RegionId) -> bool {
+        let runs_alone = self.regions.get(&region).is_none_or(|hosted| hosted.runs_alone);
+        self.setup.standby == StandbyMode::Required && !runs_alone
     }
 
     /// Sets whether a region runs alone, because no process can be its standby. The changes of such a region count as
@@ -389,6 +420,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         self.regions.get(&region).is_none_or(|hosted| {
             let (region, handover) = (&hosted.region, hosted.region.handover());
             hosted.out.record.is_empty()
+                && (hosted.runs_alone || hosted.records_known == hosted.records)
                 && handover.known() == handover.written()
                 && region.known_tick() == region.tick_number()
         })
@@ -479,6 +511,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
                 continue;
             }
             self.is_changed = true;
+            hosted.records += 1;
             if hosted.publisher.is_none() && !hosted.has_standby {
                 hosted.out.record.clear();
                 continue;

@@ -4,6 +4,34 @@ use std::collections::BTreeMap;
 
 use dunlin_space::{RecordError, RegionId, RegionSetup, RegionState};
 
+/// How many changes of a region a standby's copy contains.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StandbyProgress {
+    /// The number of handover entries.
+    pub entries: u64,
+    /// The last tick.
+    pub tick: u64,
+    /// The number of records that the owner has written in its epoch. Records also contain the changes between two
+    /// ticks.
+    pub records: u64,
+}
+
+impl StandbyProgress {
+    /// The changes that both copies contain.
+    pub fn common(self, other: StandbyProgress) -> StandbyProgress {
+        StandbyProgress {
+            entries: self.entries.min(other.entries),
+            tick: self.tick.min(other.tick),
+            records: self.records.min(other.records),
+        }
+    }
+
+    /// Whether a copy with this progress contains all changes of a copy with the progress `other`.
+    pub fn includes(self, other: StandbyProgress) -> bool {
+        self.common(other) == other
+    }
+}
+
 /// The copies of those regions for which this process is the standby.
 #[derive(Debug)]
 pub struct Standbys<const D: usize> {

@@ -7,7 +7,7 @@
 //!
 //! The client names the subject for the responses in its request. Responses are sent only to inboxes, because the
 //! process may publish to subjects that the client may not use. If an inbox is full, the process does not wait for
-//! room.
+//! room. The response to a change is sent when the region's standbys have confirmed the change.
 //!
 //! If a client deletes the topic of one of the three subjects, requests to this subject have no response until
 //! [`SpaceEndpoint::restore`] creates the topic again.
@@ -184,7 +184,7 @@ fn handle_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     let call = move |runner: &mut WorldRunner<D, B>| {
         let Ok(WorldRequest::EntityCommand(command)) = WorldRequest::<D>::decode(&bytes) else { return };
         let result = runner.host_mut().apply_client_command(&command, monotonic_ns());
-        send_response(reply_to, result.map_err(|why| refusal(&why)));
+        respond_to_change(runner, reply_to, result);
     };
     space.submit(call).map_err(busy)
 }
@@ -213,7 +213,7 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         }),
         Ok(WorldRequest::Despawn(id)) => {
             let result = runner.host_mut().despawn_for_client(id, monotonic_ns());
-            send_response(reply_to, result.map_err(|why| refusal(&why)));
+            respond_to_change(runner, reply_to, result);
         }
         _ => {}
     };
@@ -229,6 +229,18 @@ fn reply_inbox<'r>(request: &'r Request<'_, '_>) -> Option<&'r str> {
 fn inbox(node: &Node, request: &Request<'_, '_>) -> Result<Option<Publisher>, (WorldRefusal, String)> {
     let Some(inbox) = reply_inbox(request) else { return Ok(None) };
     Ok(Some(node.publisher(inbox).map_err(invalid)?.without_room_wait(false)))
+}
+
+/// Responds to a client: after a refusal at once, and after a change when the standbys have confirmed it.
+fn respond_to_change<const D: usize, B: Behaviour<D> + Clone>(
+    runner: &mut WorldRunner<D, B>,
+    to: Option<Publisher>,
+    result: Result<(RegionId, u64), CommandError>,
+) {
+    match result {
+        Ok(done) => runner.respond_when_confirmed(done.0, move || send_response(to, Ok(done))),
+        Err(why) => send_response(to, Err(refusal(&why))),
+    }
 }
 
 fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (WorldRefusal, String)>) {

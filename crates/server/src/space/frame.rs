@@ -14,10 +14,11 @@
 //!   6 ended     region u32             the sender stopped running this region
 //!   7 settled   step u64               in lock-step: the sender has completed this step (see `lockstep`)
 //!   8 follow    region u32             the sender is a standby for a region of the receiver
-//!   9 snapshot  region u32, bytes      the region's whole state, with which the standby begins its copy
+//!   9 snapshot  region u32, records u64, bytes         the region's whole state, with which the standby begins its
+//!                                                      copy; it contains the changes of this number of records
 //!  10 record    region u32, bytes      a change of the region
-//!  11 progress  region u32, entries u64, tick u64     the standby has applied the region's changes up to these entries
-//!                                                     and this tick
+//!  11 progress  region u32, entries u64, tick u64, records u64    the standby has applied the region's changes up to
+//!                                                                 these entries, this tick and this record
 //!  12 ping
 //!  13 load      bytes                  the load of one of the sender's regions
 //!  14 partition bytes                  the new partition of the world into regions, as stored in the cluster
@@ -29,7 +30,7 @@
 //!                                      region)
 //! ```
 
-use dunlin::space::RegionId;
+use dunlin::space::{RegionId, StandbyProgress};
 
 use super::error::RunnerRefusal;
 
@@ -47,9 +48,9 @@ pub(super) enum SpaceFrame<'a> {
     RegionEnded(RegionId),
     Settled(u64),
     Follow(RegionId),
-    Snapshot { region: RegionId, bytes: &'a [u8] },
+    Snapshot { region: RegionId, records: u64, bytes: &'a [u8] },
     Record { region: RegionId, bytes: &'a [u8] },
-    Progress { region: RegionId, entries: u64, tick: u64 },
+    Progress { region: RegionId, progress: StandbyProgress },
     Ping,
     LoadReport(&'a [u8]),
     Partition(&'a [u8]),
@@ -88,10 +89,11 @@ impl SpaceFrame<'_> {
             SpaceFrame::RegionEnded(region) => (6, head.u32(region.0), &[]),
             SpaceFrame::Settled(tick) => (7, head.u64(*tick), &[]),
             SpaceFrame::Follow(region) => (8, head.u32(region.0), &[]),
-            SpaceFrame::Snapshot { region, bytes } => (9, head.u32(region.0), bytes),
+            SpaceFrame::Snapshot { region, records, bytes } => (9, head.u32(region.0).u64(*records), bytes),
             SpaceFrame::Record { region, bytes } => (10, head.u32(region.0), bytes),
-            SpaceFrame::Progress { region, entries, tick } => {
-                (11, head.u32(region.0).u64(*entries).u64(*tick), &[])
+            SpaceFrame::Progress { region, progress } => {
+                let StandbyProgress { entries, tick, records } = *progress;
+                (11, head.u32(region.0).u64(entries).u64(tick).u64(records), &[])
             }
             SpaceFrame::Ping => (12, head, &[]),
             SpaceFrame::LoadReport(bytes) => (13, head, bytes),
@@ -121,9 +123,14 @@ impl SpaceFrame<'_> {
             6 => SpaceFrame::RegionEnded(body.region()?),
             7 => SpaceFrame::Settled(body.u64()?),
             8 => SpaceFrame::Follow(body.region()?),
-            9 => SpaceFrame::Snapshot { region: body.region()?, bytes: body.rest() },
+            9 => SpaceFrame::Snapshot { region: body.region()?, records: body.u64()?, bytes: body.rest() },
             10 => SpaceFrame::Record { region: body.region()?, bytes: body.rest() },
-            11 => SpaceFrame::Progress { region: body.region()?, entries: body.u64()?, tick: body.u64()? },
+            11 => {
+                let region = body.region()?;
+                let progress =
+                    StandbyProgress { entries: body.u64()?, tick: body.u64()?, records: body.u64()? };
+                SpaceFrame::Progress { region, progress }
+            }
             12 => SpaceFrame::Ping,
             13 => SpaceFrame::LoadReport(body.rest()),
             14 => SpaceFrame::Partition(body.rest()),
@@ -141,7 +148,7 @@ const SHORT: RunnerRefusal = RunnerRefusal::Frame("a frame whose length does not
 /// The encoded numbers that precede a frame's body.
 #[derive(Default)]
 struct Head {
-    bytes: [u8; 24],
+    bytes: [u8; 28],
     len: usize,
 }
 
@@ -214,9 +221,9 @@ mod tests {
             SpaceFrame::RegionEnded(region),
             SpaceFrame::Settled(5),
             SpaceFrame::Follow(region),
-            SpaceFrame::Snapshot { region, bytes: &[4; 100] },
+            SpaceFrame::Snapshot { region, records: 8, bytes: &[4; 100] },
             SpaceFrame::Record { region, bytes: &[] },
-            SpaceFrame::Progress { region, entries: 1, tick: 2 },
+            SpaceFrame::Progress { region, progress: StandbyProgress { entries: 1, tick: 2, records: 3 } },
             SpaceFrame::Ping,
             SpaceFrame::LoadReport(&[6]),
             SpaceFrame::Partition(&[7, 8]),

@@ -19,7 +19,7 @@ use super::error::RunnerRefusal;
 use super::frame::FieldReader;
 
 /// The version of the protocol that runners speak with each other.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 const NONCE_BYTES: usize = 32;
 const MAGIC: &[u8; 8] = b"dunlinSP";

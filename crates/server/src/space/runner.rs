@@ -7,6 +7,7 @@
 //! - The messages and records that accumulate are written to each process in one write.
 
 mod balance;
+mod confirming;
 mod ids;
 mod receiving;
 mod ticking;
@@ -33,6 +34,7 @@ use super::poll::{self, PollWaker, ReadySockets};
 use super::secret::Secret;
 use super::standby_tracker::StandbyTracker;
 use super::stats::RunnerStats;
+use confirming::UnconfirmedChanges;
 use ids::IdChecks;
 use viewing::Viewers;
 
@@ -80,6 +82,7 @@ pub struct WorldRunner<const D: usize, B> {
     watchers: Vec<Watcher<D, B>>,
     viewers: Viewers,
     ids: IdChecks<D, B>,
+    unconfirmed: UnconfirmedChanges,
     load_reports: LoadReports,
     /// Number of ticks that this runner has made. Equals the regions' tick if all regions began with this runner.
     ticks: u64,
@@ -126,6 +129,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             watchers: Vec::new(),
             viewers: Viewers::default(),
             ids: IdChecks::default(),
+            unconfirmed: UnconfirmedChanges::default(),
             load_reports: LoadReports::default(),
             ticks: 0,
             next_elapse_ns: 0,
@@ -233,13 +237,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// copies to the regions' owners.
     pub(super) fn send_output(&mut self) {
         self.check_spawned();
-        for (region, (entries, tick)) in self.standby_tracker.take_progress() {
+        for (region, progress) in self.standby_tracker.take_progress() {
             if let Some((process, _)) = self.links.route_to(region) {
-                self.links.send_or_close(
-                    process,
-                    &SpaceFrame::Progress { region, entries, tick },
-                    &Bytes::new(),
-                );
+                self.links.send_or_close(process, &SpaceFrame::Progress { region, progress }, &Bytes::new());
             }
         }
         let mut turn = self.host.take_output();
@@ -268,6 +268,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
         self.host.reuse_output(turn);
         self.links.flush();
+        self.send_confirmed_responses();
         let room = self.config.limits.reports_max.saturating_sub(self.reports.len());
         let reports = self.host.take_reports();
         self.reports_dropped += reports.len().saturating_sub(room) as u64;
@@ -319,6 +320,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     pub fn release_region(&mut self, region: RegionId) {
         let is_confirmed = self.host.is_known(region);
         let Some(state) = self.host.retire(region) else { return };
+        self.unconfirmed.remove_region(region);
         self.standby_tracker.remove_region(region);
         if is_confirmed {
             self.standby_tracker.keep_released(region, state);
@@ -340,6 +342,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     /// [`WorldRunner::take_over`] continues from this copy if no other process has begun a later epoch of the region.
     pub fn retire_region(&mut self, region: RegionId) {
         if let Some(state) = self.host.retire(region) {
+            self.unconfirmed.remove_region(region);
             self.standby_tracker.store(region, state);
             self.announce_regions();
         }
@@ -367,24 +370,27 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     /// Whether the named standby has all changes of the region that count as confirmed, and receives the later ones.
     pub fn has_candidate(&self, region: RegionId) -> bool {
-        let acknowledged =
-            |region: &dunlin::space::Region<D, B>| (region.handover().known(), region.known_tick());
-        self.host
-            .region(region)
-            .is_some_and(|ours| self.standby_tracker.has_candidate(region, acknowledged(ours)))
+        let acknowledged = self.host.acknowledged(region);
+        acknowledged.is_some_and(|acknowledged| self.standby_tracker.has_candidate(region, acknowledged))
+    }
+
+    /// Whether a region of this process stands still until a standby has a copy.
+    pub fn waits_for_copy(&self, region: RegionId) -> bool {
+        self.host.needs_standby(region) && self.standby_tracker.confirmed_progress(region).is_none()
     }
 
     /// Tells the host which changes of a region are confirmed by all standbys for which the changes wait.
     fn acknowledge_standbys(&mut self, region: RegionId, now_ns: u64) {
-        if let Some((entries, tick)) = self.standby_tracker.confirmed_progress(region) {
-            self.host.standby_acknowledged(region, entries, tick, now_ns);
+        if let Some(progress) = self.standby_tracker.confirmed_progress(region) {
+            self.host.standby_acknowledged(region, progress, now_ns);
         }
     }
 
-    /// Makes this process a standby of a region. If it has no copy, asks the region's owner for one.
+    /// Makes this process a standby of a region. Asks the region's owner for a copy, unless this process has one that
+    /// receives all changes. An owner that has named another standby ignores the request, so repeat it.
     pub fn follow(&mut self, region: RegionId) {
-        let new = self.standby_tracker.follow(region);
-        if (new || self.standby_tracker.copy(region).is_none())
+        self.standby_tracker.follow(region);
+        if !self.standby_tracker.is_fed(region)
             && let Some((process, _)) = self.links.route_to(region)
         {
             self.links.send(process, &SpaceFrame::Follow(region));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dunlin::space::{RegionId, RegionSetup, RegionState, Standbys};
+use dunlin::space::{RegionId, RegionSetup, RegionState, StandbyError, StandbyProgress, Standbys};
 
 /// The regions of which this process is a standby, with their copies, and the followers of its own regions.
 #[derive(Debug)]
@@ -10,6 +10,9 @@ pub(super) struct StandbyTracker<const D: usize> {
     /// The regions of which this process is a standby.
     followed: BTreeSet<RegionId>,
     copies: Standbys<D>,
+    /// The copies that receive all changes over the present connection to the region's owner. A copy without such a
+    /// source is kept, but must begin again.
+    sources: BTreeMap<RegionId, CopySource>,
     /// The last states of regions that this process released to other processes.
     released: BTreeMap<RegionId, RegionState<D>>,
     /// Progress of this process's copies that was not reported yet to the regions' owners.
@@ -30,8 +33,12 @@ pub(super) struct StandbyTracker<const D: usize> {
     pub(super) lost: u64,
 }
 
-/// The progress of a copy: the number of handover entries that it contains, and its tick.
-pub(super) type StandbyProgress = (u64, u64);
+/// The process that sends a copy its changes, and the number of this process's records that the copy contains.
+#[derive(Debug, Clone, Copy)]
+struct CopySource {
+    owner: u64,
+    records: u64,
+}
 
 /// A process that receives all changes of a region.
 #[derive(Debug)]
@@ -55,6 +62,7 @@ impl<const D: usize> StandbyTracker<D> {
         StandbyTracker {
             followed,
             copies,
+            sources: BTreeMap::new(),
             released: BTreeMap::new(),
             unreported,
             followers,
@@ -119,7 +127,7 @@ impl<const D: usize> StandbyTracker<D> {
     pub(super) fn confirmed_progress(&self, region: RegionId) -> Option<StandbyProgress> {
         let progress = self.followers.get(&region)?.progress?;
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.progress);
-        Some(candidate.map_or(progress, |other| (progress.0.min(other.0), progress.1.min(other.1))))
+        Some(candidate.map_or(progress, |other| progress.common(other)))
     }
 
     /// Whether the named standby has a complete copy: changes already wait for it, or it has confirmed all changes up
@@ -128,8 +136,7 @@ impl<const D: usize> StandbyTracker<D> {
         let named = self.named.get(&region).copied();
         let is_follower = self.followers.get(&region).is_some_and(|follower| Some(follower.process) == named);
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.progress);
-        is_follower
-            || candidate.is_some_and(|progress| progress.0 >= acknowledged.0 && progress.1 >= acknowledged.1)
+        is_follower || candidate.is_some_and(|progress| progress.includes(acknowledged))
     }
 
     /// The numbers of all processes that follow a region.
@@ -147,8 +154,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.promoted.remove(&region);
     }
 
-    pub(super) fn follow(&mut self, region: RegionId) -> bool {
-        self.followed.insert(region)
+    pub(super) fn follow(&mut self, region: RegionId) {
+        self.followed.insert(region);
     }
 
     pub(super) fn unfollow(&mut self, region: RegionId) {
@@ -159,18 +166,41 @@ impl<const D: usize> StandbyTracker<D> {
         self.followed.contains(&region)
     }
 
-    /// Begins this process's copy of a region if `is_snapshot`, and otherwise applies a change to the copy. Returns
-    /// `false` if the copy must begin again.
-    pub(super) fn apply(&mut self, region: RegionId, bytes: &[u8], is_snapshot: bool) -> bool {
-        let known =
-            if is_snapshot { self.copies.start(region, bytes) } else { self.copies.follow(region, bytes) };
+    /// Whether this process's copy of a region receives all changes over the present connection to the owner.
+    pub(super) fn is_fed(&self, region: RegionId) -> bool {
+        self.sources.contains_key(&region)
+    }
+
+    /// Begins this process's copy of a region from the state that the owner has sent. The state contains the changes of
+    /// this number of records. Returns `false` if the copy must begin again.
+    pub(super) fn begin_copy(&mut self, region: RegionId, owner: u64, state: &[u8], records: u64) -> bool {
+        let known = self.copies.start(region, state);
+        self.record_copy(region, CopySource { owner, records }, known)
+    }
+
+    /// Applies a record to this process's copy. Returns `false` if the copy must begin again. Ignores the record if the
+    /// copy must begin again already, because the copy may then lack an earlier record.
+    pub(super) fn apply_record(&mut self, region: RegionId, record: &[u8]) -> bool {
+        let Some(CopySource { owner, records }) = self.sources.get(&region).copied() else { return true };
+        let known = self.copies.follow(region, record);
+        self.record_copy(region, CopySource { owner, records: records + 1 }, known)
+    }
+
+    fn record_copy(
+        &mut self,
+        region: RegionId,
+        source: CopySource,
+        known: Result<(u64, u64), StandbyError>,
+    ) -> bool {
         match known {
-            Ok(known) => {
-                self.unreported.insert(region, known);
+            Ok((entries, tick)) => {
+                self.sources.insert(region, source);
+                self.unreported.insert(region, StandbyProgress { entries, tick, records: source.records });
                 true
             }
             Err(error) => {
                 tracing::warn!("a standby's copy is dropped: {error}");
+                self.sources.remove(&region);
                 self.lost += 1;
                 false
             }
@@ -185,6 +215,7 @@ impl<const D: usize> StandbyTracker<D> {
     /// Takes the copy of a region, so that the region can continue here; `None` if there is no copy.
     pub(super) fn take_copy(&mut self, region: RegionId) -> Option<RegionState<D>> {
         self.unreported.remove(&region);
+        self.sources.remove(&region);
         self.copies.take(region)
     }
 
@@ -224,26 +255,29 @@ impl<const D: usize> StandbyTracker<D> {
         self.followers.get(&region).map(|follower| follower.process)
     }
 
-    /// Removes a process whose connection has ended. Returns the regions that it followed.
+    /// Removes a process whose connection has ended. Returns the regions that it followed. The copies of its own regions
+    /// must begin again.
     pub(super) fn remove_process(&mut self, process: u64) -> BTreeSet<RegionId> {
         let all = self.followers.iter().chain(&self.candidates);
         let regions =
             all.filter(|(_, follower)| follower.process == process).map(|(region, _)| *region).collect();
         self.followers.retain(|_, follower| follower.process != process);
         self.candidates.retain(|_, follower| follower.process != process);
+        self.sources.retain(|_, source| source.owner != process);
         regions
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dunlin::space::{Host, Partition, RegionAuthority, WorldBox, behaviour::RandomWalk};
+    use dunlin::space::{Host, Partition, RecordSection, RegionAuthority, WorldBox, behaviour::RandomWalk};
 
     use super::*;
 
     const R: RegionId = RegionId(1);
     const OLD: u64 = 5;
     const NEW: u64 = 6;
+    const OWNER: u64 = 9;
 
     fn setup() -> RegionSetup<3> {
         RegionSetup::new(R, WorldBox::cube(100.0).unwrap(), 1.0)
@@ -251,6 +285,11 @@ mod tests {
 
     fn strict() -> StandbyTracker<3> {
         StandbyTracker { named_only: true, ..StandbyTracker::new(setup()) }
+    }
+
+    /// The progress of a copy that has one record for each tick.
+    fn progress(entries: u64, tick: u64) -> StandbyProgress {
+        StandbyProgress { entries, tick, records: tick }
     }
 
     /// A region's whole state in an epoch, encoded.
@@ -274,21 +313,29 @@ mod tests {
         let mut standby_tracker = strict();
         standby_tracker.set_standby(R, 7, true);
         assert!(standby_tracker.add_follower(R, 7));
-        assert_eq!(standby_tracker.record_progress(R, 7, (3, 30)), Some((3, 30)));
+        assert_eq!(standby_tracker.record_progress(R, 7, progress(3, 30)), Some(progress(3, 30)));
         standby_tracker.set_standby(R, 8, false);
         assert!(standby_tracker.add_follower(R, 8));
-        assert_eq!(standby_tracker.record_progress(R, 7, (4, 31)), Some((4, 31)), "8 has yet to begin");
-        assert_eq!(standby_tracker.record_progress(R, 8, (3, 31)), Some((3, 31)));
-        assert!(!standby_tracker.has_candidate(R, (4, 31)), "it lacks what counts as known");
-        standby_tracker.record_progress(R, 8, (5, 31));
-        assert!(standby_tracker.has_candidate(R, (4, 31)));
-        assert_eq!(standby_tracker.record_progress(R, 7, (6, 33)), Some((5, 31)), "both are waited for");
+        assert_eq!(
+            standby_tracker.record_progress(R, 7, progress(4, 31)),
+            Some(progress(4, 31)),
+            "8 has yet to begin"
+        );
+        assert_eq!(standby_tracker.record_progress(R, 8, progress(3, 31)), Some(progress(3, 31)));
+        assert!(!standby_tracker.has_candidate(R, progress(4, 31)), "it lacks what counts as known");
+        standby_tracker.record_progress(R, 8, progress(5, 31));
+        assert!(standby_tracker.has_candidate(R, progress(4, 31)));
+        assert_eq!(
+            standby_tracker.record_progress(R, 7, progress(6, 33)),
+            Some(progress(5, 31)),
+            "both are waited for"
+        );
         standby_tracker.set_standby(R, 8, true);
-        assert_eq!(standby_tracker.confirmed_progress(R), Some((5, 31)));
+        assert_eq!(standby_tracker.confirmed_progress(R), Some(progress(5, 31)));
         assert_eq!(standby_tracker.followers_of(R).collect::<Vec<_>>(), [8]);
         assert_eq!(
-            standby_tracker.record_progress(R, 7, (9, 90)),
-            Some((5, 31)),
+            standby_tracker.record_progress(R, 7, progress(9, 90)),
+            Some(progress(5, 31)),
             "7 does not count any more"
         );
     }
@@ -298,16 +345,16 @@ mod tests {
         let mut standby_tracker = strict();
         standby_tracker.set_standby(R, 7, true);
         assert!(standby_tracker.add_follower(R, 7));
-        standby_tracker.record_progress(R, 7, (3, 30));
+        standby_tracker.record_progress(R, 7, progress(3, 30));
         standby_tracker.set_standby(R, 8, false);
         assert!(standby_tracker.add_follower(R, 8));
-        standby_tracker.record_progress(R, 8, (3, 30));
+        standby_tracker.record_progress(R, 8, progress(3, 30));
         assert_eq!(standby_tracker.remove_process(8), [R].into());
-        assert_eq!(standby_tracker.confirmed_progress(R), Some((3, 30)));
+        assert_eq!(standby_tracker.confirmed_progress(R), Some(progress(3, 30)));
         standby_tracker.set_standby(R, 8, true);
-        assert_eq!(standby_tracker.record_progress(R, 7, (4, 40)), None);
+        assert_eq!(standby_tracker.record_progress(R, 7, progress(4, 40)), None);
         assert!(standby_tracker.add_follower(R, 8), "it begins again");
-        assert_eq!(standby_tracker.record_progress(R, 8, (4, 41)), Some((4, 41)));
+        assert_eq!(standby_tracker.record_progress(R, 8, progress(4, 41)), Some(progress(4, 41)));
     }
 
     #[test]
@@ -315,12 +362,12 @@ mod tests {
         let mut standby_tracker = strict();
         standby_tracker.set_standby(R, 7, false);
         assert!(standby_tracker.add_follower(R, 7));
-        standby_tracker.record_progress(R, 7, (1, 2));
+        standby_tracker.record_progress(R, 7, progress(1, 2));
         standby_tracker.set_standby(R, 7, false);
-        assert!(standby_tracker.has_candidate(R, (1, 2)));
+        assert!(standby_tracker.has_candidate(R, progress(1, 2)));
         for _ in 0..2 {
             standby_tracker.set_standby(R, 7, true);
-            assert_eq!(standby_tracker.confirmed_progress(R), Some((1, 2)));
+            assert_eq!(standby_tracker.confirmed_progress(R), Some(progress(1, 2)));
         }
     }
 
@@ -328,7 +375,7 @@ mod tests {
     fn standby_forgets_only_region_copies_of_older_owners() {
         let mut standby_tracker = StandbyTracker::new(setup());
         standby_tracker.follow(R);
-        assert!(standby_tracker.apply(R, &encoded_region(OLD), true));
+        assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
         standby_tracker.drop_older_copies(R, OLD);
         assert!(standby_tracker.copy(R).is_some());
         standby_tracker.drop_older_copies(R, NEW);
@@ -339,12 +386,31 @@ mod tests {
     #[test]
     fn released_state_remains_while_a_newer_copy_is_made() {
         let mut standby_tracker = StandbyTracker::new(setup());
-        assert!(standby_tracker.apply(R, &encoded_region(OLD), true));
+        assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
         let state = standby_tracker.take_copy(R).unwrap();
         standby_tracker.keep_released(R, state);
-        assert!(standby_tracker.apply(R, &encoded_region(NEW), true));
+        assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(NEW), 4));
         standby_tracker.drop_older_copies(R, NEW);
         assert_eq!(standby_tracker.released().collect::<Vec<_>>(), [(R, OLD)]);
         assert!(standby_tracker.take_released(R).is_some() && standby_tracker.take_released(R).is_none());
+    }
+
+    #[test]
+    fn copy_begins_again_after_its_connection_was_lost() {
+        let mut standby_tracker = StandbyTracker::new(setup());
+        let records =
+            |tracker: &mut StandbyTracker<3>| tracker.take_progress().get(&R).map(|known| known.records);
+        let mut record = Vec::new();
+        RecordSection::Tick(1).encode(&mut record);
+        for _ in 0..2 {
+            assert!(standby_tracker.begin_copy(R, OWNER, &encoded_region(OLD), 4));
+            assert_eq!(records(&mut standby_tracker), Some(4));
+            assert!(standby_tracker.apply_record(R, &record) && standby_tracker.is_fed(R));
+            assert_eq!(records(&mut standby_tracker), Some(5));
+            standby_tracker.remove_process(OWNER);
+            assert!(standby_tracker.copy(R).is_some() && !standby_tracker.is_fed(R));
+            assert!(standby_tracker.apply_record(R, &record));
+            assert_eq!(records(&mut standby_tracker), None, "the copy may lack earlier records");
+        }
     }
 }

@@ -4,6 +4,7 @@ mod keys;
 mod late_responses;
 mod leaving;
 mod released;
+mod standbys;
 mod unique_ids;
 
 use std::collections::BTreeMap;
@@ -67,6 +68,16 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
 
     /// Starts a process whose lease has this time to live.
     fn start_with_ttl(settings: &WorldSettings<B>, kv: Kv, number: u64, ttl: Duration) -> WorldMember<B> {
+        WorldMember::start_with(settings, kv, number, (ttl, PATIENCE))
+    }
+
+    /// Starts a process with this time to live of its lease, and with this patience.
+    fn start_with(
+        settings: &WorldSettings<B>,
+        kv: Kv,
+        number: u64,
+        (ttl, patience): (Duration, Duration),
+    ) -> WorldMember<B> {
         let (name, regions, setup) = (settings.name, settings.regions, settings.setup.clone());
         let pace = TickPace::Every(setup.tick_ns);
         let node = Node::start(Config::default()).unwrap();
@@ -98,7 +109,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
             standby: settings.setup.standby == StandbyMode::Required,
             ttl,
             poll_interval: POLL_INTERVAL,
-            patience: PATIENCE,
+            patience,
             pace,
             recipe: serde_json::Value::Null,
         };

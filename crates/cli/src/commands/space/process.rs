@@ -315,6 +315,17 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
                 region.0
             ),
         ),
+        WorldEvent::StandsStill { region, standby } => {
+            let standby_text =
+                standby.map_or_else(String::new, |process| format!(" (process {process} is to get one)"));
+            (
+                json!({"event": "stands_still", "region": region.0, "standby": standby}),
+                format!(
+                    "region {} stands still: no standby has had a copy of it for longer than --patience{standby_text}",
+                    region.0
+                ),
+            )
+        }
         WorldEvent::Conflict { process, why } => {
             let other = process.map_or_else(|| "a process".to_owned(), |process| format!("process {process}"));
             (

@@ -113,6 +113,14 @@ pub enum WorldEvent {
     /// A region continues without a standby, because no other process stays in the world. If this process fails, the
     /// region's state is lost.
     Alone(RegionId),
+    /// A region of this process stands still: no standby has had a copy of it for longer than
+    /// [`RegionOwnershipConfig::patience`]. Reported once, until a standby has a copy.
+    StandsStill {
+        /// The region.
+        region: RegionId,
+        /// The process that is named as the region's standby, if any.
+        standby: Option<u64>,
+    },
     /// This process and another one cannot connect, because they have different setups of the world or different
     /// versions. Reported once for each process.
     Conflict {
@@ -193,6 +201,9 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     /// The version of the newest partition that this process has seen.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
+    /// The regions of this process that stand still until a standby has a copy: for each, since when, and whether this
+    /// was reported.
+    uncopied: BTreeMap<RegionId, (Instant, bool)>,
     pub(super) copy_requests: BTreeMap<RegionId, Instant>,
     /// Claims whose response was lost, so that it is not known whether they succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, UncertainClaim>,
@@ -280,6 +291,7 @@ impl RegionOwnership {
             standbys: BTreeMap::new(),
             cut_version: 0,
             free_since: BTreeMap::new(),
+            uncopied: BTreeMap::new(),
             copy_requests: BTreeMap::new(),
             in_doubt: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -522,7 +534,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             self.free_since.entry(*region).or_insert_with(Instant::now);
         }
         let all = regions.clone();
-        let (copies, held, begun_copies, released) = self.space.call(move |runner| {
+        let (copies, held, begun_copies, uncopied, released) = self.space.call(move |runner| {
             let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
             let held = |region: &RegionId| {
                 let copy = runner.copy_of(*region)?;
@@ -531,8 +543,10 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             let held: Vec<_> = all.iter().filter_map(held).collect();
             let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
             let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
-            (copies, held, begun, runner.released_regions())
+            let uncopied = all.iter().filter(|region| runner.waits_for_copy(**region)).copied().collect();
+            (copies, held, begun, uncopied, runner.released_regions())
         })?;
+        self.report_uncopied(uncopied, snapshot);
         let is_needed = |(region, epoch): &(RegionId, u64)| {
             snapshot.must_keep(*region, RegionOwner { process, epoch: *epoch })
         };
@@ -565,6 +579,21 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             patience_ms: self.config.patience.as_millis() as u64,
             leaving: self.is_leaving,
         })
+    }
+
+    /// Reports each region of this process that has waited too long for a standby's copy.
+    fn report_uncopied(&mut self, uncopied: BTreeSet<RegionId>, snapshot: &WorldSnapshot) {
+        self.uncopied.retain(|region, _| uncopied.contains(region));
+        for region in uncopied {
+            let (since, is_reported) = self.uncopied.entry(region).or_insert_with(|| (Instant::now(), false));
+            if since.elapsed() <= self.config.patience || std::mem::replace(is_reported, true) {
+                continue;
+            }
+            let standby = snapshot.standbys.get(&region).map(|standby| standby.process);
+            let standby = standby.filter(|process| *process != 0);
+            tracing::error!(standby, "region {} stands still: its standby has no copy", region.0);
+            (self.on_event)(WorldEvent::StandsStill { region, standby });
+        }
     }
 
     /// Reports that another process has claimed a region that this process owned in `epoch`.

@@ -283,10 +283,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
         // The query was about entities that had just been spawned. Those that were neither removed nor left undecided
         // have unique ids.
-        for id in query.ids.iter().filter(|id| !self.ids.undecided.contains(*id)) {
-            self.host.confirm_unique(*id);
-            if let Some((reply, spawned)) = self.ids.waiting.remove(id) {
-                reply(Ok(spawned));
+        let is_unique = |id: &EntityId| !self.ids.undecided.contains(id);
+        let unique: Vec<EntityId> = query.ids.into_iter().filter(is_unique).collect();
+        for id in unique {
+            self.host.confirm_unique(id);
+            if let Some((reply, spawned)) = self.ids.waiting.remove(&id) {
+                self.respond_when_confirmed(spawned.0, move || reply(Ok(spawned)));
             }
         }
         self.ids.is_checking = false;

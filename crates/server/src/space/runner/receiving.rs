@@ -6,6 +6,7 @@ use super::super::error::RunnerRefusal;
 use super::super::frame::SpaceFrame;
 use super::super::links::LinkId;
 use super::super::pace::monotonic_ns;
+use super::super::standby_tracker::StandbyTracker;
 use super::WorldRunner;
 
 /// Maximum size of a frame from a peer that has not proved yet that it belongs to the world, bytes. A hello of 65,535
@@ -83,13 +84,17 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                 }
             }
             SpaceFrame::Follow(region) => self.start_standby(region, process),
-            SpaceFrame::Snapshot { region, bytes } => self.apply_standby_frame(region, process, bytes, true),
-            SpaceFrame::Record { region, bytes } => self.apply_standby_frame(region, process, bytes, false),
-            SpaceFrame::Progress { region, entries, tick } => {
-                if let Some((entries, tick)) =
-                    self.standby_tracker.record_progress(region, process, (entries, tick))
-                {
-                    self.host.standby_acknowledged(region, entries, tick, now_ns);
+            SpaceFrame::Snapshot { region, records, bytes } => {
+                self.apply_standby_frame(region, process, |tracker| {
+                    tracker.begin_copy(region, process, bytes, records)
+                });
+            }
+            SpaceFrame::Record { region, bytes } => {
+                self.apply_standby_frame(region, process, |tracker| tracker.apply_record(region, bytes));
+            }
+            SpaceFrame::Progress { region, progress } => {
+                if let Some(progress) = self.standby_tracker.record_progress(region, process, progress) {
+                    self.host.standby_acknowledged(region, progress, now_ns);
                 }
             }
             SpaceFrame::LoadReport(bytes) => self.handle_load_report(bytes, now_ns)?,
@@ -146,20 +151,25 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         if self.host.region(region).is_none() || !self.standby_tracker.add_follower(region, process) {
             return;
         }
-        if let Some((snapshot, _)) = self.host.add_standby(region) {
-            let frame = SpaceFrame::Snapshot { region, bytes: &[] };
+        if let Some((snapshot, records)) = self.host.add_standby(region) {
+            let frame = SpaceFrame::Snapshot { region, records, bytes: &[] };
             self.links.send_or_close(process, &frame, &snapshot.into());
         }
     }
 
-    fn apply_standby_frame(&mut self, region: RegionId, process: u64, bytes: &[u8], is_snapshot: bool) {
+    /// Applies a frame of a region's owner to this process's copy of the region with `apply`. If the copy must begin
+    /// again, asks the owner for its state.
+    fn apply_standby_frame(
+        &mut self,
+        region: RegionId,
+        process: u64,
+        apply: impl FnOnce(&mut StandbyTracker<D>) -> bool,
+    ) {
         let from_owner = self.links.route_to(region).is_some_and(|(owner, _)| owner == process);
-        // A record with changes can only be applied to a copy; only a snapshot can begin one.
-        let can_apply = is_snapshot || self.standby_tracker.copy(region).is_some();
-        if !from_owner || !self.standby_tracker.is_followed(region) || !can_apply {
+        if !from_owner || !self.standby_tracker.is_followed(region) {
             return;
         }
-        if !self.standby_tracker.apply(region, bytes, is_snapshot) {
+        if !apply(&mut self.standby_tracker) {
             self.links.send(process, &SpaceFrame::Follow(region));
         }
     }

@@ -40,10 +40,10 @@ fn entity_created_in_two_regions_is_kept_in_only_one() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([TWICE]));
 }
 
-type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
+pub(super) type Spawned = Receiver<Result<(RegionId, u64), SpawnError>>;
 
 /// Spawns an entity in this region, as if a client had requested it.
-fn spawn(member: &WorldMember<RandomWalk>, id: u64, region: RegionId) -> Spawned {
+pub(super) fn spawn(member: &WorldMember<RandomWalk>, id: u64, region: RegionId) -> Spawned {
     let (sender, spawned) = channel();
     let reply = move |done| drop(sender.send(done));
     let order = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {

@@ -1,0 +1,117 @@
+//! Tests that a region keeps its acknowledged changes, and continues, although its standbys pause and end.
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use dunlin::space::behaviour::RandomWalk;
+use dunlin::space::{RegionId, StandbyMode};
+use dunlin_wait::PATIENCE;
+
+use super::unique_ids::spawn;
+use super::{
+    ENTITIES, MIN_TICKS, WorldMember, WorldSettings, WorldTest, settings, until, wait_until_each_exists_once,
+};
+use crate::clients::connect;
+
+const REGION: RegionId = RegionId(1);
+const OWNER: u64 = 2;
+const STANDBY: u64 = 1;
+const OTHER: u64 = 3;
+/// The id of the entity that the tests spawn.
+const SPAWNED: u64 = 2_000;
+
+/// The process that the region's key names as its standby, and whether its copy is complete.
+fn standby(test: &WorldTest) -> Option<(u64, bool)> {
+    let entry = test.kv.get(format!("space/{}/standby/1", test.settings.name)).unwrap()?;
+    let key: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+    Some((key["process"].as_u64()?, key["before"].is_null()))
+}
+
+fn process_key(test: &WorldTest, process: u64) -> String {
+    format!("space/{}/process/{process}", test.settings.name)
+}
+
+/// Ends the lease of a process. A paused process gets no other lease.
+fn end_lease(test: &WorldTest, process: u64) {
+    if let Some(entry) = test.kv.get(process_key(test, process)).unwrap() {
+        // Fails if the process has a new lease in the meantime.
+        let _ = test.kv.revoke(entry.lease);
+    }
+}
+
+/// Starts a world of one region, the region's owner, and its standby. The owner reports at once if the region stands
+/// still. Returns when the standby has a copy.
+fn start_with_standby(name: &'static str) -> (WorldTest, Vec<WorldMember<RandomWalk>>) {
+    let test = WorldTest::new(WorldSettings { expected: 1, ..settings(name, 1, StandbyMode::Required) });
+    let kv = connect(&test.keys.1).kv();
+    let mut members = vec![WorldMember::start_with(&test.settings, kv, OWNER, (PATIENCE, Duration::ZERO))];
+    until("the region begins", &test.kv, &members, || members[0].ticks().len() == 1);
+    members.push(test.start(STANDBY));
+    until("the standby has a copy", &test.kv, &members, || standby(&test) == Some((STANDBY, true)));
+    (test, members)
+}
+
+/// Stops the thread with which a process exchanges messages, until the returned sender is dropped.
+fn pause(member: &WorldMember<RandomWalk>) -> Sender<()> {
+    let (resume, resumed) = channel();
+    let (pauses, paused) = channel();
+    let call = move |_: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
+        drop(pauses.send(()));
+        let _ = resumed.recv();
+    };
+    member.space.submit(call).unwrap();
+    paused.recv_timeout(PATIENCE).unwrap();
+    resume
+}
+
+/// The number of reports of a process that its region stands still.
+fn standstills(member: &WorldMember<RandomWalk>) -> usize {
+    let events = member.events.lock().unwrap();
+    events.iter().filter(|event| event.starts_with("StandsStill { region: RegionId(1)")).count()
+}
+
+#[test]
+fn acknowledged_spawn_survives_the_loss_of_its_owner() {
+    let (test, mut members) = start_with_standby("acknowledged");
+    let resume = pause(&members[1]);
+    let spawned = spawn(&members[0], SPAWNED, REGION);
+    assert_eq!(members[0].ticks().len(), 1, "the owner has executed the spawn");
+    assert!(spawned.try_recv().is_err(), "the standby has not confirmed the spawn");
+    drop(resume);
+    assert!(spawned.recv_timeout(PATIENCE).expect("a response").is_ok());
+    members.remove(0).kill();
+    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([SPAWNED]));
+}
+
+/// Here, the standby pauses for longer than its lease. The owner names another process, which ends before it has a copy.
+#[test]
+fn region_continues_if_an_interrupted_standby_is_named_again() {
+    let (test, mut members) = start_with_standby("interrupted");
+    let other = test.start(OTHER);
+    let has_joined = || test.kv.get(process_key(&test, OTHER)).unwrap().is_some();
+    until("the other process has joined", &test.kv, &members, has_joined);
+    let _other_paused = pause(&other);
+    let resume = pause(&members[1]);
+    let reports = standstills(&members[0]);
+    until("the other process is named", &test.kv, &members[..1], || {
+        end_lease(&test, STANDBY);
+        standby(&test) == Some((OTHER, false))
+    });
+    let spawned = spawn(&members[0], SPAWNED, REGION);
+    until("the owner reports that the region stands still", &test.kv, &members[..1], || {
+        standstills(&members[0]) > reports
+    });
+    assert!(spawned.try_recv().is_err(), "no standby has confirmed the spawn");
+    drop(resume);
+    until("the standby is connected again", &test.kv, &members, || {
+        members[0].space.call(|runner| runner.connected()).unwrap().contains(&STANDBY)
+    });
+    let before = members[0].ticks()[&REGION.0];
+    until("the region continues", &test.kv, &members, || {
+        end_lease(&test, OTHER);
+        members[0].ticks()[&REGION.0] >= before + MIN_TICKS
+    });
+    assert!(spawned.recv_timeout(PATIENCE).expect("a response").is_ok());
+    members.remove(0).kill();
+    wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([SPAWNED]));
+}
