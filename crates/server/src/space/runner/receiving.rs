@@ -61,7 +61,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                 SpaceFrame::Proof(proof) => {
                     self.links.handle_proof(key, proof)?;
                     // If the proof is valid, this connection may have replaced an older one to the same process. The
-                    // end of that connection must be handled before more frames of the new one.
+                    // end of the older connection must be handled before more frames of this connection.
                     self.handle_link_events(now_ns);
                     Ok(())
                 }
@@ -140,7 +140,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     /// Sends the whole state of a region of this process to a process that follows the region as a standby.
     fn start_standby(&mut self, region: RegionId, process: u64) {
-        // Sends the records so far before the process is added as a follower. The new follower must not receive these
+        // Sends all existing records before the process is added as a follower. The new follower must not receive these
         // records, because the state that it receives contains their changes.
         self.send_output();
         if self.host.region(region).is_none() || !self.standby_tracker.add_follower(region, process) {
@@ -154,7 +154,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     fn apply_standby_frame(&mut self, region: RegionId, process: u64, bytes: &[u8], is_snapshot: bool) {
         let from_owner = self.links.route_to(region).is_some_and(|(owner, _)| owner == process);
-        // A record with changes can only be applied to a copy; only a snapshot can begin one.
+        // A record with changes can only be applied to an existing copy. Only a snapshot can begin a copy.
         let can_apply = is_snapshot || self.standby_tracker.copy(region).is_some();
         if !from_owner || !self.standby_tracker.is_followed(region) || !can_apply {
             return;
