@@ -1,5 +1,5 @@
-//! Writes `page.rs`: a table of the files of the built dashboard (`web/dashboard/dist`), each with its plain and its
-//! compressed bytes.
+//! Generates `page.rs` at build time. The generated file has a table of the built dashboard's files
+//! (`web/dashboard/dist`), each with its plain and its compressed bytes.
 //!
 //! If that directory does not exist, the table is empty, and nodes serve a short text at `/`. `cargo build` thus needs
 //! neither Node.js nor a built dashboard.

@@ -1,5 +1,5 @@
-//! Counts a listener's failures to accept connections, limits how often the log reports them, and decides whether the
-//! node is ready.
+//! Counts a listener's failures to accept connections, and limits how often the log reports these failures. Also finds
+//! out why the listeners cannot accept connections; while they cannot, the node is not ready.
 //!
 //! After a failure, a listener tries again 20 times a second. To keep the log short, each listener writes at most one
 //! line in each [`REPORT_INTERVAL_NS`].
@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Shortest time between two lines that one listener writes to the log, ns.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
-/// After a failure, the node counts as not ready for this time, ns. A listener that continues to fail has its next
-/// failure within this time.
+/// After a failure, the node counts as not ready for this time, ns. The time is longer than the pause between two
+/// attempts, so the node stays not ready while a listener continues to fail.
 const RECENT_NS: u64 = 1_000_000_000;
 
 /// Counts one listener's failures since its last line in the log.
@@ -48,8 +48,8 @@ impl AcceptStatus {
         *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some((now_ns, error.to_string()));
     }
 
-    /// Why the listeners cannot accept connections: one of them has just failed, or the process has no free file
-    /// descriptor. `None` if they can.
+    /// Why the listeners cannot accept connections: a listener has failed to accept one within the last second, or the
+    /// process has no free file descriptor. `None` if the listeners can accept connections.
     pub(crate) fn obstacle(&self, now_ns: u64) -> Option<String> {
         let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let recent = last.filter(|(at_ns, _)| now_ns.saturating_sub(*at_ns) < RECENT_NS);

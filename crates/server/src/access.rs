@@ -204,8 +204,8 @@ impl Access {
         &self.path
     }
 
-    /// The number of times that a users file was applied. If it has not changed, earlier checks of logins are still
-    /// valid.
+    /// The number of times that a users file was applied. While this number stays the same, earlier checks of logins
+    /// are still valid.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }

@@ -1,4 +1,5 @@
-//! Charges the memory of connections to memory budgets: subscriptions, large requests and large results.
+//! Charges connections for memory: the subscriptions, large requests and large results of a connection take their
+//! memory from a memory budget.
 //!
 //! A connection before its login is charged to the login share ([`login_budget`]), so that clients without credentials
 //! cannot use up the memory of others. After the login, the connection of a user whose tenant has `memory_bytes` is

@@ -1,4 +1,5 @@
-//! A node's part in a cluster: membership, joining, removal, and the connections between nodes.
+//! Lets a node take part in a cluster: joins the cluster, keeps its table of nodes, removes nodes, and connects nodes
+//! to each other.
 //!
 //! Nodes connect to each other at a port of their own, with TLS and certificates that the cluster's own authority
 //! issues (`link`, `serving`). [`Control`], which holds the agreed state, sends its messages over these connections.
@@ -6,7 +7,7 @@
 //! they match this table (`reconcile`).
 //!
 //! Invariants:
-//! - A node without a certificate of the cluster can only join, and needs a join token for it.
+//! - A node without a certificate of the cluster can do nothing but join, and needs a join token to join.
 //! - A node number is never assigned twice. If a node was removed, or its directory is an old copy or used by another
 //!   process, the cluster refuses the node with instructions, and the node ends (`registration`).
 //! - Requests between nodes have several kinds, which are called lanes. Each lane has its own connection, and lanes
@@ -155,8 +156,8 @@ impl Cluster {
         let member =
             ClusterMember::new(config.limits, config.tasks.shards, files, identity, authority, secrets);
         member.set_handles(handle.clone(), bulk.clone());
-        // Accepts connections before this start is registered, because other nodes check during the registration
-        // whether this address responds.
+        // Accepts connections before this start is registered: during the registration, other nodes check whether this
+        // node's address responds.
         let accepting = Arc::clone(&member);
         handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {

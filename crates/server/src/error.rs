@@ -11,7 +11,8 @@ use crate::tls::TlsFilesError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Other machines can reach the address, but the configuration has neither TLS nor the option that permits this.
+    /// Other machines can reach the address without encryption or without authentication, and the option that permits
+    /// this is not set.
     #[error(
         "other machines can reach {0} without encryption or without authentication: listen on 127.0.0.1, configure tls with a client_ca, or set anyone_on_the_network_may_connect"
     )]

@@ -1,5 +1,5 @@
-//! Periodic work of the node: housekeeping such as retention once a second, and the deadlines of groups when they are
-//! due.
+//! Does the node's periodic work: housekeeping, such as retention, once a second; and the deadlines of groups when they
+//! are due.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,11 +80,12 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
 }
 
 /// Logs once when the node cannot store all new data, because the disk is full, or file descriptors or memory are
-/// lacking, and once when it can again. Truncating a log frees room on a full disk only briefly; such brief room is not
-/// logged.
+/// lacking. Logs once more when the node can store all new data again. When a disk is full, truncating a log frees room
+/// only briefly; such brief room is not logged.
 #[derive(Debug, Default)]
 struct ShortageReport {
-    /// Number of consecutive checks that have found no shortage since one was logged; `None` while none is logged.
+    /// Number of consecutive checks that have found no shortage since a shortage was logged; `None` if no logged
+    /// shortage lasts.
     checks_with_room: Option<u32>,
 }
 

@@ -47,8 +47,8 @@ impl NodeConnections {
 }
 
 impl NodeConnection {
-    /// Calls `append` and returns its result. If the other node has a newer connection, returns `None` without calling
-    /// it.
+    /// Calls `append` and returns its result. If the other node has a newer connection, does not call `append`, and
+    /// returns `None`.
     pub(crate) fn append<T>(&self, append: impl FnOnce() -> T) -> Option<T> {
         let newest = lock(&self.newest);
         (*newest == self.session).then(append)

@@ -1,5 +1,5 @@
-//! The parts that sessions of all protocols have in common: a thread's buffers and write pacing, busy polling, and
-//! output that is charged to a memory budget.
+//! Contains the parts that sessions of all protocols have in common: a thread's buffers and write pacing, busy polling,
+//! and output that is charged to a memory budget.
 
 pub(crate) mod outbound;
 pub(crate) mod pace;

@@ -20,7 +20,7 @@ pub(crate) struct Submitted {
     pub(crate) slow_down_ms: u32,
 }
 
-/// Submits either all of the tasks or, if the user may not submit one of them, none.
+/// Submits all of the tasks; or none of them, if the user may not submit one of them.
 pub(crate) async fn submit(
     node: &Node,
     rule: &TaskRule,

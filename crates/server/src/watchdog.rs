@@ -40,7 +40,7 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     pub(crate) fn new(name: &str) -> Arc<Pulse> {
-        // Until the thread runs, it counts as parked, so that it is not stalled.
+        // Until the thread runs, it counts as parked, and therefore not as stalled.
         Arc::new(Pulse { name: name.to_owned(), is_parked: AtomicBool::new(true), ..Pulse::default() })
     }
 

@@ -104,9 +104,9 @@ pub struct ScalingDecisions {
 const DECISIONS_MAX: usize = 16;
 
 impl Workers {
-    /// Starts as many workers as the policy requires at least, and later starts and ends workers as the policy decides.
-    /// Calls `read_load` ten times a second for the scheduler's load; `read_load` returns `None` if the scheduler
-    /// cannot be read.
+    /// Starts the policy's minimum number of workers. Later, starts and ends workers as the policy decides. Calls
+    /// `read_load` ten times a second for the scheduler's load; `read_load` returns `None` if the scheduler cannot be
+    /// read.
     pub fn start(
         policy: Policy,
         command: WorkerCommand,

@@ -52,8 +52,8 @@ impl Account {
         &self.tenant
     }
 
-    /// Converts a producer id that the user's client chose to the id that topics store. If two users choose the same
-    /// id, the results differ, so that topics keep the two producers apart.
+    /// Returns the producer id that topics store for the id `id`, which the user's client chose. If two users choose
+    /// the same id, the results differ, so that topics keep the two producers apart.
     pub(crate) fn producer(&self, id: u64) -> u64 {
         let hash = Sha256::new().chain_update(id.to_le_bytes()).chain_update(&self.name).finalize();
         let number = hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -87,8 +87,8 @@ impl Account {
         if self.is_metered() { self.meter(records, bytes) } else { Ok(()) }
     }
 
-    /// Checks whether the user may send this command, which has `bytes` bytes, now. Commands that publish no records
-    /// are always accepted, even above the publish rate.
+    /// Checks whether the user may now send this command of `bytes` bytes. Commands that publish no records are always
+    /// accepted, even above the publish rate.
     pub(crate) fn admit_command(&self, command: &impl MeteredCommand, bytes: u64) -> Result<(), Refused> {
         match command.published_records() {
             0 => Ok(()),

@@ -55,8 +55,8 @@ impl Checker {
         Checker { limits, queue: Arc::default(), threads: Mutex::default() }
     }
 
-    /// Queues `job`, which is called later on a thread of the checker with [`CheckDecision::Check`]. If there is no
-    /// room or no thread, it is called with [`CheckDecision::Rejected`] instead, on any thread.
+    /// Queues `job`. A thread of the checker later calls `job` with [`CheckDecision::Check`]. If the queue has no room
+    /// or no thread can be started, `job` is called with [`CheckDecision::Rejected`] instead, on any thread.
     pub(super) fn run(&self, from: ClientIp, job: impl FnOnce(CheckDecision) + Send + 'static) {
         if !self.has_threads() {
             return job(CheckDecision::Rejected);
@@ -142,8 +142,8 @@ impl<T> FairQueue<T> {
         job
     }
 
-    /// Removes one job of an address: `pop` takes it from the address's jobs. If it was the address's last job, also
-    /// removes the address from the order.
+    /// Removes the job that `pop` takes from the jobs of the address. If no job of the address remains, also removes
+    /// the address from the order.
     fn take(&mut self, from: ClientIp, pop: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.by_address.get_mut(&from)?;
         let job = pop(jobs);

@@ -119,8 +119,8 @@ impl Access {
                     Some((name, matching)) => {
                         self.complete_login(name, Proof::Certificate(matching.to_owned()), &tenant, from)
                     }
-                    // A certificate cannot be guessed. A failed login with one is therefore not counted as a failure,
-                    // and delays no later login.
+                    // A certificate cannot be guessed. A failed login with a certificate is therefore not counted as a
+                    // failure, and delays no later login.
                     None => {
                         self.counts.failed.fetch_add(1, Ordering::Relaxed);
                         tracing::warn!(?names, "login failed: the certificate belongs to no user");
@@ -268,8 +268,8 @@ impl Login {
             }
         };
         tokio::select! {
-            // Polls for the end of the login first: if the login has ended, the client must receive the reason for
-            // that, and not an error of `work` that results from it.
+            // Polls for the end of the login first. When the login has ended, `work` may also fail as a result, but the
+            // client must receive the reason for the end of the login.
             biased;
             ended = access_lost => ended,
             done = work => done,

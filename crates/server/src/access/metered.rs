@@ -1,5 +1,4 @@
-//! Defines, for all protocols, which commands use up a user's publish rate and the number of records that each of them
-//! counts as.
+//! Defines, for all protocols, how many records each command counts as. The user's publish rate limits these records.
 
 use dunlin::scheduler::{NewTask, TaskCommand};
 use dunlin::state::ControlCommand;

@@ -43,8 +43,8 @@ pub(super) fn public_key(text: &str) -> Option<[u8; KEY_BYTES]> {
     is_valid.then(|| body[1..].try_into().ok()).flatten()
 }
 
-/// Whether `signature` is a valid signature of the nonce by this key. Client libraries encode it in either of the two
-/// base64 alphabets, and both are accepted.
+/// Whether `signature` is a valid signature of the nonce by this key. Client libraries encode the signature in either
+/// of the two base64 alphabets, and both are accepted.
 pub(super) fn verify(key: &str, nonce: &str, signature: &str) -> bool {
     let signature = signature.trim_end_matches('=');
     let decoded = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD_NO_PAD.decode(signature));

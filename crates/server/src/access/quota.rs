@@ -38,7 +38,7 @@ pub(crate) struct AccessQuota {
     prefix: String,
     connections: AtomicU64,
     connections_max: AtomicU64,
-    /// Whether any publish rate is limited. If none is, a publish reads only this flag.
+    /// Whether any of the publish rates is limited. If none of them is limited, a publish reads only this flag.
     metered: AtomicBool,
     meters: Mutex<Meters>,
 }

@@ -163,7 +163,7 @@ impl Tenancy {
             created.created_ns = now_ns();
         }
         created.requests += 1;
-        // If one request creates the topic explicitly, the topic no longer counts as created automatically.
+        // A single explicit request is enough: from then on, the topic does not count as created automatically.
         created.is_automatic &= is_automatic;
         Ok(())
     }

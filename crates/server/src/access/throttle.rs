@@ -16,9 +16,9 @@ use std::net::IpAddr;
 
 /// Maximum number of pairs and addresses whose failures are remembered.
 const ENTRIES_MAX: usize = 16_384;
-/// Number of failures of a pair of address and user that cause no delay.
+/// For each pair of address and user, this many failures cause no delay.
 const PAIR_FAILURES_FREE: u32 = 4;
-/// Number of failures of an address that cause no delay.
+/// For each address, this many failures cause no delay.
 const ADDRESS_FAILURES_FREE: u32 = 19;
 const DELAY_NS_MIN: u64 = 1_000_000_000;
 const DELAY_NS_MAX: u64 = 64_000_000_000;
@@ -57,7 +57,7 @@ impl Failures {
 }
 
 impl Throttle {
-    /// The time until this user may attempt a login from this address, ns; 0 if now.
+    /// The time until this user may attempt a login from this address, ns; 0 if no delay is left.
     pub(crate) fn delay_ns(&self, from: ClientIp, user: &str, now_ns: u64) -> u64 {
         let from = network(from);
         let failures_of = |user: Option<&str>| self.failures.get(&(from, user.map(Into::into)));

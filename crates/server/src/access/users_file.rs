@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::reload::Reload;
 use crate::shared::SharedServer;
 
-/// The users file of a server, which reads the file again after the file has changed.
+/// A server's users file. The server reads the file again after the file has changed.
 #[derive(Debug)]
 pub(crate) struct UsersFile {
     path: PathBuf,

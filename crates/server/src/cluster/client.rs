@@ -40,7 +40,7 @@ pub struct NodeSurvey {
     pub node: u64,
     /// The node's address.
     pub address: String,
-    /// The cluster's status as this node sees it, or an error text.
+    /// The cluster's status as the node `node` sees it, or an error text.
     pub status: Result<NodeStatus, String>,
 }
 

@@ -39,7 +39,8 @@ const PUBLIC: u32 = 0o644;
 pub(super) struct Incarnation {
     /// The number of this start. A directory's first start has number 1.
     pub(super) number: u64,
-    /// A random text by which two starts with the same number differ, such as those of two copies of a directory.
+    /// A random text that distinguishes two starts with the same number, for example the starts of two copies of a
+    /// directory.
     pub(super) mark: String,
 }
 
@@ -60,8 +61,8 @@ pub(super) struct NodeIdentity {
     /// Older starts than `now` and `before`, newest first.
     #[serde(default)]
     earlier: Vec<Incarnation>,
-    /// Whether the agreed state comes from another cluster's backup. At its start, the node then removes that cluster's
-    /// nodes from the table.
+    /// Whether the agreed state comes from another cluster's backup. If it does, this node removes that cluster's nodes
+    /// from the table when it starts.
     #[serde(default)]
     pub(super) is_restored: bool,
     /// Whether this node is the first of its cluster, and the cluster has not begun yet.

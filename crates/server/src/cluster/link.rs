@@ -35,7 +35,7 @@ const PING_INTERVAL: Duration = Duration::from_millis(250);
 const LEADER_PING_INTERVAL: Duration = Duration::from_millis(100);
 /// Requests that were forwarded to a node fail if that node sent nothing for this time and is no longer the leader.
 const DEPOSED_SILENCE: Duration = Duration::from_millis(300);
-/// Requests are collected into one write until it has about this size, bytes.
+/// Requests are collected into one write until the write has about this size, bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Counters of the requests that this node has sent, and of the connections that it has opened, to other nodes.
@@ -161,8 +161,8 @@ async fn send_requests(
     (pending, last_message): (&PendingRequests, &Mutex<Instant>),
 ) -> io::Result<()> {
     let (mut out, mut id, mut next) = (Vec::new(), 0, Some(first));
-    // If a large write progresses, the node is alive, even though its pong may wait behind the data. A small write
-    // proves nothing, because it fits into the kernel's buffers.
+    // If a large write progresses, the other node is alive, even though its pong may wait behind the data. A small
+    // write proves nothing, because it fits into the kernel's buffers.
     let record_progress = || *lock(last_message) = Instant::now();
     let mut ping_at = Instant::now() + ping;
     loop {

@@ -30,8 +30,8 @@ use crate::stream::Stream;
 
 /// After a successful check, this node counts as having the complete agreed state for this time.
 const STATE_AGE_MAX: Duration = Duration::from_secs(2);
-/// Without a majority, another node counts as down after this time without a message from it. With a majority, the
-/// other node's lease decides instead.
+/// While this node has no majority, another node counts as down after this time without a message from it. While this
+/// node has a majority, the other node's lease decides instead.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between two warnings about the same unreachable node.
 const WARNING_INTERVAL: Duration = Duration::from_secs(30);
@@ -303,8 +303,9 @@ impl ClusterMember {
     }
 
     /// Refuses a removed node, unless it is still in a Raft group: the group may need the node's vote to complete the
-    /// removal. Also refuses a node whose start is older than its last registered start. Only registered starts count
-    /// (`registration`), so that a copy of a directory that fails to start does not lock out the original node.
+    /// removal. Also refuses a node whose start is older than its last registered start. Starts that were not
+    /// registered do not count (`registration`). Otherwise, a copy of the node's directory could lock out the original
+    /// node although the copy itself failed to start.
     pub(super) fn check_node(
         &self,
         node: u64,

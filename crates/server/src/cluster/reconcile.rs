@@ -1,5 +1,5 @@
-//! Periodic work of a cluster's member. Each member keeps its own entry in the cluster's table of nodes current. The
-//! leader of each Raft group changes the group's members until they match the table.
+//! Does the periodic work of a cluster's member. Each member keeps its own entry in the cluster's table of nodes
+//! current. The leader of each Raft group changes the group's members until they match the table.
 //!
 //! Invariants: only the leader changes voters, and only one at a time. A new node becomes a voter after it has caught
 //! up with the group's log.
@@ -171,8 +171,8 @@ async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), 
     let removed = known.as_ref().and_then(|record| record.removed.clone());
     if let Some(why) = removed {
         if member.is_in_a_group(identity.node) {
-            // This node was removed, but the Raft groups still need its vote to complete the removal. When they need it
-            // no longer, other nodes refuse the request below permanently, and this node ends.
+            // This node was removed, but the Raft groups still need its vote to complete the removal. As soon as they
+            // no longer need the vote, other nodes refuse the request below permanently, and this node ends.
             registration::request_registration(member).await;
             return Ok(());
         }
@@ -182,7 +182,8 @@ async fn announce(member: &Arc<ClusterMember>, control: &Control) -> Result<(), 
         return Ok(());
     }
     if known.as_ref().is_none_or(|record| record.incarnation.as_ref() != Some(&identity.now)) {
-        // The table does not have this start yet, or it has a later start of a copy of this node's directory.
+        // The table does not have this start yet, or it has a later start that was made from a copy of this node's
+        // directory.
         match registration::request_registration(member).await {
             StartOutcome::Refused(why) => member.set_expelled(why),
             StartOutcome::Silent(why) | StartOutcome::Unknown(why) => tracing::debug!(
@@ -295,8 +296,8 @@ async fn reconcile_shard(
     }
 }
 
-/// Waits until the table marks the node as removed. This ends the wait until the node has caught up: a removed node may
-/// be down, and may never catch up.
+/// Waits until the table marks the node as removed. The leader then stops waiting for the node to catch up, because a
+/// removed node may be down for ever.
 async fn wait_until_removed(control: &Control, node: u64) {
     let is_removed = |record: NodeRecord| record.removed.is_some();
     while !control.with(|state| records::node(state, node).0).is_ok_and(|found| found.is_some_and(is_removed))
@@ -305,7 +306,8 @@ async fn wait_until_removed(control: &Control, node: u64) {
     }
 }
 
-/// Makes one change to the group's members that brings them closer to the table. Log lines show the group's `name`.
+/// Makes at most one change to the group's members, after which they differ less from the members in the table. Log
+/// lines show the group's `name`.
 async fn reconcile_members(
     group: &impl RaftGroup,
     name: &str,

@@ -36,7 +36,7 @@ pub struct NodeRecord {
     /// this field.
     #[serde(alias = "doors")]
     pub listeners: BTreeMap<String, String>,
-    /// The last start of the node that was registered; `None` before the first registration.
+    /// The last registered start of the node; `None` before the first registration.
     pub(super) incarnation: Option<Incarnation>,
     /// Why the node was removed; `None` for a node that is still a member.
     pub removed: Option<String>,

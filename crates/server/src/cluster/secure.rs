@@ -113,7 +113,7 @@ impl ClusterTls {
     }
 }
 
-/// An accepted TLS connection, with the node that its certificate names and the protocol that the peer selected.
+/// An accepted TLS connection, with the node that the peer's certificate names and the protocol that the peer selected.
 pub(super) struct AcceptedNode {
     /// The node that the peer's certificate names; `None` if the peer has no certificate of this cluster.
     pub(super) node: Option<u64>,

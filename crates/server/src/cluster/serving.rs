@@ -40,7 +40,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection stays open after a refusal or a last reply, so that the peer can read it.
 const REFUSAL_READ_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// If nothing arrives on a connection, the system probes it after this time, and then at this interval.
+/// If nothing arrives on a connection for this time, the system probes the connection, and repeats the probe at this
+/// interval.
 const PROBE_PAUSE: Duration = Duration::from_secs(15);
 /// A connection ends if this many probes in a row get no response.
 const PROBES_MAX: u32 = 4;

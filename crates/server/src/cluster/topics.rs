@@ -42,7 +42,7 @@ const BATCH_PAUSE: Duration = Duration::from_millis(1);
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a stopping node waits until other nodes have become the owners of its topics.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a starting node waits until it has received the changes from before its start.
+/// How long a starting node waits until it has received the changes that were made before its start.
 const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two attempts of a request to the cluster.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -177,9 +177,9 @@ impl OwnershipFollower {
             let revision = block_on(self.control.read(Consistency::Linearizable, ControlState::revision));
             self.collect_deletions(changes, *revision.as_ref().unwrap_or(&0), &mut deleted);
             let Some(ownership) = ownership.upgrade() else { return false };
-            // A collected change may be later than `revision`, and is not received a second time. The state of this
-            // node includes all collected changes, because a change is applied to the state before subscribers receive
-            // it.
+            // The subscription does not deliver a collected change again, even if the change is later than `revision`.
+            // No change is lost, because each change is applied to this node's state before subscribers receive it, and
+            // the state is read after the collection.
             match (revision, self.control.with(ControlState::clone)) {
                 (Ok(_), Ok(state)) => {
                     ownership.apply_state(&state);
@@ -198,8 +198,8 @@ impl OwnershipFollower {
     /// Adds to `deleted` the names of topics that `changes` delete. Returns when all changes up to `revision` were
     /// read, or after [`HISTORY_TIMEOUT`].
     ///
-    /// Without these names, the node would announce topics on its disk that were deleted meanwhile, and the cluster
-    /// would create them again.
+    /// Without these names, the node would announce topics on its disk that were deleted while the node was down, and
+    /// the cluster would create them again.
     fn collect_deletions(&self, changes: &mut Subscriber, revision: u64, deleted: &mut BTreeSet<String>) {
         let deadline = Instant::now() + HISTORY_TIMEOUT;
         loop {
@@ -284,8 +284,8 @@ fn watch(node: &Node) -> Result<Subscriber, dunlin::topic::SubscribeError> {
         name: "the node's own".to_owned(),
         // Raft may apply many entries before the subscription begins, and their changes must not be missed.
         start: Start::Earliest,
-        // A starting node first receives a new epoch. It must then read the history from its beginning, because it has
-        // not read any change.
+        // A starting node first receives a new epoch, which counts as a gap. The node has not read any change yet, so
+        // it must read the history from the beginning.
         on_gap: OnGap::Oldest,
         wait: WaitStrategy::Parked,
         // With this option, the subscription does not wait until the node has applied its log. The node cannot wait for

@@ -98,8 +98,8 @@ pub(super) async fn publish(
     }
 }
 
-/// Publishes a record whose topic was deleted after it was found, to the topic that a later call would find or create.
-/// The record was already counted towards the publisher's rate.
+/// Publishes a record again after its topic was found and then deleted. The record goes to the topic that a later call
+/// would find or create. The record was already counted towards the publisher's rate.
 pub(super) async fn publish_to_next(
     connection: &Arc<GrpcConnection>,
     subject: &str,

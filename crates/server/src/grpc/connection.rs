@@ -5,7 +5,7 @@
 //! - `handshake_ms_max` until the client has sent its preface.
 //! - `grpc.idle_ms_max` without a call, after which the connection is closed.
 //! - `grpc.streams_max` concurrent calls, of which at most [`OPEN_CALLS_MAX`] may be calls without a login.
-//! - `grpc.keep_alive_ms` between two keep-alive pings, and as long for the response to a ping.
+//! - `grpc.keep_alive_ms` between two keep-alive pings; the response to a ping has the same time limit.
 //! - The number of bytes that are read at a time ([`LimitedReads`]).
 
 use std::collections::HashMap;

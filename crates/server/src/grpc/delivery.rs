@@ -75,7 +75,7 @@ impl<W: EventWriter> Body for SubscriptionBody<W> {
 fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     if status.add_header(&mut trailers).is_err() {
-        // The status text contains characters that a header cannot have, so the status is sent without it.
+        // The status text contains characters that a header cannot have, so the status is sent without the text.
         let without_text = Status::new(status.code(), "");
         let _ = without_text.add_header(&mut trailers);
     }

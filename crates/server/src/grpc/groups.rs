@@ -1,4 +1,5 @@
-//! Membership of a subscriber in a group: a call in which the member sends requests and receives records.
+//! Serves the calls with which subscribers are members of groups. In such a call, the member sends requests and
+//! receives records.
 //!
 //! Records are taken from the group only when the member's connection has room. In share groups, the member receives at
 //! most `share_in_flight_max` records before it confirms some of them. In work groups, the member receives as many

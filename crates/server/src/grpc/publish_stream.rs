@@ -1,5 +1,5 @@
-//! Calls in which a client publishes a stream of records. The records that have arrived are appended, and stored if the
-//! topic requires it; then one response acknowledges all of them.
+//! Serves the calls in which a client publishes a stream of records. The records that have arrived are appended, and
+//! are stored if the topic requires it. One response then acknowledges all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -304,7 +304,7 @@ impl BatchOutcome {
                 Ok(stored) if is_last => self.last = Some(stored),
                 Ok(stored) => self.confirmed = Some(stored),
                 Err(refused) => {
-                    // The response lists each of these records as refused, and the stream continues.
+                    // The response lists all records of `indexes` as refused, and the stream continues.
                     self.refused.extend(indexes.iter().map(|&index| refused_record(index, &refused)));
                     if is_last {
                         self.last = None;

@@ -32,7 +32,7 @@ use crate::charging::charge_subscriptions;
 use crate::departures::DepartureKind;
 use crate::shared::STOP;
 
-/// When new records wake a subscription, it wakes at most this many others, as in Dunlin's own protocol.
+/// When new records wake a subscription, the subscription wakes at most this many others, as in Dunlin's own protocol.
 const PASSED_WAKES_MAX: usize = 16;
 /// Token with which the waiter is notified that the client has unsubscribed.
 pub(super) const UNSUBSCRIBED: u32 = u32::MAX - 3;
@@ -93,7 +93,7 @@ pub(super) struct SubscriptionReader {
 #[derive(Debug)]
 struct Channel {
     cursor: Cursor,
-    /// The client's position, as it follows from all messages that were sent.
+    /// The position that the client has after it has received everything that was sent.
     reported: Position,
     /// The state that is being sent, and the number of its bytes that were sent.
     sending: Option<(Snapshot, usize)>,

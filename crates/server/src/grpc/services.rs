@@ -34,7 +34,7 @@ impl Services {
     }
 
     /// Sets the health of all services: serving or not serving. Later calls of `Check` and open calls of `Watch`
-    /// receive it.
+    /// receive this health.
     pub(crate) async fn report_health(&self, is_ready: bool) {
         let Some(reporter) = self.health.get() else { return };
         let mut is_serving = self.is_serving.lock().await;

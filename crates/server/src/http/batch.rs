@@ -56,7 +56,7 @@ struct Header {
     value_base64: Option<String>,
 }
 
-/// After lines of this many bytes were encoded, other connections of the thread run first.
+/// When the encoded lines have this many bytes, other connections of the thread run before the next line is encoded.
 const TURN_BYTES: usize = 256 << 10;
 
 /// The encoded records of a batch, by partition. Their bytes are charged to the memory budget.

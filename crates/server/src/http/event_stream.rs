@@ -151,8 +151,8 @@ impl<S: EventSource + Unpin> Body for EventStream<S> {
         }
         match this.source.subscriber().poll_ready(cx) {
             Poll::Ready(Ok(())) => {
-                // The source has skipped many records without an event. Other connections of the thread run before it
-                // continues.
+                // The source has skipped many records without an event. Other connections of the thread run before the
+                // source continues.
                 cx.waker().wake_by_ref();
             }
             Poll::Ready(Err(refused)) => {

@@ -86,7 +86,7 @@ fn check_head<B>(context: &Context, request: &Request<B>) -> Result<(), Problem>
     Err(Problem::from(refused).with_status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
 }
 
-/// The host in the request's address or `Host` header. `None` if there is none, as from old clients.
+/// The host in the request's address or `Host` header; `None` if the request has neither, as with some old clients.
 fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Problem> {
     let mut values = request.headers().get_all(header::HOST).iter();
     let first = values.next();

@@ -29,8 +29,8 @@ struct State {
     bytes: usize,
     /// The size of hyper's buffer for a head, bytes.
     bytes_max: usize,
-    /// Whether a request is handled. Bytes that are read meanwhile are not counted, because they belong to the
-    /// request's body.
+    /// Whether a request is handled. While it is handled, the bytes that are read are not counted, because they belong
+    /// to the request's body.
     is_handling: bool,
     charge: MemoryCharge,
 }

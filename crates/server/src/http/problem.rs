@@ -57,8 +57,8 @@ impl Problem {
         self.status
     }
 
-    /// The value of the header `retry-after`, seconds. `None` if a client should not repeat the request by itself. For
-    /// example, the request would be refused again, may already have had an effect, or can succeed only after another
+    /// The value of the header `retry-after`, seconds. `None` if a client should not repeat the request by itself,
+    /// because the request would be refused again, may already have had an effect, or can succeed only after another
     /// client has acted.
     fn retry_after_s(&self) -> Option<u64> {
         let is_temporary = matches!(

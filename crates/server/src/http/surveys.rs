@@ -1,5 +1,5 @@
-//! Surveys: figures of a node's busiest topics and slowest subscriptions at one time. A survey is made on a thread of
-//! its own and shared by concurrent requests.
+//! Makes surveys: a survey has the figures of a node's busiest topics and slowest subscriptions at one time. It is made
+//! on a thread of its own and shared by concurrent requests.
 //!
 //! Limits: the server makes one survey at a time, and uses each survey for [`VALID_FOR`]. A survey holds
 //! `http.topics_shown` topics and `http.subscriptions_shown` subscriptions. A user whose tenant may not use all

@@ -1,4 +1,4 @@
-//! The filter of a list of topics: a pattern, a part of the name, and a kind of state.
+//! Filters a list of topics by a pattern, by a part of the name, and by the kind of state.
 //!
 //! Limit: one request examines about [`EXAMINED_MAX`] topics, in pages between which other tasks run. If more topics
 //! remain, the response has the name after which the next request must continue.

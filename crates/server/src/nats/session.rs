@@ -151,8 +151,8 @@ pub(crate) struct Session {
     opening_is_stale: bool,
     /// Number of channels that have been opened or refused since the session began.
     opened: u64,
-    /// The value of `opened` when a publish began to wait until the client's own new subscription can receive the
-    /// record; `None` while no publish waits for that.
+    /// While a publish waits until the client's own new subscription can receive the record, this is the value that
+    /// `opened` had when the wait began. Otherwise `None`.
     waits_for_opening: Option<u64>,
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue group members that may have records to deliver, in the order in which they are served.
@@ -199,7 +199,7 @@ enum Phase {
 
 impl Session {
     /// Starts a session. If the node has reached its limit of connections, the session refuses the client. If the
-    /// client has already received INFO before TLS began, `announced_id` is the session number in it.
+    /// client received INFO before TLS began, `announced_id` is the session number that this INFO contained.
     pub(crate) fn begin(shared: Arc<SharedServer>, stream: Stream, announced_id: Option<u64>) -> Session {
         let (id, waiter) = (announced_id.unwrap_or_else(|| shared.node.next_session()), Waiter::new());
         let guard = shared.admit(id, &waiter);

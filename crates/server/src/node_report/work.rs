@@ -108,8 +108,8 @@ fn rates(
 /// Computes Jain's fairness index over all busy tenants; 1 is fair. `None` if fewer than two tenants are busy.
 ///
 /// For each tenant, the index uses the ratio of what the tenant received to what it should have received. A tenant
-/// should receive its weighted share, but not more than its demand. Demand is what it received plus the tasks that
-/// could start now.
+/// should receive its weighted share, but not more than its demand. The demand of a tenant is what the tenant received
+/// plus the tasks that could start now.
 fn jain(
     tenants: &[TenantView],
     queues: &[QueueView],

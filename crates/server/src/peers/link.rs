@@ -32,8 +32,8 @@ pub(super) struct NodeLink {
     connection: Mutex<Option<LiveConnection>>,
     /// Feeds that the thread has not started yet.
     feeds: Mutex<Vec<Arc<MirrorFeed>>>,
-    /// Group memberships that the thread does not handle yet. Without a connection, a new one goes to
-    /// [`PendingJoins::waiting`]. With a connection, it is requested immediately, and goes to
+    /// Group memberships that the thread does not handle yet. Without a connection, a new membership goes to
+    /// [`PendingJoins::waiting`]. With a connection, a new membership is requested immediately, and goes to
     /// [`PendingJoins::requested`].
     joins: Mutex<PendingJoins>,
     pub(super) queries: Mutex<InterestQueries>,
@@ -346,8 +346,8 @@ impl NodeLink {
             presences.advance(client, std::mem::take(&mut *lock(&self.presences)));
         }
         // The connection is first made unavailable to other threads. Otherwise, another thread could still request a
-        // membership over this client. This membership would not be ended here, and would make the client connect
-        // again. The other node would then close the newer connection.
+        // membership over this client. This membership would not be ended here, and would make this old client connect
+        // again. The other node would then close the newer connection that this node uses instead.
         let connection = lock(&self.connection).take();
         // Dropping the relays reports the requests without a response as lost.
         drop(connection);

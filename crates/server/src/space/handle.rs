@@ -145,7 +145,7 @@ impl<const D: usize, B> Drop for Space<D, B> {
         self.ended.store(true, Ordering::Relaxed);
         self.waker.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Waits until the thread has ended; it first completes its current work.
+        // Waits until the thread has ended. Before it ends, the thread completes its current work.
         drop(thread.map(JoinHandle::join));
     }
 }

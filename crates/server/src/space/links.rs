@@ -288,7 +288,8 @@ impl ProcessLinks {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         let Some((theirs, hello)) = link.peer_hello.take() else { return Err(RunnerRefusal::Stranger) };
         self.secret.check(link.role().other(), &hello, &link.hello, proof)?;
-        // Checks the hello again, because this process may have started meanwhile to run a region that the hello names.
+        // Checks the hello again. Since the first check, this process may have begun to run a region that the hello
+        // names.
         self.hello.check(&theirs)?;
         let process = theirs.process;
         let max = self.limits.peers_max;
@@ -417,7 +418,7 @@ impl ProcessLinks {
     /// Sends a message to the process that runs the region `to`.
     pub(super) fn send_to(&mut self, to: RegionId, bytes: &Bytes) {
         match self.routes.get(&to).copied() {
-            // The message may be dropped. The region that sent it then sends it again later.
+            // The message may be dropped here. In this case, the region that sent the message sends it again later.
             Some((process, _)) => {
                 self.send_with(process, &SpaceFrame::Message { to, bytes: &[] }, bytes);
             }

@@ -25,14 +25,13 @@
 //! Invariants:
 //! - A region changes only while the lease of its owner is certain not to have ended, even if the owner's thread
 //!   stalls.
-//! - The standby that takes over has all changes that the owner counted as confirmed. The key `standby` names it. Until
-//!   a new standby has a copy (`before` is set), the previous standby would take over. Both receive all changes. Once
-//!   the new one has a copy, the owner waits for the confirmations of both.
+//! - The standby that takes over has all changes that the owner counted as confirmed. The key `standby` names this
+//!   standby. Until a new standby has a copy (`before` is set), the previous standby would take over. Both standbys
+//!   receive all changes. Once the new standby has a copy, the owner waits for the confirmations of both.
 //! - A copy belongs to an owner's epoch. A standby with a copy of an earlier owner's state cannot take over.
 //! - A process that releases a region keeps the region's state, which is equal to the standby's copy. The key `standby`
 //!   states this until the new owner has a standby with a copy or continues alone. Until then, the new owner counts no
-//!   change as confirmed. If it is lost, the former owner continues the region like a standby that has confirmed
-//!   nothing since.
+//!   change as confirmed. If the new owner is lost, the former owner continues the region from the state that it keeps.
 //! - If no other process stays, a region continues without a standby. Its owner first writes process 0 to the key
 //!   `standby`, so that no process with an older copy takes over. If the owner names a standby later, the region stops
 //!   before the key is written, and continues when the standby has a copy.
@@ -40,15 +39,16 @@
 //!   succeeded, and continues from there. If a process's lease ends before the response to its claim, the region has
 //!   not run in the epoch of the claim. If the key `claim` still names this process, the process continues the region
 //!   from its own state.
-//! - A region's epochs only grow, even if the cluster has lost its keys. After such a loss, they continue from the
-//!   epoch of the cluster's revisions, which is higher than all earlier epochs.
+//! - A region's epochs only grow, even if the cluster has lost its keys. After such a loss, the epochs continue from
+//!   the epoch of the cluster's revisions, which is higher than all earlier epochs.
 //! - An owner whose lease has expired keeps the states of its regions. With a new lease, it continues the regions that
 //!   no other process has claimed since, which the key `epoch` shows.
 //! - If the cluster has lost the world's keys, the processes write them again. A region then continues from the state
 //!   in a process's memory that has the highest epoch. If an owner and a standby have states of the same epoch, the
 //!   owner's is used. The region waits until the expected processes are back, or until the time `patience` has passed.
 //! - A key with an invalid value counts as missing, and the owner of the region overwrites it. A process that did not
-//!   own the region waits for the time `patience` before it overwrites the owner's key, because the owner may still run.
+//!   own the region waits for the time `patience` before it overwrites the owner's key, because the owner may still
+//!   run.
 //! - A process that ends in order first marks its key as leaving. An owner gives a region to its standby only if the
 //!   standby's key is unchanged. Once a process has marked its key, it therefore receives no more regions, and hands
 //!   over those that it has. It ends when the regions that it released or copied have standbys at other processes.

@@ -80,9 +80,9 @@ pub struct WorldProcess<const D: usize, B> {
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> WorldProcess<D, B> {
-    /// Joins a world, or creates the world if this is its first process. All processes of a world need the same setup,
-    /// regions and behaviour. `kv` contains the world's keys. `populate` inserts the entities of a region that begins
-    /// for the first time. `on_event` is called with each event.
+    /// Joins a world. The first process of a world creates it. All processes of the world need the same setup, regions
+    /// and behaviour. `kv` contains the world's keys. `populate` inserts the entities of a region that begins for the
+    /// first time. `on_event` is called with each event.
     pub fn start(
         node: &Node,
         kv: Kv,

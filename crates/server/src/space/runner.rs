@@ -1,4 +1,4 @@
-//! The thread that makes ticks and exchanges messages with other processes.
+//! Runs a thread that makes the ticks of a process's regions and exchanges messages with other processes.
 //!
 //! Invariants:
 //! - Messages of other processes, and calls by other threads, are handled between ticks.
@@ -225,8 +225,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
     pub(super) fn add_remote_region(&mut self, region: RegionId, process: u64, epoch: u64, now_ns: u64) {
         self.links.add_route(region, process, epoch);
         self.standby_tracker.drop_older_copies(region, epoch);
-        // This fails while the regions here may not act. These regions then learn the epoch from messages of the
-        // region's owner.
+        // This fails while the regions here may not act. The regions then learn the epoch later, from messages of the
+        // other region's owner.
         let _ = self.host.record_peer_epoch(region, epoch, now_ns);
         if self.standby_tracker.is_followed(region) {
             self.links.send(process, &SpaceFrame::Follow(region));
@@ -314,9 +314,9 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         Ok(true)
     }
 
-    /// Stops a region of this process after its release to its standby. If the standby has confirmed all changes, keeps
-    /// the region's state until the call of [`WorldRunner::drop_released`]. [`WorldRunner::take_over`] can continue from
-    /// this state.
+    /// Stops a region of this process after the region was released to its standby. If the standby has confirmed all
+    /// changes, keeps the region's state until the call of [`WorldRunner::drop_released`]. [`WorldRunner::take_over`]
+    /// can continue from this state.
     pub fn release_region(&mut self, region: RegionId) {
         let is_confirmed = self.host.is_known(region);
         let Some(state) = self.host.retire(region) else { return };
@@ -361,8 +361,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.standby_tracker.named_only = true;
     }
 
-    /// Names the standby of a region. `may_take_over` says whether this standby would take over if the owner were lost;
-    /// until it has a copy, it would not. Repeating a call changes nothing.
+    /// Names the standby of a region. `may_take_over` says whether this standby would take over if the owner were lost.
+    /// A standby that has no copy yet would not take over. Repeating a call changes nothing.
     pub fn name_standby(&mut self, region: RegionId, process: u64, may_take_over: bool) {
         self.standby_tracker.set_standby(region, process, may_take_over);
         self.acknowledge_standbys(region, monotonic_ns());
@@ -454,8 +454,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.links.routes().collect()
     }
 
-    /// Takes the refusals, since the last call, of connections between this process and other processes, whichever of the
-    /// two refused. Each refusal has the other process's number, if it is known.
+    /// Takes the refusals since the last call. In each of them, this process or another process refused the connection
+    /// between the two. Each refusal has the other process's number, if it is known.
     pub fn take_refusals(&mut self) -> Vec<(Option<u64>, RunnerRefusal)> {
         std::mem::take(&mut self.refusals)
     }

@@ -48,7 +48,7 @@ impl DurationHistogram {
         (self.sum_ns / u128::from(self.total.max(1))) as u64
     }
 
-    /// The duration, ns, that is not exceeded by this share (0 to 1) of the recorded durations; `None` if none was
+    /// The duration, ns, that this share (0 to 1) of the recorded durations does not exceed; `None` if none was
     /// recorded.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         if self.total == 0 {

@@ -26,7 +26,7 @@ pub(super) struct StandbyTracker<const D: usize> {
     /// confirmations again.
     promoted: BTreeMap<RegionId, u64>,
     /// For each region, the named standby, which may take over only after it has received a copy. It receives all
-    /// changes. Once it has a copy, changes also wait for its confirmations, so that the copy lacks none when the
+    /// changes. Once it has a copy, changes also wait for its confirmations, so that the copy lacks no change when the
     /// standby is promoted.
     candidates: BTreeMap<RegionId, RegionFollower>,
     /// Number of copies that had to begin again because a change was missing.
@@ -122,8 +122,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.confirmed_progress(region)
     }
 
-    /// How far the changes of a region are confirmed by all followers for which they wait. `None` if there is no such
-    /// follower, or it has no copy yet.
+    /// How far all followers for which the region's changes wait have confirmed these changes. `None` if changes wait
+    /// for no follower, or if the standby that would take over has no copy yet.
     pub(super) fn confirmed_progress(&self, region: RegionId) -> Option<StandbyProgress> {
         let progress = self.followers.get(&region)?.progress?;
         let candidate = self.candidates.get(&region).and_then(|candidate| candidate.progress);
@@ -225,7 +225,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.copies.keep(region, state);
     }
 
-    /// Keeps the last state of a region that this process released, apart from a copy that it may get as a standby.
+    /// Keeps the last state of a region that this process released. If this process also gets a copy of the region as a
+    /// standby, the copy is stored separately.
     pub(super) fn keep_released(&mut self, region: RegionId, state: RegionState<D>) {
         self.released.insert(region, state);
     }

@@ -178,8 +178,8 @@ impl Session {
         let mut session = Session::begin(shared, stream);
         session.login_state = LoginState::Node;
         session._guard.iter_mut().for_each(SessionGuard::mark_as_node);
-        // A stopping server waits only for responses to clients, not to other nodes. This session therefore holds a
-        // reference to another value.
+        // A stopping server waits only for responses to clients, not for responses to other nodes. This session, which
+        // serves another node, therefore holds a reference to a value of its own instead.
         session._answering = Arc::default();
         session
     }

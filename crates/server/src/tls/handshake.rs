@@ -29,8 +29,8 @@ use crate::stream::{Stream, TlsStream, explain};
 
 /// The first byte of every TLS handshake.
 const HANDSHAKE: u8 = 0x16;
-/// A fatal TLS alert with the code `internal_error`. TLS has no alert for a reached limit of connections, and this one
-/// comes closest.
+/// A fatal TLS alert with the code `internal_error`. TLS has no alert for a reached limit of connections, and this
+/// alert comes closest.
 const CONNECTION_LIMIT_ALERT: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
 /// How long a refused client may take to read the refusal.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

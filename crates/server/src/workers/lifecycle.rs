@@ -39,8 +39,8 @@ enum WorkerState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkerLifecycle {
     state: WorkerState,
-    /// The time, ms, since which no worker with this process's name has been attached. `None` if one is attached, or if
-    /// this is unknown.
+    /// The time, ms, since which no worker with this process's name has been attached. `None` if such a worker is
+    /// attached, or if it is unknown whether one is attached.
     detached_since_ms: Option<u64>,
 }
 

@@ -16,8 +16,8 @@ use super::lifecycle::{LifecycleEvent, ProcessSignal, WorkerLifecycle};
 const NAME: &str = "DUNLIN_WORKER_NAME";
 /// Environment variable for a worker process. It makes the worker end when its standard input closes.
 const END_WITH_STDIN: &str = "DUNLIN_END_WITH_STDIN";
-/// Environment variable for a process of the warm pool. It makes the worker report that it is prepared, and wait until
-/// it is called before it attaches.
+/// Environment variable for a process of the warm pool. With this variable, the worker reports when it is prepared, and
+/// attaches only after it was called.
 const WARM: &str = "DUNLIN_WORKER_WARM";
 /// The line that is sent to a process of the warm pool to call it.
 const WORK: &[u8] = b"work\n";

@@ -74,8 +74,8 @@ fn conflated_record_queued_twice_is_sent_once() {
     });
 }
 
-/// Checksums are sent at most twice a second, and heartbeats 20 times a second in this test. If no checksum may be sent
-/// with one heartbeat, a later heartbeat must send it.
+/// Checksums are sent at most twice a second, and heartbeats 20 times a second in this test. If a checksum may not be
+/// sent with one heartbeat yet, a later heartbeat must send it.
 #[test]
 fn checksum_in_a_later_heartbeat_reveals_a_lost_last_record() {
     let (node, server) = serve_with(|config| config.limits.heartbeat_ms = 50);

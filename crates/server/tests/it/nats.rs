@@ -462,7 +462,8 @@ fn nats_request_gets_a_reply_or_503_at_once() {
     ["help", "help.me", "help.other", "helpers"]
         .iter()
         .for_each(|subject| assert_no_responder(&mut requester, subject));
-    // This client's CONNECT does not state that it supports updates of INFO. The node must send it none.
+    // This client's CONNECT does not state that the client supports updates of INFO. The node must send no updates to
+    // this client.
     let mut old = NatsPeer::new(&server);
     old.send_line("CONNECT {\"verbose\":false}\r\nSUB _INBOX.old 1\r\nPUB help _INBOX.old 0\r\n");
     old.ping();

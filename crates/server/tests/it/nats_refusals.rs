@@ -219,7 +219,7 @@ fn nats_subscription_without_a_raft_leader_ends_the_connection() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut limits = TasksLimits::default();
     limits.raft.answer_ms_max = 500;
-    // This Raft group has not begun, and its member knows no other member. It therefore has no leader.
+    // This Raft group has not begun, and its only known member is this one. The group therefore has no leader.
     let tasks = Tasks::start_member(&node, 1, &disk, Path::new("/tasks"), |_| NoTransport, limits).unwrap();
     assert!(node.set_tasks(tasks));
     let server = serve_node(&node, |config| config.nats = vec![([127, 0, 0, 1], 0).into()]);

@@ -64,7 +64,8 @@ impl Relay {
         relay
     }
 
-    /// Waits until a client has connected and connected again after this call. The node has then refused it.
+    /// Waits until two more connections have been made. When the client connects for the second time, the node has
+    /// refused its first connection.
     fn wait_until_refused(&self) {
         let before = self.count.load(Ordering::Relaxed);
         until("a client connects again", || self.count.load(Ordering::Relaxed) >= before + 2);

@@ -365,8 +365,8 @@ fn viewer_receives_changes_while_its_node_is_down() {
     drop(std::mem::replace(&mut fixture.keys, serve()));
     let (sender, continued) = mpsc::channel();
     thread::spawn(move || {
-        // When the client has noticed that its node is gone, the viewer has already tried to read the list of processes
-        // again.
+        // When the client has noticed that its node is gone, the viewer has already made another attempt to read the
+        // list of processes.
         until("the node's end is noticed", || {
             viewer.next_timeout(Duration::from_millis(1)).unwrap();
             !client.is_up()

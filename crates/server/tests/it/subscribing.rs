@@ -47,7 +47,8 @@ fn each_of_many_subscribers_gets_every_record() {
         let records = subscriber.records(1_000);
         assert!((1..=1_000).eq(records.into_iter().map(|(seq, _)| seq)));
     }
-    // Later, the subscribers wait for the log's next record. A single record must then reach all of them.
+    // The subscribers have read all records, and wait for the log's next record. A single record must then reach all of
+    // them.
     publisher.publish(&[0]).unwrap();
     for subscriber in &mut subscribers {
         assert_eq!(subscriber.records(1)[0].0, 1_001);

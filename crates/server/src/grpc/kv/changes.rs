@@ -28,7 +28,7 @@ const BATCH_BYTES: usize = 32 << 10;
 /// Approximate maximum size of one response, bytes. A revision with more changes is sent in several responses, so that
 /// clients with gRPC's usual limit of 4 MiB can read them. A key with its value is smaller than this size.
 const RESPONSE_BYTES: usize = 1 << 20;
-/// The client receives the current revision after this many revisions that changed only other keys.
+/// After this many revisions that changed no watched key, the client receives the current revision.
 const QUIET_REVISIONS: u64 = 1_024;
 
 /// Encodes the changes of the requested keys as responses of a watch.

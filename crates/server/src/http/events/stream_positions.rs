@@ -15,8 +15,8 @@ pub(in crate::http) struct StreamPositions {
     /// Whether ids also contain logs from which no record was delivered yet, with their start positions.
     includes_start: bool,
     positions: BTreeMap<LogKey, wire::Position>,
-    /// The log whose position changed last, with its key. The next change mostly concerns the same log, which then
-    /// needs no new key.
+    /// The log whose position changed last, with its key. The next change mostly concerns the same log, and then uses
+    /// this key again.
     last: Option<(Arc<LogName>, LogKey)>,
     changed: bool,
 }

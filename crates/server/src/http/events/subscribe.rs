@@ -125,7 +125,8 @@ impl StartPositions {
             None if options.follows_state() && log.is_stateful() => Start::Snapshot,
             // The client has no position in this log and asked for a start time, so the start time applies.
             None if matches!(options.start, Start::Time(_)) => options.start,
-            // The client has no position in this log because the log is newer, so the log is read from its beginning.
+            // The client has no position in this log because the log was created after the client received its
+            // positions. The log is therefore read from its beginning.
             None => Start::Earliest,
         }
     }

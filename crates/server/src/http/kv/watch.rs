@@ -147,7 +147,8 @@ impl EventSource for WatchEvents {
     }
 }
 
-/// Writes one revision's changes of keys with the prefix as an event. Returns whether there were any such changes.
+/// Writes an event with the changes that this revision made to keys with the prefix. Returns whether there were any
+/// such changes.
 fn write(record: &Record<'_>, prefix: &[u8], out: &mut String) -> bool {
     let Ok(events) = KeyEvents::new(record.payload()) else { return false };
     let has_prefix = |event: &KeyEvent<'_>| match event {

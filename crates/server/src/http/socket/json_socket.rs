@@ -94,7 +94,7 @@ struct JsonSocket {
     subscriptions: BTreeMap<u64, SocketSubscription>,
     /// Subscriptions that are being started, each with the id that the client chose.
     pending_subscriptions: Vec<(u64, PendingSubscription)>,
-    /// The record that is being published. No further message is read before its response.
+    /// The record that is being published. No further message is read until its response is known.
     pending_publish: Option<PendingPublish>,
     /// The id of the subscription that was served last.
     last_served: u64,

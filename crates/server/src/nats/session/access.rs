@@ -133,7 +133,8 @@ impl Session {
             return Ok(());
         }
         let readable = self.node.readable_logs(&subscription.pattern)?;
-        // New topics are handled first, so that a topic that is both new and readable is read from its first record.
+        // New topics are handled first, so that a topic that is both new and newly readable is read from its first
+        // record.
         self.read_new_logs();
         let Some(subscription) = self.subscriptions.get(&number) else { return Ok(()) };
         // A private mirror has the number of its log.
@@ -143,7 +144,7 @@ impl Session {
         for number in &subscription.channels {
             let Some(channel) = self.channels.get_mut(number) else { continue };
             let filter = filter_of(channel.cursor.log()).unwrap_or_else(|| Some(Filter::new(|_| false)));
-            // Setting a filter fails only for cursors that follow a state, which NATS subscriptions never do.
+            // Setting a filter fails only for a cursor that follows a state. NATS subscriptions have no such cursors.
             let _ = channel.cursor.set_filter(filter);
         }
         let members = subscription.members.iter().filter_map(|number| self.members.get(number));

@@ -60,7 +60,8 @@ impl Session {
         }
         if self.shared.is_stopping() {
             self.session_trace.node_is_stopping();
-            // This INFO message tells the client that the node stops. If no INFO was sent yet, the first INFO says so.
+            // This INFO message tells the client that the node stops. If no INFO was sent yet, the client's first INFO
+            // will state that the node stops.
             self.write_info_again();
         }
         self.phase = Phase::Closing(Closing::default());

@@ -55,9 +55,9 @@ impl Session {
         }
     }
 
-    /// Delivers records to queue group members and returns true. If the members filled the output the last time and
-    /// channels are queued, it is the channels' turn: returns false instead. Without such turns, groups with many
-    /// records would leave no room for channels.
+    /// Delivers records to queue group members, and returns true. If the members filled the output the last time and
+    /// channels are queued, delivers nothing and returns false, because it is the channels' turn. Without such turns,
+    /// groups with many records would leave no room for channels.
     fn deliver_if_members_are_next(&mut self) -> bool {
         let has_room = self.outbound.control.len() <= CONTROL_BYTES_MAX;
         if self.members_filled_output && has_room && !self.channel_queue.is_empty() {
@@ -102,9 +102,9 @@ impl Session {
         self.is_skip_budget_spent |= skips.is_spent();
     }
 
-    /// Whether the channel has records to send. If it has none, it waits for records, pauses, or has ended. If it has
-    /// skipped many records, it is queued again. If its next record may be the connection's own, it waits for the
-    /// response of the topic's owner.
+    /// Whether the channel has records to send. If it has none, the channel waits for records, pauses, or has ended. A
+    /// channel that has skipped many records is queued again. A channel whose next record may be the connection's own
+    /// waits for the response of the topic's owner.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };

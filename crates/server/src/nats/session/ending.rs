@@ -1,4 +1,4 @@
-//! Operations that wait until earlier messages are delivered. `UNSUB` takes effect after the records that were
+//! Handles operations that wait until earlier messages are delivered. `UNSUB` takes effect after the records that were
 //! published before it. `PONG` is sent after the messages that existed when its `PING` arrived. Client libraries rely
 //! on this order to drain subscriptions. `PONG` also waits until topics' owners at other nodes have accepted the
 //! client's memberships in queue groups, so that records published after the `PONG` reach the member.

@@ -21,10 +21,11 @@ use super::publish::{BatchRecord, PARTITION, PublishedBatch, RetryFrom};
 /// Token with which the session's waiter is notified that an owner has responded.
 pub(super) const OWNER_RESPONDED: u32 = u32::MAX - 7;
 
-/// Forwarded batches in queues, each in the order of publishing. A response is handled only after the responses to all
-/// earlier batches of its queue. A log has a queue of its own, whose key is the log's number, in two cases: its topic
-/// is reliable or durable, so that the owner may let publishers wait for room; or one of the channels that read the log
-/// skips the connection's own records. All other logs share the queue with the key `None`.
+/// The forwarded batches whose responses were not handled yet, in queues. A queue has its batches in the order of
+/// publishing. A response is handled only after the responses to all earlier batches of its queue. A log has a queue of
+/// its own, whose key is the log's number, in two cases: its topic is reliable or durable, so that the owner may let
+/// publishers wait for room; or one of the channels that read the log skips the connection's own records. All other
+/// logs share the queue with the key `None`.
 #[derive(Debug, Default)]
 pub(super) struct ForwardedBatches(BTreeMap<Option<u64>, VecDeque<ForwardedBatch>>);
 
@@ -95,7 +96,7 @@ impl ForwardedBatches {
     }
 
     /// Removes and returns a batch whose owner has responded, with the key of its queue and its outcome. Examines the
-    /// queues from the key `from` on. `None` if no owner of their first batches has responded yet.
+    /// queues from the key `from` on. `None` if the first batch of none of these queues has a response yet.
     fn take_answered(
         &mut self,
         from: Option<u64>,
@@ -153,7 +154,8 @@ impl Session {
         while self.refusals.is_empty()
             && let Some((key, batch, outcome)) = self.forwarded.take_answered(from, &self.waiter)
         {
-            // The queues before this one wait. The waiter is notified of their owners' responses.
+            // The search continues with this queue. The owners of the earlier queues' first batches have not responded
+            // yet; their responses notify the waiter.
             from = key;
             let mut last = None;
             // A record that waits for outcomes is handled again.

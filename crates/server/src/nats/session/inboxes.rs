@@ -35,8 +35,8 @@ struct OpenInbox {
 }
 
 impl ConnectionInboxes {
-    /// Opens the inbox to which the pattern belongs, or counts one more subscription if it is open. Returns `false` if
-    /// another user owns the inbox.
+    /// Opens the inbox to which the pattern belongs, or counts one more subscription if the inbox is already open.
+    /// Returns `false` if another user owns the inbox.
     pub(super) fn open(
         &mut self,
         node: &Node,

@@ -38,7 +38,7 @@ pub(super) struct QueueMember {
     share: ShareMember,
     /// Selects the records that match the subscription's pattern; `None` if all records of the topic match.
     filter: Option<Filter>,
-    /// Number of records that the log had dropped, at the last check, before any member received them.
+    /// At the last check, the number of records that the log had dropped before any member received them.
     dropped_records: u64,
     /// For each log of the topic, the sequence number of the last record that the member took.
     taken: Vec<u64>,
@@ -100,7 +100,7 @@ pub(super) fn group_of(queue: &str, pattern: &Pattern, is_partial: bool) -> Stri
 enum DeliveryOutcome {
     Waiting,
     More,
-    /// The member has skipped many expired records. Other sessions run before it continues.
+    /// The member has skipped many expired records. Other sessions run before this member continues.
     Skipped,
     /// The topic was deleted, or the ending member has received its last record.
     Ended,

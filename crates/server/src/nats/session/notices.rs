@@ -1,7 +1,7 @@
 //! Handles notices such as gaps. A subscription that asked for sequence numbers receives each notice as a message with
-//! a status. Other subscriptions receive no notices. If such a subscription lost records that it could have received,
-//! the connection is closed, as nats-server does with slow consumers. If the records were lost with the topic's owner,
-//! the connection stays open.
+//! a status. All other subscriptions receive no notices. If one of them lost records that it could have received, the
+//! session closes the connection, as nats-server does with slow consumers. Records that were lost together with the
+//! topic's owner do not close the connection.
 
 use dunlin::topic::{EpochChanged, Notice};
 use dunlin::wire::nats::{NatsMessageHead, header_lines};
@@ -82,9 +82,9 @@ fn is_loss(notice: &Notice) -> bool {
         Notice::Gap(_) => true,
         Notice::EpochChanged(EpochChanged { last_seen, known_through, new_first, .. }) => {
             let is_behind_end = known_through.is_some_and(|through| through > *last_seen);
-            // The new owner may lack records that this subscriber has read. Its epoch then begins at or before the last
-            // of these records, and the subscriber missed nothing. Records of the new epoch that are not retained cause
-            // a gap later.
+            // The new owner may lack records that this subscriber has read. The new epoch then begins at or before the
+            // last of these records, and the subscriber missed nothing. Records of the new epoch that are not retained
+            // cause a gap later.
             let begins_late = new_first.seq > last_seen.saturating_add(1);
             is_behind_end || begins_late
         }

@@ -5,7 +5,7 @@ use dunlin::wire::nats::{NatsOperation, OK};
 use super::publish::{PublishedBatch, RetryFrom};
 use super::{Phase, Session};
 
-/// Handling a `SUB` or `UNSUB` counts as this much work, in units of any other operation.
+/// Handling a `SUB` or `UNSUB` counts as much as handling this many other operations.
 const SUBSCRIPTION_WORK: usize = 8;
 
 impl Session {

@@ -28,8 +28,8 @@ struct OwnLogRecords {
     channels: BTreeSet<u32>,
     /// Number of batches that were forwarded to the log's owner and have no outcome yet.
     forwarded: usize,
-    /// Position of the last record in the newest forwarded batch that the owner has appended. Batches without an
-    /// outcome come after it.
+    /// Position of the last record in the newest forwarded batch that the owner has appended. All batches without an
+    /// outcome come after this position.
     known_through: Position,
     /// Channels that wait for the outcome of a forwarded batch.
     held: BTreeSet<u32>,
@@ -98,8 +98,8 @@ impl OwnRecords {
         std::mem::take(&mut log_records.held)
     }
 
-    /// The position up to which it is known of every record whether it is the connection's own. `None` if this is known
-    /// of all records.
+    /// Up to this position, the session knows for each record of the log whether the connection itself published the
+    /// record. `None` if the session knows this for all records.
     pub(super) fn known_through(&self, log: &Log) -> Option<Position> {
         let log_records = self.0.get(&log.number()).filter(|log_records| log_records.forwarded > 0)?;
         Some(log_records.known_through)

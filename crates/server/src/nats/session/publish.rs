@@ -283,8 +283,8 @@ impl Session {
         Ok(())
     }
 
-    /// Finds the topic for the batch. If this must wait for another thread, starts a search, and no record of the batch
-    /// is appended before the search ends.
+    /// Finds the topic for the batch. If another thread has to find the topic, starts a search. No record of the batch
+    /// is then appended before the search ends.
     fn find_target(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let PublishOperation { subject, payload, .. } = first.published;
         if let Some(inbox) = self.find_reply_inbox(subject, first.offset)? {
@@ -315,8 +315,8 @@ impl Session {
         self.batch_limits = BatchLimits { records, bytes };
     }
 
-    /// Checks the user's publish rate. If it is exceeded, the publish waits. If it has already waited too long, the
-    /// batch is refused.
+    /// Checks the user's publish rate. If the batch exceeds the rate, the publish waits. If the publish has already
+    /// waited too long, the batch is refused.
     fn admit(&mut self, batch: &PublishedBatch<'_>) -> Result<RateOutcome, RetryFrom> {
         let Some(account) = self.metered_account() else { return Ok(RateOutcome::Within) };
         let bytes = batch.iter().map(BatchRecord::bytes).sum::<usize>() as u64;
@@ -350,7 +350,8 @@ impl Session {
         subject.is_none_or(|subject| self.node.may_publish(subject).is_ok())
     }
 
-    /// Sends the status "no responders" to the client that made a request; such a request is not published.
+    /// Instead of publishing a request that nobody would receive, sends the status "no responders" to the client that
+    /// made the request.
     fn write_no_responders(&mut self, reply: &[u8]) {
         let Ok(reply) = std::str::from_utf8(reply) else { return };
         let Ok(subject) = Subject::parse(reply) else { return };
@@ -421,8 +422,8 @@ impl Session {
         self.add_own(&log, receipt.position, batch.len());
     }
 
-    /// Remembers `count` records that the client itself published, the last of them at `last`, if it reads their log
-    /// and does not want to receive them.
+    /// Remembers `count` records that the client itself published, the last of them at `last`. Does so only if the
+    /// client reads the records' log and does not want to receive its own records.
     pub(super) fn add_own(&mut self, log: &Log, last: Position, count: usize) {
         let channels = &self.channels;
         let next_of = |number| channels.get(&number).map(|channel| channel.cursor.next());

@@ -105,7 +105,8 @@ impl Session {
                     let unread = std::mem::take(&mut self.unread);
                     self.handle_all(&unread, &mut scratch.nats.batch);
                 }
-                // Client libraries subscribe again after they have reconnected, but not after a refusal.
+                // The client is disconnected instead of refused: client libraries subscribe again after they have
+                // reconnected, but not after a refusal.
                 Err(why) => self.disconnect(&why.to_string()),
             }
             return Ok(RoundProgress::Some);
@@ -144,7 +145,7 @@ impl Session {
                 self.count_trickle(bytes);
                 Ok(RoundProgress::Some)
             }
-            // The socket has no more bytes. The next round waits until it is readable.
+            // The socket has no more bytes. The next round waits until the socket is readable.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.spin.is_on() => {
                 Ok(RoundProgress::Some)
             }
@@ -230,8 +231,9 @@ impl Session {
         }
     }
 
-    /// Charges the bytes in `unread`, unless they are few. If the share has no room for them, and an operation or the
-    /// login is incomplete, disconnects the client. Complete operations that wait are kept.
+    /// Charges the bytes in `unread`, unless they are few. If the share of the memory budget to which they are charged
+    /// has no room, and an operation or the login is incomplete, disconnects the client. A client with complete
+    /// operations that wait is not disconnected.
     fn charge_unread(&mut self) {
         if self.unread.len() <= UNCHARGED_UNREAD_BYTES_MAX {
             return self.unread_charge.release();

@@ -1,8 +1,8 @@
 //! Sends one `-ERR` for each refused record, like nats-server, even if many records are refused together.
 //!
 //! Limit: errors are written until the output has `CONTROL_BYTES_MAX` bytes. Of further refusals, the session keeps the
-//! text and the number of records, and stops reading until these are sent. Refusals by topics' owners at other nodes
-//! are sent after them.
+//! text and the number of records, and stops reading until these refusals are sent. Refusals by topics' owners at other
+//! nodes are sent last.
 
 use std::collections::VecDeque;
 

@@ -105,8 +105,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the node has just started and does not know the cluster's topics yet. The `SUB` then waits, because it
-    /// would take existing topics for new ones.
+    /// Whether the node has just started and does not know the cluster's topics yet. The `SUB` then waits, because the
+    /// session would take existing topics for new ones.
     fn awaits_topics(&mut self, subject: &str) -> bool {
         let subject = subject.strip_prefix(SEQUENCED).unwrap_or(subject);
         let Ok(pattern) = Pattern::parse(subject) else { return false };

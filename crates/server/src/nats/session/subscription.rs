@@ -116,8 +116,8 @@ impl Channel {
         }
     }
 
-    /// The position up to which it is known of every record whether it is the connection's own; `None` if the channel
-    /// delivers records without this knowledge.
+    /// Up to this position, the session knows for each record of the log whether the connection itself published the
+    /// record. `None` if the channel may deliver records without this knowledge.
     pub(super) fn own_known_through(&self, own: &OwnRecords) -> Option<Position> {
         if !self.skips_own || self.cursor.is_registered() {
             return None;

@@ -27,8 +27,8 @@ pub(super) struct PublishTargets {
     reply: Option<(Box<str>, PublisherRegistration)>,
 }
 
-/// A search for the topic of a record. The record waits until the search ends. Before that, the search also creates the
-/// topics of later records.
+/// A search for the topic of a record. The record waits until the search ends. The search also creates the topics of
+/// records that the client sent after this one.
 pub(super) struct TargetSearch {
     subject: Box<str>,
     owner: TopicFuture<OwningTopic>,

@@ -86,8 +86,8 @@ impl Session {
     }
 
     pub(super) fn start_ping_timer(&mut self) {
-        // The session has only one timer, which from now on measures the time until the next `PING`. The next read sets
-        // it again if an operation is incomplete.
+        // The session has only one timer, which from now on measures the time until the next `PING`. If an operation is
+        // incomplete, the next read sets the timer for the operation again.
         self.unread_timer_is_set = false;
         self.timer.set_ms(self.shared.limits.nats.ping_ms);
     }

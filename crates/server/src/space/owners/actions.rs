@@ -34,7 +34,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     RegionAction::Begin { lost, .. } => self.begin(region, authority, lost, snapshot),
                     _ => self.take_over(region, authority, snapshot),
                 };
-                // The region could not be started here. Gives up the claim, so that another process can claim the
+                // If the region could not be started here, gives up the claim, so that another process can claim the
                 // region.
                 if result.is_err() {
                     self.claims.remove(&region);
@@ -72,9 +72,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 // A key with an invalid value counts as missing. The claim overwrites the key if it still has this
                 // revision.
                 let invalid = |kind| snapshot.invalid_revision(kind, region.0.into());
-                // The epoch must be higher than all earlier epochs of the region. If the cluster has lost its keys,
-                // they no longer state these epochs. The epoch of the cluster's revisions is then higher than all of
-                // them.
+                // The epoch must be higher than all earlier epochs of the region. If the cluster has lost its keys, the
+                // keys do not state the earlier epochs. The epoch of the cluster's revisions is then higher than all
+                // earlier epochs.
                 let (newest, read) = snapshot.epochs.get(&region).copied().unwrap_or((0, invalid("epoch")));
                 let epoch = u64::from(self.kv.revision()?.0).max(newest.max(known_epoch) + 1);
                 let value = RegionOwner { process: self.config.process, epoch }.bytes();
@@ -90,8 +90,9 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                     Transaction::new().if_modified_at(&own, invalid("region")).if_modified_at(&epochs, read);
                 let claim = claim.then(KeyOperation::Put { key: &own, value: &value, lease });
                 let claim = claim.put(&epochs, text.as_bytes()).put(&newest_claim, &value);
-                // The previous owner's standby has no copy of the new owner's state. A process that released the region
-                // still has a valid state, because no standby has confirmed a change since.
+                // The previous owner's standby has no copy of the new owner's state, so the key `standby` no longer
+                // names it. If a former owner has released the region, the key still names this former owner: its state
+                // is valid, because no standby has confirmed a change since the release.
                 let claim = match &unconfirmed {
                     Some(value) => claim.put(&standby, value),
                     None => claim.delete(&standby),
@@ -99,8 +100,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 self.kv.transact(&claim)?.succeeded.then_some(epoch)
             }
         };
-        // If the claim failed, an earlier attempt may have succeeded. The next time that the keys are read, they show
-        // whether it did.
+        // If the claim failed, an earlier attempt may have succeeded. The keys show this when they are read the next
+        // time.
         let Some(epoch) = claimed else { return Ok(None) };
         self.in_doubt.remove(&region);
         self.claims.insert(region, epoch);

@@ -24,7 +24,8 @@ pub(super) struct ProcessRecord {
     /// The regions whose state the process had in memory when it wrote the key. Used if the cluster has lost its keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) memory: BTreeMap<u32, RegionMemory>,
-    /// Settings that other processes compare with theirs; `None` if an earlier version of Dunlin wrote the key.
+    /// Settings that other processes compare with their own settings; `None` if an earlier version of Dunlin wrote the
+    /// key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settings: Option<ProcessSettings>,
     /// Whether the process is about to end, so that it must not receive regions. Earlier versions of Dunlin ignore this.
@@ -79,7 +80,7 @@ impl ProcessSettings {
 pub(super) struct RegionMemory {
     /// The epoch of the owner whose state this is.
     pub(super) epoch: u64,
-    /// Whether this process was that owner. Otherwise it was the standby that would have taken over.
+    /// Whether the process was that owner itself. If not, the process was the standby that would have taken over.
     pub(super) owner: bool,
 }
 
@@ -106,10 +107,10 @@ pub(super) struct StandbyKey {
     pub(super) before: Option<u64>,
     /// The epoch of the owner from which the standby has its copy.
     pub(super) epoch: u64,
-    /// The process that released the region, and the epoch in which it owned the region. This process keeps the
-    /// region's state, and continues the region if the new owner is lost. `None` once a standby of the new owner has a
-    /// copy, or the new owner continues alone. Earlier versions of Dunlin ignore this, and delete the key when they
-    /// claim the region.
+    /// The former owner, which released the region, and the epoch in which it owned the region. The former owner keeps
+    /// the region's state, and continues the region if the new owner is lost. `None` once a standby of the new owner
+    /// has a copy, or the new owner continues alone. Earlier versions of Dunlin ignore this field, and delete the key
+    /// when they claim the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) released: Option<RegionOwner>,
 }
@@ -311,14 +312,14 @@ impl WorldSnapshot {
         self.processes.get(&process).is_some_and(|record| record.leaving)
     }
 
-    /// Whether a former owner of a region, which released it, must still keep its state.
+    /// Whether the former owner of a region, which released the region, must still keep the region's state.
     pub(super) fn must_keep(&self, region: RegionId, former: RegionOwner) -> bool {
         self.standbys.get(&region).is_some_and(|standby| standby.released == Some(former))
     }
 
-    /// Whether a region would have no second copy if `process`, which leaves, ended now: the process owns the region,
-    /// or keeps its state after a release, or is its standby although another process could be. `has_standbys` says
-    /// whether the world's regions have standbys.
+    /// Whether the end of `process`, which leaves the world, would leave a region without a second copy. This is true
+    /// if the process owns the region, keeps the region's state after a release, or is the region's standby although
+    /// another process could be the standby. `has_standbys` says whether the world's regions have standbys.
     pub(super) fn needs(&self, process: u64, has_standbys: bool) -> bool {
         let is_standby = |(region, standby): (&RegionId, &StandbyKey)| {
             let owner = self.owners.get(region).map(|(owner, _)| *owner);

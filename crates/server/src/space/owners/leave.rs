@@ -47,8 +47,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         format!("no other process has received a complete copy within {LEAVE_TIME_MAX:?}")
     }
 
-    /// Does the next step for each region. Returns whether each region has an owner and a standby among the other
-    /// processes, as far as enough processes stay.
+    /// Does the next step for each region. Returns whether this process may end: each of its regions has an owner and a
+    /// standby among the other processes, or no other process stays in the world.
     fn hand_over_once(&mut self) -> Result<bool, OwnershipError> {
         if !self.is_leaving {
             self.announce_leaving()?;

@@ -15,10 +15,10 @@ pub(super) struct UncertainClaim {
     pub(super) action: RegionAction,
 }
 
-/// Updates `memory`: the regions that may continue from a state which this process holds without owning the region.
-/// A copy counts if the cluster's keys name this process as the region's standby in the copy's epoch. If the cluster
-/// has lost these keys, `memory` stays as it is. Returns the regions that this process owned and cannot continue, each
-/// with the epoch in which it was the owner.
+/// Updates `memory`: the regions that may continue from a state which this process holds without owning the region. A
+/// copy counts if the cluster's keys name this process as the region's standby in the copy's epoch. If the cluster has
+/// lost these keys, `memory` stays as it is. Returns the regions that this process owned and cannot continue, each with
+/// the epoch in which this process was the owner.
 pub(super) fn update_memory(
     memory: &mut BTreeMap<RegionId, RegionMemory>,
     snapshot: &WorldSnapshot,

@@ -78,8 +78,8 @@ pub(super) fn plan(snapshot: &WorldSnapshot, local: &LocalState) -> Vec<RegionAc
     if local.leaving {
         return actions;
     }
-    // At most one region begins for the first time, and at most one is released. The keys then show the effect before
-    // the next decision.
+    // In one plan, at most one region begins for the first time, and at most one is released. The keys show the effect
+    // of these actions before the next plan is made.
     let (mut released, mut begun, mut handover) = (false, false, false);
     actions.retain(|action| match action {
         RegionAction::Release(_) => !std::mem::replace(&mut released, true),
@@ -109,20 +109,21 @@ fn plan_as_owner(
         standby_key.filter(|standby_key| standby_key.before.is_none() && is_present(standby_key.process));
     let current = current.map(|standby_key| standby_key.process);
     let heirs = || snapshot.heirs(local.process);
-    // The candidate is the process with the fewest regions. If several have equally few, it is the one with the next
-    // higher number. A process that leaves prefers the standby that already has a copy.
+    // The candidate is the process with the fewest regions. If several processes have equally few, it is the first of
+    // them that follows this process in the order of the numbers. A process that leaves prefers the standby that
+    // already has a copy.
     let candidate =
         heirs().min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
     let heir = heirs().find(|process| local.leaving && Some(*process) == current);
     let Some(candidate) = heir.or(candidate) else {
-        // No other process stays in the world. A standby that leaves counts until it has ended.
+        // No other process stays in the world. A standby that is leaving counts as a standby until it has ended.
         let no_standby = StandbyKey::empty(epoch);
         return (local.standby && current.is_none() && standby_key != Some(no_standby))
             .then_some(RegionAction::Name(region, no_standby));
     };
     let improves_balance = local.leaving || snapshot.count(candidate) + 2 <= snapshot.count(local.process);
-    // In a world without standbys, a process is named as a standby only so that it can receive the region. One region
-    // at a time gets such a standby, or all regions of a process that leaves.
+    // In a world without standbys, a process is named as a standby only so that it can receive the region. Only one
+    // region of a process at a time gets such a standby. If the process leaves, all of its regions get one.
     let ours =
         |region: &RegionId| snapshot.owners.get(region).is_some_and(|(owner, _)| *owner == local.process);
     let is_handing_over =
@@ -202,7 +203,8 @@ fn plan_without_owner(
         return Some(RegionAction::TakeOver(region));
     }
     if let Some(epoch) = local.released.get(&region) {
-        // If no process has claimed the region since its release, the process that shall receive it has time to do so.
+        // If no process has claimed the region since its release, the process that should receive the region gets some
+        // time to claim it.
         let heir_may_claim = newest == Some(*epoch)
             && standby.is_some_and(|standby| snapshot.processes.contains_key(&standby.process))
             && free_ms <= local.patience_ms / 2;
@@ -268,8 +270,8 @@ mod tests {
         assert_eq!(plan(&with_standby, &local(1)), []);
         assert_eq!(plan(&with_standby, &local(2)), [RegionAction::Follow(R)]);
         assert_eq!(plan(&with_standby, &LocalState { begun_copies: vec![R], ..local(1) }), [name(2, None)]);
-        // The standby has ended. The owner names another one, but the old one would take over until the new one has a
-        // copy.
+        // The standby has ended, and the owner names another one. Until the new standby has a copy, the old standby
+        // would still take over.
         assert_eq!(plan(&snapshot(&[1, 3], Some(1), Some((2, None))), &local(1)), [name(3, Some(2))]);
     }
 

@@ -19,7 +19,7 @@ use crate::space::secret::{Secret, random};
 const NUMBERS: u64 = 1_000_000;
 
 /// Returns a random process number. The cluster does not assign numbers, because a cluster that has lost its keys would
-/// no longer know them. If another process of the world has the same number, the process is refused.
+/// no longer know them. A process whose number another process of the world already has is refused.
 pub fn process_number() -> Result<u64, SpaceError> {
     let bytes = random()?;
     let number = bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -27,7 +27,7 @@ pub fn process_number() -> Result<u64, SpaceError> {
 }
 
 /// Checks that the user of `kv` may read and write the keys of a world and its secret, as a process of the world does.
-/// Changes nothing. Without this check, a process without these permissions waits until they are granted.
+/// Changes nothing. Without this check, a process that lacks these permissions would wait until they are granted.
 pub fn check_world_permissions(kv: &Kv, world: &str) -> Result<(), KvError> {
     let (process, secret) = (key(world, "process", 0), secret_key(world));
     // No key has this revision, so nothing is written.

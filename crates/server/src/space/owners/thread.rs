@@ -251,7 +251,7 @@ pub(super) enum OwnershipError {
 
 impl RegionOwnership {
     /// Starts the thread, which calls `on_event` with each event. `endpoint` serves clients as long as the thread runs.
-    /// If clients delete its topics, the thread creates them again.
+    /// If clients delete the endpoint's topics, the thread creates them again.
     pub fn start<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         kv: Kv,
         config: RegionOwnershipConfig,
@@ -417,7 +417,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.invalid.clone_from(&snapshot.invalid);
     }
 
-    /// Reports each process that has other settings than this one, but exchanges entities with it.
+    /// Reports each process whose settings differ from those of this process, but which still exchanges entities with
+    /// it.
     fn report_other_settings(&mut self, snapshot: &WorldSnapshot) {
         for (process, record) in &snapshot.processes {
             let difference = record.settings.and_then(|settings| self.settings.difference(&settings));
@@ -430,7 +431,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
     }
 
     fn handle_error(&mut self, error: OwnershipError) {
-        // If the lease has expired, the request was interrupted for this reason, which is then reported instead.
+        // If the lease has expired, this was the reason for the request's error. The expiry is then reported instead of
+        // the error.
         let lost = self.lease.as_ref().and_then(|lease| lease.check().err());
         let error = lost.map_or(error, OwnershipError::Lease);
         if let OwnershipError::Lease(lost) = error {
@@ -457,7 +459,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let _ = self.space.submit(move |runner| runner.retire_region(region));
     }
 
-    /// Lets the regions that this process still owns act until `until`. Stops those that it has lost.
+    /// Lets the regions that this process still owns act until `until`. Stops the regions that this process has lost.
     fn renew(&mut self, snapshot: &WorldSnapshot, until: Instant) -> Result<(), OwnershipError> {
         let process = self.config.process;
         let is_ours = |region: &RegionId, epoch: u64| snapshot.owners.get(region) == Some(&(process, epoch));

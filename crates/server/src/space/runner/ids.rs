@@ -8,12 +8,13 @@
 //! ```
 //! Invariants:
 //! - Of two entities with the same id, the one that was just spawned is removed. If both were just spawned, the one in
-//!   the region with the higher number is removed, unless its process asked before the other one was spawned. The
-//!   process with the lower region therefore asks again until the other entity is removed or counts as unique.
+//!   the region with the higher number is removed, unless its process asked before the other entity was spawned. The
+//!   process whose region has the lower number therefore asks again until the other entity is removed or counts as
+//!   unique.
 //! - An entity that was handed over since its spawn is not removed. It may have come back, so that the entity in
 //!   another region's response is this same entity.
-//! - If a region has no owner, a query waits until it has one, and spawns by clients are refused meanwhile. If the
-//!   process that sent the query becomes the region's owner, it answers the query itself.
+//! - If a region has no owner, a query waits until the region has one, and spawns by clients are refused meanwhile. If
+//!   the process that sent the query becomes the region's owner, this process answers the query itself.
 //! - A query without a response is repeated. A response that arrives twice changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -55,7 +56,7 @@ type IdCallback<const D: usize, B> =
 struct RemoteEntity {
     id: EntityId,
     region: RegionId,
-    /// Whether this entity, too, was spawned just now, so that its id was not checked yet.
+    /// Whether this entity, like those of the query, was spawned so recently that its id was not checked yet.
     is_fresh: bool,
     /// Whether the entity is still being handed over to `region`.
     is_arriving: bool,

@@ -62,7 +62,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
                 SpaceFrame::Proof(proof) => {
                     self.links.handle_proof(key, proof)?;
                     // If the proof is valid, this connection may have replaced an older one to the same process. The
-                    // end of that connection must be handled before more frames of the new one.
+                    // end of the older connection must be handled before more frames of this connection.
                     self.handle_link_events(now_ns);
                     Ok(())
                 }
@@ -145,7 +145,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     /// Sends the whole state of a region of this process to a process that follows the region as a standby.
     fn start_standby(&mut self, region: RegionId, process: u64) {
-        // Sends the records so far before the process is added as a follower. The new follower must not receive these
+        // Sends all existing records before the process is added as a follower. The new follower must not receive these
         // records, because the state that it receives contains their changes.
         self.send_output();
         if self.host.region(region).is_none() || !self.standby_tracker.add_follower(region, process) {

@@ -123,7 +123,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         self.lockstep.is_some() && !self.may_tick()
     }
 
-    /// Handles the frames that had to wait until this step begins.
+    /// Handles the frames that had to wait until this process began its present step.
     fn read_waiting_links(&mut self) {
         let waiting: Vec<_> =
             self.links.all().filter(|(_, link)| link.must_wait).map(|(key, _)| key).collect();

@@ -10,8 +10,8 @@
 //!
 //! Limits: a session may have at most [`REQUESTS_MAX`] requests without a response, of at most [`REQUEST_BYTES_MAX`]
 //! bytes together. Further requests are refused. Above
-//! [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX), their bytes are charged to the memory
-//! budget.
+//! [`UNCHARGED_MESSAGE_BYTES_MAX`](crate::charging::UNCHARGED_MESSAGE_BYTES_MAX), the bytes of these requests are
+//! charged to the memory budget.
 
 use std::sync::Arc;
 

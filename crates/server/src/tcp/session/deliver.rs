@@ -152,7 +152,7 @@ impl Session {
                         channel.mark_all_reported();
                         channel.touch(number, &mut self.touched);
                         // With conflation, a channel waits until the client has consumed what was sent. The client does
-                        // not consume notices, so the channel need not wait after one.
+                        // not consume notices, so the channel does not wait after a notice.
                         channel.in_flight = None;
                     }
                     match &notice {
@@ -208,8 +208,8 @@ impl Session {
             }
             let credit = subscription.granted.saturating_sub(subscription.sent);
             let sent = match &channel.sending {
-                // When a state has been started, all of it is sent regardless of the credit, because all its bytes were
-                // counted at the start.
+                // All parts of a state are sent regardless of the credit, because all bytes of the state were counted
+                // when the channel began to send it.
                 Some(sending) => plan.add_state(number, sending, share - debt),
                 None => {
                     let sent =

@@ -19,8 +19,8 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Creates a pending request of `bytes` bytes. The other pending requests have `pending_bytes` bytes. If all of
-    /// them together are small, the request is not charged to the memory budget.
+    /// Creates a pending request of `bytes` bytes. The other pending requests have `pending_bytes` bytes. If the
+    /// pending requests including this one are small together, this request is not charged to the memory budget.
     pub(super) fn new(
         number: u32,
         bytes: usize,

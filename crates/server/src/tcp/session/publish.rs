@@ -455,16 +455,16 @@ impl Session {
         if let Some(Publisher::Open(open)) = self.publishing.by_number.get_mut(&header.publisher) {
             let is_retried = match open.producer {
                 NO_PRODUCER => self.from_node && refused.code == ErrorCode::OwnerAway,
-                // A batch with a forgotten number is a duplicate: it was appended before, so later batches do not
-                // depend on it.
+                // A batch with a forgotten number is a duplicate, which was appended before. Later batches therefore
+                // need not wait until this batch is sent again.
                 _ => refused.code != ErrorCode::DuplicateForgotten,
             };
             if is_retried {
                 open.record_refusal(header, self.from_node && refused.code == ErrorCode::OwnerAway);
             }
             if open.producer == NO_PRODUCER {
-                // The batches of this publisher have no numbers. The node therefore cannot distinguish batches that
-                // were sent before the client received this refusal from later ones.
+                // The batches of this publisher have no numbers. The node therefore cannot tell which batches were sent
+                // before the client received this refusal, and which were sent afterwards.
                 open.discard_lost_state(header);
             }
         }

@@ -105,7 +105,8 @@ pub(super) struct Channel {
     pub(super) touched: bool,
     /// The state that is being sent; `None` if no state is being sent.
     pub(super) sending: Option<SnapshotTransfer>,
-    /// With conflation, the last position that was sent, until the client has consumed everything up to it.
+    /// With conflation, the last position that was sent; `None` once the client has consumed everything up to this
+    /// position.
     pub(super) in_flight: Option<Position>,
     pub(super) _charge: MemoryCharge,
 }

@@ -149,7 +149,7 @@ impl Session {
         Ok(())
     }
 
-    /// Accepts either all commands of a request or, if it fails, none of them.
+    /// Accepts all commands of a request. If it fails, it has accepted none of them.
     fn accept_task_commands(&mut self, request: PendingRequest, bytes: &[u8]) -> Result<(), Refused> {
         let (mut accepted, mut commands) = (CommandBatch::default(), Vec::new());
         let (mut rest, rule) = (bytes, self.node.task_rule());
@@ -471,8 +471,7 @@ fn outcomes_of(
         Ok(results) => {
             let mut results = results.into_iter();
             let outcome_of = |BatchedRequest { request, commands }: BatchedRequest| {
-                // If the cluster returned too few results, the missing ones are empty, so that the order remains
-                // correct.
+                // If the cluster returned too few results, each missing result counts as empty.
                 let mut next = || results.next().unwrap_or_default();
                 let own = commands.into_iter().map(|origin| (origin, next()));
                 let own = own.filter_map(|(origin, result)| match origin {

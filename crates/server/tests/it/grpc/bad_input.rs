@@ -167,7 +167,7 @@ fn short_invalid_protobuf_is_refused_as_a_protocol_error() {
     });
 }
 
-/// A message whose first fields have types that these fields have in no request.
+/// A message in which each of the first fields has a type that no request has for the field with this number.
 #[derive(Clone, PartialEq, prost::Message)]
 struct WrongTypes {
     #[prost(fixed32, tag = "1")]

@@ -223,8 +223,8 @@ fn full_reliable_topic_delays_only_its_grpc_publisher() {
                     .unwrap();
             }
         });
-        // The stream must not end before the subscriber reads, because its 400 KB exceed the flow-control window of 64
-        // KB.
+        // The 400 KB of the stream exceed the flow-control window of 64 KB. The stream must therefore not end before
+        // the subscriber reads.
         for _ in 0..50 {
             other.publish(publish("elsewhere", "x")).await.unwrap();
         }

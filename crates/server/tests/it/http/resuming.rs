@@ -115,7 +115,7 @@ fn stream_resumed_over_many_logs_reports_the_deleted_logs() {
     fixture.publish("m.b", b"2");
     let mut events = fixture.events("/v1/topics/m.*/events?from=earliest", &[]);
     events.records(2);
-    // The id that covers an event must arrive after this event.
+    // The id that includes an event's position must arrive after the event.
     fixture.publish("m.a", b"3");
     events.records(1);
     let id = events.last_id.clone();

@@ -105,7 +105,7 @@ fn queue_group_ends_when_its_last_remote_member_leaves() {
     until("it is gone", || owner.groups(&topic).is_empty());
 }
 
-/// When a member leaves, it must still receive records that the owner had sent before.
+/// When a member leaves, it must still receive the records that the owner sent before the member left.
 #[test]
 fn draining_queue_member_on_another_node_loses_nothing() {
     let cluster = TestCluster::of(2);
@@ -175,7 +175,7 @@ fn nats_clients_continue_after_the_death_of_a_topic_owner() {
     cluster.kill(1);
     until("another node owns it", || cluster.owner("t") != 1);
     // The subscribers must not receive `-ERR` when the owner changes, because client libraries close the connection
-    // after it.
+    // after an error.
     publisher.publish("t", "next");
     assert_eq!((plain.text().1, queue.text().1), ("next".to_owned(), "next".to_owned()));
     publisher.publish("t", "last");

@@ -164,7 +164,7 @@ fn member_that_joined_during_an_owner_change_misses_no_record() {
     assert_eq!(deliveries.numbers(), Vec::from_iter(100..120));
 }
 
-/// Here, node 1 learns of both moves only after the second one.
+/// In this test, node 1 learns of the topic's two moves only after the second move.
 #[test]
 fn group_gets_no_record_twice_when_its_topic_moves_twice() {
     let cluster = TestCluster::of(3);

@@ -35,7 +35,7 @@ impl TestCluster {
         requester
     }
 
-    /// Connects a NATS client with this subscription, which then replies with [`reply_to_next`].
+    /// Connects a NATS client with this subscription. The client then replies with [`reply_to_next`].
     fn responder(&self, id: u64, subscription: &str) -> NatsPeer {
         let mut service = self.nats(id);
         service.subscribe(subscription);

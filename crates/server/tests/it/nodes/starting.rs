@@ -76,7 +76,7 @@ fn queue_group_gets_records_published_before_it_rejoined() {
     assert_eq!(members[0].text().1, "before");
     cluster.kill(3);
     cluster.start_without_state(3, open());
-    // The other nodes do not find the owner before it is a member of the cluster again.
+    // The other nodes do not find the owner until the owner is a member of the cluster again.
     assert_eq!(["first", "second"].map(publish).map(|at| at.epoch), [epoch; 2]);
     cluster.catch_up(3);
     assert_eq!([(); 2].map(|()| members[0].text().1), ["first", "second"]);

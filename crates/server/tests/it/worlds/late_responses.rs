@@ -73,7 +73,7 @@ impl LateResponses {
     }
 }
 
-/// Forwards bytes until the connection ends. Before each piece is forwarded, `before` is called with it.
+/// Forwards bytes until the connection ends. Calls `before` with each piece before the piece is forwarded.
 fn forward(mut from: TcpStream, mut to: TcpStream, mut before: impl FnMut(&[u8])) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count) = from.read(&mut buffer)

@@ -33,7 +33,7 @@ fn owner_killed_before_it_names_a_standby_loses_no_entity() {
     assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
 }
 
-/// The new owners are killed while they name their first standby, or while it copies the region.
+/// The new owners are killed while they name their first standby, or while this standby copies the region.
 #[test]
 fn owners_killed_as_soon_as_they_claim_lose_no_entity() {
     let (test, members) = start_with_one_process("claimed", StandbyMode::Required);

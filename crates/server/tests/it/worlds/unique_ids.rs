@@ -81,8 +81,9 @@ fn concurrent_spawns_of_one_id_in_two_regions_create_one_entity() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain(998..1_000).chain(raced));
 }
 
-/// Here, the process with the higher region asks before the other one spawns the entity. The asking process then waits
-/// for a third process, so that the other one learns of a spawn that is not checked yet.
+/// Here, the process whose region has the higher number asks before the other process spawns the entity. The asking
+/// process then waits for a third process. In the meantime, the other process learns of a spawn that is not checked
+/// yet.
 #[test]
 fn duplicate_spawn_is_removed_if_a_third_process_answers_late() {
     let test = WorldTest::new(settings("awaited", 3, StandbyMode::None));

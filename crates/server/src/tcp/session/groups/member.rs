@@ -11,8 +11,8 @@ const DELIVERY_RECORDS_MAX: usize = 64;
 #[derive(Debug)]
 pub(in super::super) struct GroupMembership {
     pub(in crate::tcp::session) group_member: GroupMember,
-    /// The numbers of the membership's channels, one for each partition. The first number is also the token of
-    /// notifications that the member may have records.
+    /// The numbers of the membership's channels, one for each partition. The first number is also the token of the
+    /// notifications which say that the member may have records.
     pub(super) channels: Vec<u32>,
     /// Total credit that the client has granted so far, bytes.
     pub(super) granted: u64,
@@ -189,7 +189,7 @@ impl GroupMembership {
 
     pub(super) fn deliver(&mut self, out: &mut Vec<u8>) -> DeliveryOutcome {
         if self.leave_progress == Some(LeaveProgress::Complete) {
-            // If the group has woken this member for a record, it now wakes another member instead.
+            // If the group has woken this member for a record, the group now wakes another member instead.
             self.group_member.sleep(false);
             return DeliveryOutcome::Waiting;
         }
@@ -200,7 +200,8 @@ impl GroupMembership {
                 break;
             }
             if self.sent + writer.unfinished() >= self.granted {
-                // Until the member receives credit, which queues it again, the group wakes other members.
+                // The member has no credit, so the group wakes other members instead. When the member receives credit,
+                // it is queued again.
                 self.group_member.sleep(false);
                 outcome = DeliveryOutcome::Waiting;
                 break;

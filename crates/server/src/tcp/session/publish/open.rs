@@ -24,7 +24,8 @@ pub(super) struct OpenedPublisher {
     pub(super) producer_epoch: u32,
     /// For each partition of a state topic, the last record of the state that the client knows.
     pub(super) claims: Box<[Arc<StateClaim>]>,
-    /// For each partition, the first refused batch that has not been sent again. Later batches are refused until then.
+    /// For each partition, the first refused batch that has not been sent again. Until this batch is sent again, all
+    /// later batches are refused.
     ///
     /// Without this entry, a log that does not know the producer would accept the next batch as the producer's first. A
     /// node that forwards batches without a producer sends a refused batch and the later ones over another publisher.
@@ -97,7 +98,7 @@ impl OpenedPublisher {
     }
 
     /// Remembers that a batch was refused. `by_node` is true if the node that forwarded the batch sends it again, and
-    /// false if its client does.
+    /// false if the client sends it again.
     pub(super) fn record_refusal(&mut self, header: &PublishHeader, by_node: bool) {
         let partition = header.partition;
         let known = self.refused.iter().any(|refused| refused.partition == partition);

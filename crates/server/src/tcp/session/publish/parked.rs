@@ -19,8 +19,8 @@ use super::{ExpectedTopic, RoomWait};
 use crate::tcp::session::{CONTROL_BYTES_MAX, Session};
 
 /// Maximum number of bytes in the waiting batches of one connection. A node may forward more bytes than this to one
-/// owner (`forwarded_bytes_max`). Its batches for other topics therefore still arrive while those for full topics wait
-/// here.
+/// owner (`forwarded_bytes_max`). The node's batches for other topics therefore still arrive while its batches for full
+/// topics wait here.
 const PARKED_BYTES_MAX: usize = 16 << 20;
 
 /// The batches of a session that wait for room.
@@ -79,8 +79,8 @@ impl ParkedBatches {
         self.queues.iter().find(is_same)
     }
 
-    /// If earlier batches of the same publisher to the same partition wait, returns the wait of a batch that arrives
-    /// now, and its reason.
+    /// If earlier batches of the same publisher to the same partition wait, returns the wait that a batch which arrives
+    /// now would have, and the reason for this wait.
     fn wait_behind(&self, header: &PublishHeader) -> Option<(RoomWait, PublishError)> {
         let queue = self.queue(header)?;
         let RoomWait { began_ns, deadline_ns } = queue.batches.front()?.wait;
