@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use dunlin::space::{
-    Behaviour, CommandError, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
+    Behaviour, CommandError, Host, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
     WorldRefusal, WorldRequest, WorldResponse,
 };
 use dunlin::topic::{INBOX_PREFIX, Publish, Publisher, Retention, SubscribeError, TopicConfig};
@@ -184,7 +184,7 @@ fn handle_command<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
     let call = move |runner: &mut WorldRunner<D, B>| {
         let Ok(WorldRequest::EntityCommand(command)) = WorldRequest::<D>::decode(&bytes) else { return };
         let result = runner.host_mut().apply_client_command(&command, monotonic_ns());
-        send_response(reply_to, result.map_err(|why| refusal(&why)));
+        send_entity_response(reply_to, runner.host(), result);
     };
     space.submit(call).map_err(busy)
 }
@@ -213,7 +213,7 @@ fn handle_spawn<const D: usize, B: Behaviour<D> + Clone + Send + 'static>(
         }),
         Ok(WorldRequest::Despawn(id)) => {
             let result = runner.host_mut().despawn_for_client(id, monotonic_ns());
-            send_response(reply_to, result.map_err(|why| refusal(&why)));
+            send_entity_response(reply_to, runner.host(), result);
         }
         _ => {}
     };
@@ -236,9 +236,32 @@ fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (WorldRe
         Ok((region, tick)) => WorldResponse::Done { region: *region, tick: *tick },
         Err((why, text)) => WorldResponse::Refused { why: *why, text },
     };
+    publish_response(to, &response);
+}
+
+/// Sends the result of a request for an existing entity. If no region here has the entity, names these regions: a region
+/// that this process has claimed, but does not run yet, may have it.
+fn send_entity_response<const D: usize, B: Behaviour<D> + Clone>(
+    to: Option<Publisher>,
+    host: &Host<D, B>,
+    result: Result<(RegionId, u64), CommandError>,
+) {
+    let result = result.map_err(|why| refusal(&why));
+    if !matches!(result, Err((WorldRefusal::NotHere, _))) {
+        return send_response(to, result);
+    }
+    let now_ns = monotonic_ns();
+    let valid = host
+        .regions()
+        .filter(|(_, region)| region.authority().is_some_and(|authority| now_ns < authority.until_ns));
+    let regions = valid.map(|(id, region)| (id, region.handover().epoch())).collect();
+    publish_response(to, &WorldResponse::Absent { regions });
+}
+
+fn publish_response(to: Option<Publisher>, response: &WorldResponse<'_>) {
     if let Some(mut to) = to {
         // An error is ignored, because a client that has disconnected cannot receive the response.
-        let _ = to.publish(&encode_response(&response)[..]);
+        let _ = to.publish(&encode_response(response)[..]);
     }
 }
 

@@ -136,8 +136,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     pub(super) fn with_entity(&mut self, id: EntityId) -> Result<&mut HostedRegion<D, B>, StoreError> {
+        let is_arriving = self.regions.values().any(|hosted| hosted.region.handover().staged().contains(id));
         let here = self.regions.values_mut().find(|hosted| hosted.region.store().row(id).is_some());
-        here.ok_or(StoreError::Unknown(id))
+        // The previous region may already have given up an entity that is still arriving here.
+        here.ok_or(if is_arriving { StoreError::Leaving(id) } else { StoreError::Unknown(id) })
     }
 
     /// The region whose part of the world contains the point.
