@@ -243,6 +243,31 @@ fn spawn_error_names_an_invalid_position_or_id() {
     );
 }
 
+/// A process that releases a region removes the lease before it checks that the new owner has all changes.
+#[test]
+fn region_without_a_lease_refuses_spawn_and_despawn() {
+    let mut host = host(&node());
+    begin(&mut host).unwrap();
+    host.spawn(&Entity::at(1, [1.0; 3])).unwrap();
+    host.set_authority(REGION, None);
+    let refused = Err(StoreError::NoLease(REGION));
+    assert_eq!(host.spawn(&Entity::at(2, [2.0; 3])), refused);
+    assert_eq!(host.despawn(EntityId(1)), refused);
+    host.set_authority(REGION, Some(RegionAuthority { epoch: 1, until_ns: u64::MAX }));
+    host.despawn(EntityId(1)).unwrap();
+}
+
+#[test]
+fn entity_is_unconfirmed_until_its_id_is_confirmed() {
+    let mut host = host(&node());
+    begin(&mut host).unwrap();
+    assert!(!host.has_unconfirmed(REGION));
+    host.spawn(&Entity::at(1, [1.0; 3])).unwrap();
+    assert!(host.has_unconfirmed(REGION) && !host.has_unconfirmed(RegionId(2)));
+    host.confirm_unique(EntityId(1));
+    assert!(!host.has_unconfirmed(REGION));
+}
+
 /// Delivers messages between the two hosts until none is left. Calls `check` before each message.
 fn exchange_and_check(
     hosts: &mut [Host<3, RandomWalk>; 2],

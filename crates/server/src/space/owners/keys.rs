@@ -311,9 +311,14 @@ impl WorldSnapshot {
         self.processes.get(&process).is_some_and(|record| record.leaving)
     }
 
-    /// Whether a former owner of a region, which released it, must still keep its state.
+    /// Whether the keys name the former owner of a region, which released it and must still keep its state.
     pub(super) fn must_keep(&self, region: RegionId, former: RegionOwner) -> bool {
         self.standbys.get(&region).is_some_and(|standby| standby.released == Some(former))
+    }
+
+    /// Whether the cluster has lost the keys of a region that has begun, and no process has claimed it since.
+    pub(super) fn has_lost_keys(&self, region: RegionId) -> bool {
+        !self.epochs.contains_key(&region)
     }
 
     /// Whether a region would have no second copy if `process`, which leaves, ended now: the process owns the region,
