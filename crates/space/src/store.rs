@@ -131,6 +131,9 @@ pub enum StoreError {
     /// The entity is being handed over; the new owner accepts commands afterwards.
     #[error("entity {0} is being handed over to another region: retry")]
     Leaving(EntityId),
+    /// The region has no lease, for example because its process is releasing it to another one.
+    #[error("region {} has no lease at present; another process may continue it: retry", .0.0)]
+    NoLease(RegionId),
     /// The bytes are not an encoded state with the registered components.
     #[error(transparent)]
     State(#[from] StateError),

@@ -1,5 +1,6 @@
 //! Sends requests that change, add or remove an entity to the process that owns the entity's region.
 
+use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,14 @@ use dunlin_topic::{PublishError, RequestError, format_duration};
 
 use super::{World, subject};
 use crate::pending_request::deadline;
-use crate::space::world_owners::{WorldOwners, WorldOwnersError};
+use crate::space::world_owners::{RegionOwner, WorldOwnersError};
 
 /// The pause before the client searches again for an entity that is being handed over.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How long the client waits for the response of one process, before it asks the next one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many times the client asks all processes, before it reports that no region has the entity.
+/// How many times in succession the owners of all regions must respond that they do not have the entity, before the
+/// client reports this. An entity can change its region during a round, so that no process has it when it is asked.
 const ROUNDS: u32 = 5;
 
 /// The result of a request to change, add or remove an entity that the region's owner has carried out. The change can
@@ -36,23 +38,24 @@ pub enum CommandError {
     /// No region of the world has the entity.
     #[error("no region of the world has entity {0}")]
     Unknown(EntityId),
-    /// No process has the entity. It may be in a region that has no owner at present.
+    /// No process that responded within the timeout has the entity. It may be in a region whose owner did not respond,
+    /// or that has no owner at present.
     #[error(
-        "entity {id} was not found; it may be in {}, which no process owns at present: retry when the region has an owner",
+        "entity {id} was not found; it may be in {}, whose owner is missing or does not respond: retry later",
         format_regions(.regions)
     )]
     NoOwner {
         /// The entity's id.
         id: EntityId,
-        /// The regions without an owner.
+        /// The regions for which no process responded.
         regions: Vec<RegionId>,
     },
-    /// The entity was not added: no process that can be reached owns the region at its position.
-    #[error("entity {id} was not spawned: no reachable process owns the region of its position; {}", describe_unowned(.regions))]
+    /// The entity was not added: no process that responded within the timeout owns the region at its position.
+    #[error("entity {id} was not spawned: no process that responds owns the region of its position; {}", describe_missing(.regions))]
     NoPlace {
         /// The entity's id.
         id: EntityId,
-        /// The regions without an owner.
+        /// The regions for which no process responded.
         regions: Vec<RegionId>,
     },
     /// The node refused the request, for example because the user may not send it.
@@ -84,7 +87,18 @@ struct QueryRound {
     busy: Option<String>,
     unreachable: Option<String>,
     lost: Option<String>,
-    answered: bool,
+    /// The processes that do not have the entity, each with the regions and epochs for which it responded. `None` if an
+    /// earlier version of Dunlin responded, which does not name the regions.
+    absent: BTreeMap<u64, Option<Vec<(RegionId, u64)>>>,
+}
+
+impl QueryRound {
+    /// Whether the owner of a region has responded that it does not have the entity.
+    fn is_absent(&self, region: &RegionOwner) -> bool {
+        let Some((process, epoch)) = region.owner else { return false };
+        let covers = |regions: &Vec<(RegionId, u64)>| regions.contains(&(region.region, epoch));
+        self.absent.get(&process).is_some_and(|regions| regions.as_ref().is_none_or(covers))
+    }
 }
 
 impl World {
@@ -94,9 +108,8 @@ impl World {
         command: &EntityCommand<'_, D>,
         timeout: Duration,
     ) -> Result<CommandResult, CommandError> {
-        self.send_to_owner("command", &WorldRequest::EntityCommand(*command), timeout, |map| {
-            map.entity_error(command.id)
-        })
+        let not_found = |regions| entity_error(command.id, regions);
+        self.send_to_owner("command", &WorldRequest::EntityCommand(*command), timeout, not_found)
     }
 
     /// Adds an entity to the region at its position. Fails if this takes longer than `timeout`.
@@ -108,27 +121,27 @@ impl World {
         entity: &Entity<'_, D>,
         timeout: Duration,
     ) -> Result<CommandResult, CommandError> {
-        let not_spawned =
-            |map: &WorldOwners| CommandError::NoPlace { id: entity.id, regions: map.unowned_regions() };
+        let not_spawned = |regions| CommandError::NoPlace { id: entity.id, regions };
         self.send_to_owner("spawn", &WorldRequest::Spawn(*entity), timeout, not_spawned)
     }
 
     /// Removes an entity, in whichever region it is. Fails if this takes longer than `timeout`.
     pub fn despawn(&mut self, id: EntityId, timeout: Duration) -> Result<CommandResult, CommandError> {
-        self.send_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, |map| map.entity_error(id))
+        let not_found = |regions| entity_error(id, regions);
+        self.send_to_owner("spawn", &WorldRequest::<3>::Despawn(id), timeout, not_found)
     }
 
     /// Sends a request to one process after another, until one has the entity, or owns the region at the entity's
-    /// position.
+    /// position. `not_found` receives the regions for which no process has responded.
     fn send_to_owner<const D: usize>(
         &mut self,
         endpoint: &str,
         request: &WorldRequest<'_, D>,
         timeout: Duration,
-        error_without_owner: impl Fn(&WorldOwners) -> CommandError,
+        not_found: impl Fn(Vec<RegionId>) -> CommandError,
     ) -> Result<CommandResult, CommandError> {
         let mut unanswered = None;
-        let sent = self.query_processes(endpoint, request, timeout, error_without_owner, &mut unanswered);
+        let sent = self.query_processes(endpoint, request, timeout, not_found, &mut unanswered);
         // A process that did not respond may have carried out the request, and another process may then have refused it
         // for exactly this reason. So the error of the other process does not tell the outcome.
         sent.map_err(|error| unanswered.map_or(error, CommandError::Lost))
@@ -141,17 +154,19 @@ impl World {
         endpoint: &str,
         request: &WorldRequest<'_, D>,
         timeout: Duration,
-        error_without_owner: impl Fn(&WorldOwners) -> CommandError,
+        not_found: impl Fn(Vec<RegionId>) -> CommandError,
         unanswered: &mut Option<String>,
     ) -> Result<CommandResult, CommandError> {
         let (mut bytes, until) = (Vec::new(), deadline(timeout));
         request.encode(&mut bytes);
-        let (mut round, mut busy) = (0, None::<String>);
+        // Every position belongs to a region, so a spawn is repeated until the region's owner responds.
+        let is_spawn = matches!(request, WorldRequest::Spawn(_));
+        let (mut complete_rounds, mut last_error) = (0, None::<CommandError>);
         loop {
-            round += 1;
-            let map = self.world_owners_until(until).map_err(|error| match (error, &busy) {
-                // The timeout has passed while a process was busy, so this is the error to return.
-                (WorldOwnersError::Kv(_), Some(why)) => CommandError::Busy(timeout, why.clone()),
+            let began = Instant::now();
+            let map = self.world_owners_until(until).map_err(|error| match (error, last_error.take()) {
+                // The timeout has passed, and the result of the last round tells more.
+                (WorldOwnersError::Kv(_), Some(last_error)) => last_error,
                 (error, _) => error.into(),
             })?;
             self.requesters.retain(|url, _| map.processes.values().any(|known| known == url));
@@ -164,22 +179,27 @@ impl World {
                     return Ok(done);
                 }
             }
-            let late = Instant::now() + RETRY_PAUSE > until;
-            match round_result {
-                QueryRound { lost: Some(why), .. } => return Err(CommandError::Lost(why)),
-                QueryRound { busy: Some(why), .. } if late => return Err(CommandError::Busy(timeout, why)),
-                QueryRound { busy: None, answered, unreachable, .. } if late || round >= ROUNDS => {
-                    map.check()?;
-                    return Err(match unreachable {
-                        Some(why) if !answered => CommandError::Disconnected(why),
-                        _ => error_without_owner(&map),
-                    });
-                }
-                _ => {
-                    busy = round_result.busy;
-                    sleep(RETRY_PAUSE);
-                }
+            let missing = map.regions_without(|region| round_result.is_absent(region));
+            let QueryRound { busy, unreachable, lost, absent } = round_result;
+            if let Some(why) = lost {
+                return Err(CommandError::Lost(why));
             }
+            let checked = map.check();
+            let is_complete = busy.is_none() && (checked.is_err() || missing.is_empty() && !is_spawn);
+            complete_rounds = if is_complete { complete_rounds + 1 } else { 0 };
+            let error = match (busy, checked, unreachable) {
+                (Some(why), ..) => CommandError::Busy(timeout, why),
+                (None, Err(why), _) => why.into(),
+                (None, Ok(()), Some(why)) if absent.is_empty() => CommandError::Disconnected(why),
+                _ => not_found(missing),
+            };
+            // A request of a round that does not end in time would count as lost.
+            let is_late = Instant::now() + RETRY_PAUSE + began.elapsed() > until;
+            if complete_rounds >= ROUNDS || is_late {
+                return Err(error);
+            }
+            last_error = Some(error);
+            sleep(RETRY_PAUSE);
         }
     }
 
@@ -226,10 +246,16 @@ impl World {
                 return Ok(None);
             }
         };
-        round_result.answered = true;
         match WorldResponse::decode(&reply.payload) {
             Ok(WorldResponse::Done { region, tick }) => Ok(Some(CommandResult { process, region, tick })),
-            Ok(WorldResponse::Refused { why: WorldRefusal::NotHere, .. }) => Ok(None),
+            Ok(WorldResponse::Absent { regions }) => {
+                round_result.absent.insert(process, Some(regions));
+                Ok(None)
+            }
+            Ok(WorldResponse::Refused { why: WorldRefusal::NotHere, .. }) => {
+                round_result.absent.insert(process, None);
+                Ok(None)
+            }
             Ok(WorldResponse::Refused { why: WorldRefusal::Wrong, text }) => {
                 Err(CommandError::Invalid(text.to_owned()))
             }
@@ -243,12 +269,16 @@ impl World {
     }
 }
 
-fn describe_unowned(regions: &[RegionId]) -> String {
-    match regions {
-        [] => "the region is moving to another owner: try again".to_owned(),
-        [_] => format!("{} has no owner now", format_regions(regions)),
-        _ => format!("{} have no owner now", format_regions(regions)),
+/// The error that no process has the entity, if no process has responded for `regions`.
+pub(super) fn entity_error(id: EntityId, regions: Vec<RegionId>) -> CommandError {
+    if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
+}
+
+fn describe_missing(regions: &[RegionId]) -> String {
+    if regions.is_empty() {
+        return "the region is moving to another owner: try again".to_owned();
     }
+    format!("no owner responds for {}: try again", format_regions(regions))
 }
 
 fn format_regions(regions: &[RegionId]) -> String {

@@ -128,6 +128,11 @@ impl<const D: usize> Viewer<D> {
         self.scene.visible()
     }
 
+    /// Whether the viewer is connected to this process, so that the process sends its entities.
+    pub fn is_connected_to(&self, process: u64) -> bool {
+        self.links.get(&process).is_some_and(|(_, link)| link.is_open())
+    }
+
     /// Returns the number of processes that have accepted the viewer.
     pub fn processes(&self) -> usize {
         self.links.values().filter(|(_, link)| link.is_open()).count()

@@ -83,7 +83,7 @@ impl ViewerLink {
                     WorldResponse::ViewerUpdate(sight) => scene.apply(&sight, changes)?,
                     WorldResponse::Refused { why: WorldRefusal::Busy, .. } => restarts = true,
                     WorldResponse::Refused { text, .. } => return Err(ViewError::Invalid(text.to_owned())),
-                    WorldResponse::Watching | WorldResponse::Done { .. } => {}
+                    WorldResponse::Watching | WorldResponse::Done { .. } | WorldResponse::Absent { .. } => {}
                 },
                 // Messages of the process were lost, so the viewer requests the complete list of entities again.
                 Event::Notice(_) => restarts = true,

@@ -8,7 +8,7 @@ use dunlin_space::{EntityId, RegionId, WorldNameError, check_world_name};
 use serde_json::Value;
 
 use super::World;
-use super::command::CommandError;
+use super::command::{CommandError, entity_error};
 use crate::client::Client;
 use crate::kv::{KvEntry, KvError, KvPage, PendingQuery};
 use crate::pending_request::deadline;
@@ -51,15 +51,17 @@ impl WorldOwners {
         }
     }
 
-    /// Returns the error that no process has the entity `id`.
-    pub fn entity_error(&self, id: EntityId) -> CommandError {
-        let regions = self.unowned_regions();
-        if regions.is_empty() { CommandError::Unknown(id) } else { CommandError::NoOwner { id, regions } }
+    /// Returns the error that no process has the entity `id`. `has_responded` says whether a process has responded: the
+    /// entity may be in a region of any other process.
+    pub fn entity_error(&self, id: EntityId, has_responded: impl Fn(u64) -> bool) -> CommandError {
+        let has_owner =
+            |region: &RegionOwner| region.owner.is_some_and(|(process, _)| has_responded(process));
+        entity_error(id, self.regions_without(has_owner))
     }
 
-    /// The regions without an owner.
-    pub(super) fn unowned_regions(&self) -> Vec<RegionId> {
-        self.regions.iter().filter(|region| region.owner.is_none()).map(|region| region.region).collect()
+    /// The regions for which `filter` returns `false`.
+    pub(super) fn regions_without(&self, filter: impl Fn(&RegionOwner) -> bool) -> Vec<RegionId> {
+        self.regions.iter().filter(|region| !filter(region)).map(|region| region.region).collect()
     }
 }
 

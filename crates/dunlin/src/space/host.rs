@@ -21,7 +21,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use dunlin_space::{
     Behaviour, EntityId, GhostStripError, Partition, Region, RegionAuthority, RegionId, RegionOutputs,
-    RegionReport, RegionSetup, RegionState, StandbyMode, StepError, SurroundingsWatch, Takeover, ViewerId,
+    RegionReport, RegionSetup, RegionState, StandbyMode, StepError, StoreError, SurroundingsWatch, Takeover,
+    ViewerId,
 };
 use dunlin_topic::{Publish, PublishError, Publisher};
 
@@ -551,6 +552,13 @@ impl<const D: usize, B: Behaviour<D>> HostedRegion<D, B> {
 
     fn epoch(&self) -> u64 {
         self.region.handover().epoch()
+    }
+
+    /// Fails if the region has no lease. A process that releases a region removes the lease first: later changes would
+    /// be missing at the new owner.
+    fn check_authority(&self) -> Result<(), StoreError> {
+        let region = self.region.handover().region();
+        self.region.authority().map(drop).ok_or(StoreError::NoLease(region))
     }
 }
 

@@ -1,10 +1,13 @@
 //! Tests of the regions of a world, and of the regions' topics.
 
+use std::collections::VecDeque;
+
 use dunlin::space::behaviour::{Flock, RandomWalk};
 use dunlin::space::curve::{Curve, MortonCurve};
 use dunlin::space::{
-    Entity, EntityId, Host, HostError, Partition, RegionAuthority, RegionId, RegionSetup, Scene, Schema,
-    StandbyMode, StoreError, SurroundingsWatch, ViewerId, WorldBox, WorldTopics, topic_of,
+    CommandError, Entity, EntityCommand, EntityId, EntityStatus, Host, HostError, Partition, RegionAuthority,
+    RegionId, RegionSetup, Scene, Schema, StandbyMode, StoreError, SurroundingsWatch, ViewerId, WorldBox,
+    WorldTopics, topic_of,
 };
 use dunlin::topic::{Notice, Publish, Start, Subscribe, SubscribeOptions};
 use dunlin::{Node, TopicError};
@@ -240,17 +243,100 @@ fn spawn_error_names_an_invalid_position_or_id() {
     );
 }
 
-/// Delivers messages between the two hosts until none is left.
-fn exchange(hosts: &mut [Host<3, RandomWalk>; 2], now_ns: u64) {
+/// A process that releases a region removes the lease before it checks that the new owner has all changes.
+#[test]
+fn region_without_a_lease_refuses_spawn_and_despawn() {
+    let mut host = host(&node());
+    begin(&mut host).unwrap();
+    host.spawn(&Entity::at(1, [1.0; 3])).unwrap();
+    host.set_authority(REGION, None);
+    let refused = Err(StoreError::NoLease(REGION));
+    assert_eq!(host.spawn(&Entity::at(2, [2.0; 3])), refused);
+    assert_eq!(host.despawn(EntityId(1)), refused);
+    host.set_authority(REGION, Some(RegionAuthority { epoch: 1, until_ns: u64::MAX }));
+    host.despawn(EntityId(1)).unwrap();
+}
+
+#[test]
+fn entity_is_unconfirmed_until_its_id_is_confirmed() {
+    let mut host = host(&node());
+    begin(&mut host).unwrap();
+    assert!(!host.has_unconfirmed(REGION));
+    host.spawn(&Entity::at(1, [1.0; 3])).unwrap();
+    assert!(host.has_unconfirmed(REGION) && !host.has_unconfirmed(RegionId(2)));
+    host.confirm_unique(EntityId(1));
+    assert!(!host.has_unconfirmed(REGION));
+}
+
+/// Delivers messages between the two hosts until none is left. Calls `check` before each message.
+fn exchange_and_check(
+    hosts: &mut [Host<3, RandomWalk>; 2],
+    now_ns: u64,
+    mut check: impl FnMut(&mut [Host<3, RandomWalk>; 2]),
+) {
+    let mut queue = VecDeque::new();
     loop {
-        let outputs = hosts.each_mut().map(Host::take_output);
-        if outputs.iter().all(|output| output.messages.is_empty()) {
-            return;
+        for (from, output) in hosts.each_mut().map(Host::take_output).into_iter().enumerate() {
+            queue.extend(output.messages.into_iter().map(|message| (from, message)));
         }
-        for (from, output) in outputs.into_iter().enumerate() {
-            output.messages.iter().for_each(|(to, bytes)| hosts[1 - from].receive(*to, bytes, now_ns));
-        }
+        let Some((from, (to, bytes))) = queue.pop_front() else { return };
+        check(hosts);
+        hosts[1 - from].receive(to, &bytes, now_ns);
     }
+}
+
+fn exchange(hosts: &mut [Host<3, RandomWalk>; 2], now_ns: u64) {
+    exchange_and_check(hosts, now_ns, |_| ());
+}
+
+/// Two hosts, each with one region of the same world. Entities do not move.
+fn two_hosts(regions: [RegionId; 2]) -> [Host<3, RandomWalk>; 2] {
+    let mut hosts = regions.map(|region| {
+        let setup = RegionSetup {
+            standby: StandbyMode::None,
+            ..RegionSetup::new(region, WorldBox::cube(100.0).unwrap(), 1.0)
+        };
+        let walk = RandomWalk { speed_max: 0.0, turn: 0.0 };
+        let mut host = Host::new(setup, walk, Partition::even(3, &regions), None);
+        host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
+        host
+    });
+    hosts[0].record_peer_epoch(regions[1], 1, 0).unwrap();
+    hosts[1].record_peer_epoch(regions[0], 1, 0).unwrap();
+    exchange(&mut hosts, 0);
+    hosts
+}
+
+/// Otherwise, a client that asks both regions would be told that the entity does not exist.
+#[test]
+fn one_of_two_regions_always_knows_an_entity_in_handover() {
+    let regions = [RegionId(1), RegionId(2)];
+    let (mut hosts, id) = (two_hosts(regions), EntityId(7));
+    hosts[0].spawn(&Entity::at(id.0, [1.0; 3])).unwrap();
+    // Region 1 keeps no part of the world except its first cell.
+    let partition = Partition::of(3, 2, vec![(0, regions[0]), (1, regions[1])]).unwrap();
+    let mut is_seen_between = false;
+    for tick in 0..200 {
+        let now_ns = tick * 20_000_000;
+        hosts.iter_mut().for_each(|host| {
+            host.set_partition(&partition, now_ns);
+            host.tick(now_ns);
+        });
+        exchange_and_check(&mut hosts, now_ns, |hosts| {
+            let command = EntityCommand::<3>::of(id);
+            let results = hosts.each_mut().map(|host| host.apply_client_command(&command, now_ns));
+            let is_unknown =
+                |at: usize| matches!(&results[at], Err(CommandError::Store(StoreError::Unknown(_))));
+            assert!(!is_unknown(0) || !is_unknown(1), "tick {tick}");
+            let arriving = Some((regions[1], EntityStatus::Coming));
+            is_seen_between |= hosts[0].find_entity(id).is_none() && hosts[1].find_entity(id) == arriving;
+        });
+    }
+    assert_eq!(hosts[1].find_entity(id), Some((regions[1], EntityStatus::Own)));
+    assert!(
+        is_seen_between,
+        "the first region has given the entity up, and the second one waits for the commit"
+    );
 }
 
 /// An entity was in the other region for some time, and has returned. If that region says that it knows the entity's
@@ -258,19 +344,7 @@ fn exchange(hosts: &mut [Host<3, RandomWalk>; 2], now_ns: u64) {
 #[test]
 fn entity_that_returned_to_its_region_is_no_duplicate() {
     let regions = [RegionId(1), RegionId(2)];
-    let even = Partition::even(3, &regions);
-    let mut hosts = regions.map(|region| {
-        let setup = RegionSetup {
-            standby: StandbyMode::None,
-            ..RegionSetup::new(region, WorldBox::cube(100.0).unwrap(), 1.0)
-        };
-        let mut host = Host::new(setup, RandomWalk { speed_max: 0.0, turn: 0.0 }, even.clone(), None);
-        host.begin(region, RegionAuthority { epoch: 1, until_ns: u64::MAX }).unwrap();
-        host
-    });
-    hosts[0].record_peer_epoch(regions[1], 1, 0).unwrap();
-    hosts[1].record_peer_epoch(regions[0], 1, 0).unwrap();
-    exchange(&mut hosts, 0);
+    let (even, mut hosts) = (Partition::even(3, &regions), two_hosts(regions));
     let (stays, goes) = (EntityId(1), EntityId(2));
     let key = |at: &[f32; 3]| MortonCurve::key(hosts[0].setup().world.grid_point(at));
     let corner = |nth: u32| [0, 1, 2].map(|axis| if nth >> axis & 1 == 0 { 10.0 } else { 90.0 });

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use dunlin::space::{
-    Behaviour, CommandError, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
+    Behaviour, CommandError, Host, RegionId, StepError, StoreError, SurroundingsWatch, VisibilityRule,
     WorldRefusal, WorldRequest, WorldResponse,
 };
 use dunlin::topic::{INBOX_PREFIX, Publish, Publisher, Retention, SubscribeError, TopicConfig};
@@ -239,7 +239,7 @@ fn respond_to_change<const D: usize, B: Behaviour<D> + Clone>(
 ) {
     match result {
         Ok(done) => runner.respond_when_confirmed(done.0, move || send_response(to, Ok(done))),
-        Err(why) => send_response(to, Err(refusal(&why))),
+        Err(why) => send_refusal(to, runner.host(), &why),
     }
 }
 
@@ -248,9 +248,31 @@ fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (WorldRe
         Ok((region, tick)) => WorldResponse::Done { region: *region, tick: *tick },
         Err((why, text)) => WorldResponse::Refused { why: *why, text },
     };
+    publish_response(to, &response);
+}
+
+/// Refuses a request for an existing entity. If no region here has the entity, names these regions: a region that this
+/// process has claimed, but does not run yet, may have it.
+fn send_refusal<const D: usize, B: Behaviour<D> + Clone>(
+    to: Option<Publisher>,
+    host: &Host<D, B>,
+    why: &CommandError,
+) {
+    if refusal_kind(why) != WorldRefusal::NotHere {
+        return send_response(to, Err(refusal(why)));
+    }
+    let now_ns = monotonic_ns();
+    let valid = host
+        .regions()
+        .filter(|(_, region)| region.authority().is_some_and(|authority| now_ns < authority.until_ns));
+    let regions = valid.map(|(id, region)| (id, region.handover().epoch())).collect();
+    publish_response(to, &WorldResponse::Absent { regions });
+}
+
+fn publish_response(to: Option<Publisher>, response: &WorldResponse<'_>) {
     if let Some(mut to) = to {
         // An error is ignored, because a client that has disconnected cannot receive the response.
-        let _ = to.publish(&encode_response(&response)[..]);
+        let _ = to.publish(&encode_response(response)[..]);
     }
 }
 

@@ -4,15 +4,19 @@
 //!  version u8, kind u8
 //!   1 done      region u32, tick u64                 the change takes effect in the next tick
 //!   2 refused   reason u8, text in UTF-8 up to the end
+//!     absent    reason u8 (not here), a zero byte, (region u32, epoch u64) up to the end
 //!   3 watching
 //!   4 sight     region u32, epoch u64, tick u64, events up to the end
 //! ```
+//!
+//! Earlier versions of Dunlin send no `absent`, but a text, which never begins with a zero byte. Earlier clients ignore
+//! the text of this reason.
 
 use crate::handover::RegionId;
 use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 
 /// A response of a world's process to a client's request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorldResponse<'a> {
     /// The command was carried out.
     Done {
@@ -27,6 +31,12 @@ pub enum WorldResponse<'a> {
         why: WorldRefusal,
         /// The reason as text.
         text: &'a str,
+    },
+    /// The process does not have the entity of the request.
+    Absent {
+        /// The regions that the process runs under a valid lease, each with its epoch. The response says nothing about
+        /// other regions.
+        regions: Vec<(RegionId, u64)>,
     },
     /// The viewer was added and will receive updates.
     Watching,
@@ -85,6 +95,13 @@ impl<'a> WorldResponse<'a> {
                 out.push(*why as u8);
                 out.extend_from_slice(text.as_bytes());
             }
+            WorldResponse::Absent { regions } => {
+                out.extend_from_slice(&[2, WorldRefusal::NotHere as u8, 0]);
+                for (region, epoch) in regions {
+                    put_u32(out, region.0);
+                    put_u64(out, *epoch);
+                }
+            }
             WorldResponse::Watching => out.push(3),
             WorldResponse::ViewerUpdate(update) => {
                 out.push(4);
@@ -109,6 +126,13 @@ impl<'a> WorldResponse<'a> {
                 let number = fields.u8()?;
                 let why = REFUSALS.get(usize::from(number)).copied();
                 let why = why.ok_or(SpaceDecodeError::Unknown { what: "refusal", number })?;
+                if why == WorldRefusal::NotHere && fields.rest().first() == Some(&0) {
+                    let (_, mut regions) = (fields.u8()?, Vec::new());
+                    while !fields.is_empty() {
+                        regions.push((RegionId(fields.u32()?), fields.u64()?));
+                    }
+                    return Ok(WorldResponse::Absent { regions });
+                }
                 let text = std::str::from_utf8(fields.rest()).unwrap_or("no readable text");
                 Ok(WorldResponse::Refused { why, text })
             }
@@ -134,6 +158,8 @@ mod tests {
             WorldResponse::Done { region: RegionId(1), tick: 7 },
             WorldResponse::Watching,
             WorldResponse::ViewerUpdate(update),
+            WorldResponse::Absent { regions: vec![] },
+            WorldResponse::Absent { regions: vec![(RegionId(2), 9), (RegionId(5), u64::MAX)] },
         ];
         for response in REFUSALS.map(refused).into_iter().chain(others) {
             let mut bytes = Vec::new();
@@ -143,5 +169,6 @@ mod tests {
         }
         assert!(WorldResponse::decode(&[VERSION, 2, 9]).is_err());
         assert!(WorldResponse::decode(&[VERSION, 1, 0]).is_err());
+        assert!(WorldResponse::decode(&[VERSION, 2, 0, 0, 1]).is_err());
     }
 }

@@ -1,6 +1,26 @@
 //! Tests that regions survive faulty entities and behaviours, expired leases and unexpected messages.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::*;
+
+/// A behaviour that records the kinds of the entities near entity 1, in the order in which they are visited.
+#[derive(Clone)]
+struct VisitRecorder(Rc<RefCell<Vec<u32>>>);
+
+impl Behaviour<3> for VisitRecorder {
+    fn sight(&self) -> f32 {
+        4.0
+    }
+
+    fn step(&self, own: &OwnEntity<3>, around: &impl NearbyEntities<3>, _: &TickContext<3>) -> Motion<3> {
+        if own.id.0 == 1 {
+            around.for_each(|other| self.0.borrow_mut().push(other.kind));
+        }
+        Motion { position: own.position, velocity: own.velocity }
+    }
+}
 
 #[derive(Clone)]
 struct Fails;
@@ -67,6 +87,26 @@ fn single_region<B: Behaviour<3>>(
 
 fn flying(id: u64) -> Entity<'static, 3> {
     Entity { velocity: [10.0, 0.0, 0.0], ..Entity::at(id, [50.0, 50.0, 50.0]) }
+}
+
+/// Cells are 4 units long, along the first axis 1 unit. On the curve, entity 2 would come before entity 3.
+#[test]
+fn neighbours_are_visited_by_row_then_by_cell_then_by_id() {
+    let visits = Rc::default();
+    let (mut region, mut out) = single_region(VisitRecorder(Rc::clone(&visits)), |_| {});
+    let entities = [
+        (9_u64, [51.1, 50.5, 50.0]),
+        (5, [53.0, 50.5, 50.0]),
+        (2, [49.0, 53.0, 50.0]),
+        (1, [50.0, 51.5, 50.0]),
+        (4, [50.0, 51.5, 47.9]),
+        (3, [51.2, 50.6, 50.0]),
+    ];
+    for (id, at) in entities {
+        region.spawn(&Entity { kind: id as u32, ..Entity::at(id, at) }, &mut out).unwrap();
+    }
+    region.tick(1, &mut out).unwrap();
+    assert_eq!(*visits.borrow(), [4, 3, 9, 5, 2]);
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
     if arguments.once {
         gather(&mut viewer, &stop)?;
         if viewer.visible().is_empty() && !stop.is_set() {
-            let why = stop.run_interruptible(|| Ok(no_entity_error(&world, center, rule)))?;
+            let why = stop.run_interruptible(|| Ok(no_entity_error(&world, &viewer, (center, rule))))?;
             if let Some(why) = why
                 && !stop.is_set()
             {
@@ -105,7 +105,8 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         let Some(change) = change else {
             let is_reachable = client.disconnection().is_none();
             if is_reachable && hint_at.take_if(|at| *at < Instant::now()).is_some() {
-                let why = interruptible(should_interrupt(), || no_entity_error(&world, center, rule));
+                let why =
+                    interruptible(should_interrupt(), || no_entity_error(&world, &viewer, (center, rule)));
                 if client.disconnection().is_none() && !stop.is_set() {
                     eprintln!("{why}");
                 } else {
@@ -131,14 +132,18 @@ fn refused(why: ViewError) -> CommandRefusal {
 
 /// Returns the error for a list without entities. Unless `rule` leaves entities out, the list contains at least
 /// `center`.
-fn no_entity_error(world: &World, center: EntityId, rule: VisibilityRule) -> CommandRefusal {
+fn no_entity_error(
+    world: &World,
+    viewer: &Viewer<3>,
+    (center, rule): (EntityId, VisibilityRule),
+) -> CommandRefusal {
     let checked = world.world_owners().and_then(|owners| owners.check().map(|()| owners));
     CommandRefusal(match checked {
         Err(why) => why.to_string(),
         Ok(_) if !matches!(rule, VisibilityRule::All) => {
             format!("no entity of this kind is near entity {center}, or the world has no entity {center}")
         }
-        Ok(owners) => owners.entity_error(center).to_string(),
+        Ok(owners) => owners.entity_error(center, |process| viewer.is_connected_to(process)).to_string(),
     })
 }
 

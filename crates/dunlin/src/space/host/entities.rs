@@ -19,12 +19,13 @@ pub enum EntityStatus {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Adds a new entity. Returns an error if no region of this host owns its position, or if a region of this host has
-    /// an entity with the same id. After this call, the caller asks other processes about the id, and removes the
-    /// entity again if one of them has an entity with this id.
+    /// Adds a new entity. Returns an error if no region of this host owns its position, if this region has no lease, or
+    /// if a region of this host has an entity with the same id. After this call, the caller asks other processes about
+    /// the id, and removes the entity again if one of them has an entity with this id.
     pub fn spawn(&mut self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let region = self.region_for(entity)?;
         let Some(hosted) = self.regions.get_mut(&region) else { return Ok(()) };
+        hosted.check_authority()?;
         hosted.region.spawn(entity, &mut hosted.out)?;
         self.spawned.push(entity.id);
         self.unconfirmed.insert(entity.id);
@@ -96,9 +97,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         std::mem::take(&mut self.spawned)
     }
 
-    /// Removes an entity.
+    /// Removes an entity. Returns an error if its region has no lease, or hands the entity over.
     pub fn despawn(&mut self, id: EntityId) -> Result<(), StoreError> {
         let hosted = self.with_entity(id)?;
+        hosted.check_authority()?;
         hosted.region.despawn(id, &mut hosted.out)
     }
 
@@ -113,6 +115,14 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     /// A handed-over entity does not count: an entity with this id at another process may be the same entity.
     pub fn is_unconfirmed(&self, id: EntityId) -> bool {
         self.unconfirmed.contains(&id)
+    }
+
+    /// Whether a region of this host has an [unconfirmed](Host::is_unconfirmed) entity.
+    pub fn has_unconfirmed(&self, region: RegionId) -> bool {
+        let is_there = |hosted: &HostedRegion<D, B>| {
+            self.unconfirmed.iter().any(|id| hosted.region.store().row(*id).is_some())
+        };
+        self.regions.get(&region).is_some_and(is_there)
     }
 
     /// Notes that the entity's id is unique.
@@ -136,8 +146,10 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     }
 
     pub(super) fn with_entity(&mut self, id: EntityId) -> Result<&mut HostedRegion<D, B>, StoreError> {
+        let is_arriving = self.regions.values().any(|hosted| hosted.region.handover().staged().contains(id));
         let here = self.regions.values_mut().find(|hosted| hosted.region.store().row(id).is_some());
-        here.ok_or(StoreError::Unknown(id))
+        // The previous region may already have given up an entity that is still arriving here.
+        here.ok_or(if is_arriving { StoreError::Leaving(id) } else { StoreError::Unknown(id) })
     }
 
     /// The region whose part of the world contains the point.

@@ -8,7 +8,7 @@ use dunlin::space::{Behaviour, RegionAuthority, RegionId, Takeover};
 use dunlin::state::KeyOperation;
 use dunlin_client::Transaction;
 
-use super::keys::{RegionOwner, StandbyKey, WorldSnapshot, if_value, key};
+use super::keys::{RegionMemory, RegionOwner, StandbyKey, WorldSnapshot, if_value, key};
 use super::memory::UncertainClaim;
 use super::plan::RegionAction;
 use super::thread::{OwnershipError, OwnershipThread, WorldEvent};
@@ -18,7 +18,8 @@ use crate::space::runner::WorldRunner;
 
 /// Interval at which a standby that has no copy asks the owner for one again.
 const COPY_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a release waits until the region's standby has all changes, and the pause between two checks.
+/// How long a release waits until the region's standby has all changes and the ids of new entities are known to be
+/// unique, and the pause between two checks.
 const RELEASE_WAIT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1));
 
 impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D, B> {
@@ -242,8 +243,18 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         let Some(registered) = snapshot.registered.get(&standby.process).copied() else { return Ok(()) };
         self.space.call(move |runner| runner.host_mut().set_authority(region, None))?;
         let deadline = Instant::now() + RELEASE_WAIT.0;
-        while !self.space.call(move |runner| runner.host().is_known(region))? {
-            if Instant::now() > deadline {
+        loop {
+            let (is_known, is_checked) = self.space.call(move |runner| {
+                let host = runner.host();
+                (host.is_known(region), !host.has_unconfirmed(region))
+            })?;
+            let is_late = Instant::now() > deadline;
+            // The new owner does not continue the check of new ids. A check that takes too long is given up, because
+            // it may wait for a region without an owner.
+            if is_known && (is_checked || is_late) {
+                break;
+            }
+            if is_late {
                 // The release has failed. `renew` allows the region to act again.
                 return Ok(());
             }
@@ -267,8 +278,14 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
 
     /// Stops a region that this process has released, and keeps its state.
     pub(super) fn finish_release(&mut self, region: RegionId) {
+        let kept = self.space.call(move |runner| {
+            runner.release_region(region);
+            runner.released_regions().remove(&region)
+        });
         // An error is ignored, because the runner may already have ended.
-        let _ = self.space.submit(move |runner| runner.release_region(region));
+        if let Ok(Some(epoch)) = kept {
+            self.memory.insert(region, RegionMemory { epoch, owner: false });
+        }
         (self.on_event)(WorldEvent::Released(region));
     }
 }

@@ -312,9 +312,14 @@ impl WorldSnapshot {
         self.processes.get(&process).is_some_and(|record| record.leaving)
     }
 
-    /// Whether the former owner of a region, which released the region, must still keep the region's state.
+    /// Whether the keys name the former owner of a region, which released the region and must still keep its state.
     pub(super) fn must_keep(&self, region: RegionId, former: RegionOwner) -> bool {
         self.standbys.get(&region).is_some_and(|standby| standby.released == Some(former))
+    }
+
+    /// Whether the cluster has lost the keys of a region that has begun, and no process has claimed it since.
+    pub(super) fn has_lost_keys(&self, region: RegionId) -> bool {
+        !self.epochs.contains_key(&region)
     }
 
     /// Whether the end of `process`, which leaves the world, would leave a region without a second copy. This is true

@@ -16,16 +16,19 @@ pub(super) struct UncertainClaim {
 }
 
 /// Updates `memory`: the regions that may continue from a state which this process holds without owning the region. A
-/// copy counts if the cluster's keys name this process as the region's standby in the copy's epoch. If the cluster has
-/// lost these keys, `memory` stays as it is. Returns the regions that this process owned and cannot continue, each with
-/// the epoch in which this process was the owner.
+/// copy counts if the cluster's keys name this process as the region's standby in the copy's epoch. The states
+/// `released`, which this process must keep, count too. If the cluster has lost these keys, `memory` stays as it is.
+/// Returns the regions that this process owned and cannot continue, each with the epoch in which this process was the
+/// owner.
 pub(super) fn update_memory(
     memory: &mut BTreeMap<RegionId, RegionMemory>,
     snapshot: &WorldSnapshot,
     process: u64,
-    copies: &BTreeMap<RegionId, u64>,
+    (copies, released): (&BTreeMap<RegionId, u64>, &BTreeMap<RegionId, u64>),
     in_doubt: &BTreeMap<RegionId, UncertainClaim>,
 ) -> Vec<(RegionId, u64)> {
+    // Released states are added again below, unless a copy of a later owner's state replaces them.
+    memory.retain(|region, memory| memory.owner || released.get(region) != Some(&memory.epoch));
     for (region, epoch) in copies.iter().map(|(region, epoch)| (*region, *epoch)) {
         let counts = |standby: &StandbyKey| standby.epoch == epoch && standby.counts(process);
         if snapshot.standbys.get(&region).is_some_and(counts) {
@@ -56,6 +59,9 @@ pub(super) fn update_memory(
         }
         is_kept
     });
+    for (region, epoch) in released {
+        memory.entry(*region).or_insert(RegionMemory { epoch: *epoch, owner: false });
+    }
     lost_regions
 }
 
@@ -89,8 +95,25 @@ mod tests {
         let mut memory: BTreeMap<_, _> = so_far.into_iter().map(|memory| (R, memory)).collect();
         let copies = copy.into_iter().map(|epoch| (R, epoch)).collect();
         let in_doubt = [(R, UncertainClaim { lease: 3, action })].into();
-        let lost = update_memory(&mut memory, snapshot, PROCESS, &copies, &in_doubt);
+        let states = (&copies, &BTreeMap::new());
+        let lost = update_memory(&mut memory, snapshot, PROCESS, states, &in_doubt);
         (memory.get(&R).copied(), lost)
+    }
+
+    #[test]
+    fn released_state_counts_until_a_copy_of_the_new_owner_does() {
+        let (mut memory, released) = (BTreeMap::new(), BTreeMap::from([(R, EPOCH)]));
+        let mut update = |snapshot: &WorldSnapshot, copies: BTreeMap<RegionId, u64>| {
+            update_memory(&mut memory, snapshot, PROCESS, (&copies, &released), &BTreeMap::new());
+            memory.get(&R).copied()
+        };
+        let of_epoch = |epoch| Some(RegionMemory { epoch, owner: false });
+        assert_eq!(update(&claimed_by(3), BTreeMap::new()), of_epoch(EPOCH));
+        assert_eq!(update(&WorldSnapshot::default(), BTreeMap::new()), of_epoch(EPOCH), "the keys are lost");
+        let mut named = claimed_by(3);
+        named.standbys.insert(R, StandbyKey::complete(PROCESS, EPOCH + 1));
+        assert_eq!(update(&named, BTreeMap::from([(R, EPOCH + 1)])), of_epoch(EPOCH + 1));
+        assert_eq!(update(&claimed_by(3), BTreeMap::new()), of_epoch(EPOCH), "another process is named");
     }
 
     #[test]

@@ -549,9 +549,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             (copies, held, begun, uncopied, runner.released_regions())
         })?;
         self.report_uncopied(uncopied, snapshot);
-        let is_needed = |(region, epoch): &(RegionId, u64)| {
+        let is_named = |(region, epoch): &(RegionId, u64)| {
             snapshot.must_keep(*region, RegionOwner { process, epoch: *epoch })
         };
+        // If the keys are lost, the new owner may be lost with them.
+        let is_needed = |state: &(RegionId, u64)| is_named(state) || snapshot.has_lost_keys(state.0);
         let (released, unneeded): (BTreeMap<RegionId, u64>, BTreeMap<RegionId, u64>) =
             released.into_iter().partition(is_needed);
         if !unneeded.is_empty() {
@@ -560,7 +562,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             })?;
         }
         self.held.extend(held);
-        for (region, epoch) in update_memory(&mut self.memory, snapshot, process, &copies, &self.in_doubt) {
+        let states = (&copies, &released);
+        for (region, epoch) in update_memory(&mut self.memory, snapshot, process, states, &self.in_doubt) {
             self.report_given_up(region, epoch, snapshot);
         }
         let lease = self.lease.as_ref().map(Lease::id);
@@ -573,7 +576,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             standby: self.config.standby,
             copies,
             memory: self.memory.clone(),
-            released,
+            released: released.into_iter().filter(is_named).collect(),
             began: self.began.clone(),
             begun_copies,
             in_doubt: unfinished.map(|(region, claim)| (*region, claim.action)).collect(),

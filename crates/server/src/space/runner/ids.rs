@@ -13,6 +13,7 @@
 //!   unique.
 //! - An entity that was handed over since its spawn is not removed. It may have come back, so that the entity in
 //!   another region's response is this same entity.
+//! - Only the region's newest known owner answers for a region. A former owner may still run it, without a lease.
 //! - If a region has no owner, a query waits until the region has one, and spawns by clients are refused meanwhile. If
 //!   the process that sent the query becomes the region's owner, this process answers the query itself.
 //! - A query without a response is repeated. A response that arrives twice changes nothing.
@@ -197,10 +198,16 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         }
     }
 
+    /// Whether a region runs at this process, and no other process is known to have claimed it since.
+    fn is_local(&self, region: RegionId) -> bool {
+        let claimed = self.links.route_to(region).map_or(0, |(_, epoch)| epoch);
+        self.host.region(region).is_some_and(|ours| claimed <= ours.handover().epoch())
+    }
+
     /// All regions of the world that do not run at this process.
     fn remote_region_ids(&self) -> impl Iterator<Item = RegionId> + '_ {
         let all = self.host.partition().regions().iter().map(|(_, region)| *region);
-        all.filter(|region| self.host.region(*region).is_none())
+        all.filter(|region| !self.is_local(*region))
     }
 
     fn query_ids(&mut self, ids: Vec<EntityId>, deadline_ns: Option<u64>, callback: IdCallback<D, B>) {
@@ -225,10 +232,11 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
 
     /// Answers pending queries for regions that have come to this process since the queries were sent.
     fn answer_local_regions(&mut self) {
+        let all = self.host.regions().map(|(region, _)| region);
+        let all_local: BTreeSet<RegionId> = all.filter(|region| self.is_local(*region)).collect();
         let (host, mut answered) = (&self.host, Vec::new());
         for (number, query) in &mut self.ids.queries {
-            let is_local = |region: &RegionId| host.region(*region).is_some();
-            let local: Vec<RegionId> = query.remaining.iter().copied().filter(is_local).collect();
+            let local: Vec<RegionId> = query.remaining.intersection(&all_local).copied().collect();
             if local.is_empty() {
                 continue;
             }
@@ -320,22 +328,34 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         Ok(())
     }
 
-    /// Handles another process's response to a query for ids.
-    pub(super) fn handle_id_response(&mut self, number: u64, bytes: &[u8]) -> Result<(), RunnerRefusal> {
+    /// Handles another process's response to a query for ids. Ignores what it says about regions of other owners.
+    pub(super) fn handle_id_response(
+        &mut self,
+        process: u64,
+        number: u64,
+        bytes: &[u8],
+    ) -> Result<(), RunnerRefusal> {
         let mut body = FieldReader(bytes);
         let regions = body.region()?.0 as usize;
         let (regions, []) = body.bytes(regions.saturating_mul(4))?.as_chunks::<4>() else { return Ok(()) };
         let (others, []) = body.0.as_chunks::<OTHER_BYTES>() else {
             return Err(RunnerRefusal::Frame("the list of ids is invalid"));
         };
+        let links = &self.links;
+        let is_owner = |region: RegionId| links.route_to(region).is_some_and(|(owner, _)| owner == process);
         let Some(query) = self.ids.queries.get_mut(&number) else { return Ok(()) };
-        for region in regions {
-            query.remaining.remove(&RegionId(u32::from_le_bytes(*region)));
+        for region in regions.iter().map(|region| RegionId(u32::from_le_bytes(*region))) {
+            if is_owner(region) {
+                query.remaining.remove(&region);
+            }
         }
         for other in others {
             let mut body = FieldReader(other);
             let (id, region) = (EntityId(body.u64()?), body.region()?);
             let [flags] = body.take::<1>()?;
+            if !is_owner(region) {
+                continue;
+            }
             let (is_fresh, is_arriving) = (flags & FRESH != 0, flags & ARRIVING != 0);
             query.others.push(RemoteEntity { id, region, is_fresh, is_arriving });
         }

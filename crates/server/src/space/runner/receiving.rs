@@ -100,7 +100,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
             SpaceFrame::LoadReport(bytes) => self.handle_load_report(bytes, now_ns)?,
             SpaceFrame::Partition(bytes) => self.handle_partition(bytes, now_ns)?,
             SpaceFrame::IdQuery { number, ids } => self.handle_id_query(process, number, ids)?,
-            SpaceFrame::IdResponse { number, bytes } => self.handle_id_response(number, bytes)?,
+            SpaceFrame::IdResponse { number, bytes } => self.handle_id_response(process, number, bytes)?,
             SpaceFrame::Ping => {}
             SpaceFrame::Refused(why) => return Err(RunnerRefusal::ByThem(why.to_owned())),
             SpaceFrame::Hello(_) | SpaceFrame::Proof(_) => {

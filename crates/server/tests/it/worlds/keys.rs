@@ -59,7 +59,7 @@ fn owner_reports_and_overwrites_invalid_keys_of_its_region() {
 }
 
 /// Deletes all keys of the world, as if the cluster had restarted without its disks.
-fn delete_keys(kv: &Kv, world: &str) {
+pub(super) fn delete_keys(kv: &Kv, world: &str) {
     end_leases(kv, world);
     kv.delete(format!("space-secret/{world}")).unwrap();
     for entry in kv.prefix(format!("space/{world}/")).unwrap() {

@@ -3,6 +3,7 @@
 use dunlin::space::StandbyMode;
 use dunlin_client::Kv;
 
+use super::keys::delete_keys;
 use super::late_responses::LateResponses;
 use super::{assert_continues, has_event, mark_entity_and_read_ticks, start_with_one_process, until};
 
@@ -44,5 +45,20 @@ fn owners_killed_as_soon_as_they_claim_lose_no_entity() {
         killed.kill();
         assert_continues(&test.kv, &members, &before, &format!("after process {number} was killed"));
     }
+    assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
+}
+
+/// The new owner never learns that its claim succeeded. The keys are then lost, as with a node of the new owner.
+#[test]
+fn released_region_survives_the_loss_of_its_owner_and_keys() {
+    let (test, members) = start_with_one_process("orphaned", StandbyMode::Required);
+    let before = mark_entity_and_read_ticks(&members);
+    let late = LateResponses::of(&test);
+    let killed = late.start_process(&test);
+    until("it claims a region", &test.kv, &members, || has_claimed(&test.kv, "orphaned", 2));
+    delete_keys(&test.kv, "orphaned");
+    killed.kill();
+    late.release();
+    assert_continues(&test.kv, &members, &before, "after the new owner and the keys were lost");
     assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
 }

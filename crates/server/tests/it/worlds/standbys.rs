@@ -56,7 +56,7 @@ fn pause(member: &WorldMember<RandomWalk>) -> Sender<()> {
     let (resume, resumed) = channel();
     let (pauses, paused) = channel();
     let call = move |_: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
-        drop(pauses.send(()));
+        pauses.send(()).unwrap();
         let _ = resumed.recv();
     };
     member.space.submit(call).unwrap();

@@ -1,10 +1,13 @@
 //! Tests that each id of an entity exists only once in a world.
 
+use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, channel};
 
 use dunlin::space::behaviour::RandomWalk;
-use dunlin::space::{Behaviour, Entity, EntityId, Host, Partition, RegionId, RegionReport, StandbyMode};
-use dunlin_server::space::{SpawnError, TickPace};
+use dunlin::space::{
+    Behaviour, Entity, EntityId, Host, Partition, RegionAuthority, RegionId, RegionReport, StandbyMode,
+};
+use dunlin_server::space::{Secret, Space, SpaceConfig, SpaceLimits, SpawnError, TickPace, WorldPeer};
 use dunlin_wait::PATIENCE;
 
 use super::{
@@ -117,6 +120,51 @@ fn duplicate_spawn_is_removed_if_a_third_process_answers_late() {
     }
     drop(third);
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([TWICE]));
+}
+
+/// Starts a process that runs these regions in these epochs, without a lease.
+fn start_space(number: u64, peers: &[WorldPeer], regions: &[(RegionId, u64)]) -> Space<3, RandomWalk> {
+    let WorldSettings { setup, behaviour, .. } = settings("former", 3, StandbyMode::None);
+    let mut host = Host::new(setup, behaviour, Partition::even(3, &REGIONS), None);
+    for (region, epoch) in regions {
+        host.begin(*region, RegionAuthority { epoch: *epoch, until_ns: u64::MAX }).unwrap();
+    }
+    let config = SpaceConfig {
+        world: "former".to_owned(),
+        process: number,
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        peers: peers.to_vec(),
+        pace: TickPace::Hold,
+        lockstep: false,
+        balance: None,
+        insecure: false,
+        secret: Secret::of([1; 32]),
+        limits: SpaceLimits::default(),
+    };
+    Space::start(config, host).unwrap()
+}
+
+/// Here, a former owner of a region responds before the present owner, because it still has another region.
+#[test]
+fn former_owner_of_a_region_does_not_answer_for_its_ids() {
+    let former = start_space(1, &[], &[(REGIONS[1], 1), (REGIONS[2], 1)]);
+    let owner = start_space(2, &[], &[(REGIONS[1], 2)]);
+    let peer = |process: u64, space: &Space<3, RandomWalk>| WorldPeer { process, address: space.address() };
+    let spawner = start_space(3, &[peer(1, &former), peer(2, &owner)], &[(REGIONS[0], 1)]);
+    dunlin_wait::until("the spawning process knows all owners", || {
+        spawner.call(|runner| runner.remote_regions()).unwrap() == [(REGIONS[1], 2, 2), (REGIONS[2], 1, 1)]
+    });
+    let (unblock, blocked) = channel::<()>();
+    owner.submit(move |_| _ = blocked.recv()).unwrap();
+    let (sender, spawned) = channel();
+    let order = move |runner: &mut dunlin_server::space::WorldRunner<3, RandomWalk>| {
+        let entity = Entity::at(TWICE, position_in(runner.host(), REGIONS[0]));
+        runner.spawn_for(&entity, move |done| drop(sender.send(done)));
+    };
+    spawner.submit(order).unwrap();
+    let done = spawned.recv_timeout(PATIENCE).expect("an answer");
+    assert!(matches!(&done, Err(SpawnError::NoOwner(regions)) if regions.contains(&REGIONS[1])), "{done:?}");
+    drop(unblock);
 }
 
 /// The region without an owner may already have an entity with the same id.
