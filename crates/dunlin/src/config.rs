@@ -36,7 +36,7 @@ pub struct NodeLimits {
     pub topics_max: usize,
     /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files. If
     /// the process may open fewer than twice this number of files, durable topics may use half of the files that it may
-    /// open. A durable topic that needs more is refused.
+    /// open. A durable topic is refused if it needs more files than are left for durable topics.
     pub reserved_files: u64,
     /// Maximum number of subscriptions that wait for new topics. The node refuses more.
     pub watchers_max: usize,
@@ -87,7 +87,8 @@ impl Default for NodeLimits {
     }
 }
 
-/// The node's memory divided by this number is the default limit of the keys, and also that of the tasks.
+/// The default limit of the keys' memory is the node's memory divided by this number. The tasks have the same default
+/// limit.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {

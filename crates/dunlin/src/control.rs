@@ -86,8 +86,8 @@ pub enum Consistency {
     /// The read sees every command that the cluster had acknowledged before the read began.
     #[default]
     Linearizable,
-    /// The read sees the commands that this node has applied. They include all commands in the node's log from before
-    /// its last start.
+    /// The read sees the commands that this node has applied. After a restart, these are at least the commands that the
+    /// node's log contained at the start.
     Stale,
 }
 
@@ -199,8 +199,9 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// Describes the error of the Raft log, if the disk has too little room, or if the process or the machine lacks
-    /// file descriptors or memory. In this case, a leader refuses commands that make the state larger.
+    /// If the log of the Raft group cannot grow, returns a description of the error. The disk has too little room, or
+    /// the process or the machine lacks file descriptors or memory. While this lasts, a leader refuses commands that
+    /// make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         Some(describe_shortage("keys", self.status().ok()?.lacks_room?))
     }

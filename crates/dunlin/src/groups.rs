@@ -5,11 +5,12 @@
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
-//! - A group exists longer than its members, so that the next member continues where the group stopped. The group ends
-//!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
+//! - A lasting group exists longer than its members, so that the next member continues where the group stopped. Such a
+//!   group ends with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
+//!   last member.
 //! - A member of a `share` group may have been in the group already before the owner's present epoch, or before the
-//!   owner was restarted in this epoch. The group then delivers all records since the epoch began or the owner was
-//!   restarted, regardless of the order in which members join. The group leaves out those of these records that an
+//!   owner was restarted in this epoch. If such a member joins, the group delivers all records since the epoch began or
+//!   the owner was restarted, regardless of the order in which members join. The group leaves out records that an
 //!   earlier group of the same name has delivered.
 //! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
 //!   owner, and after it has ended because of `group_idle_max`. If a topic and a group with the same names are created
@@ -266,9 +267,9 @@ impl Node {
         self.may_read_all(topic)
     }
 
-    /// Checks the user's permission to read all records of the topic. A group needs it, because groups do not filter
-    /// records for a user. The records of keys, tasks and the node's status need permissions of their own. The error
-    /// names the topic, but not its pattern, which the user may not see.
+    /// Checks the user's permission to read all records of the topic. A member of a group needs this permission,
+    /// because groups do not filter records for a user. The records of keys, tasks and the node's status need
+    /// permissions of their own. The error names the topic, but not its pattern, which the user may not see.
     fn may_read_all(&self, topic: &Topic) -> Result<(), TopicError> {
         let is_allowed = self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?).is_ok()
             && self.user().filter(|_| is_of_system(topic.name())).is_none_or(|user| {
@@ -301,9 +302,9 @@ impl Node {
     }
 
     /// Ends the topic's groups at this node because another node owns the topic, and refers the groups' members to that
-    /// node. `last_epoch` is this node's last epoch if the new owner begins a later epoch, and otherwise `None`. If it
-    /// is given, members of `share` groups first receive the remaining records. `work` groups still send their dead
-    /// letters.
+    /// node. `last_epoch` is this node's last epoch if the new owner begins a later epoch, and otherwise `None`. If
+    /// `last_epoch` is given, members of `share` groups first receive the remaining records. `work` groups still send
+    /// their dead letters.
     pub(crate) fn end_topic_groups(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
@@ -425,7 +426,8 @@ impl Node {
         }
     }
 
-    /// Whether the topic has a group with this name. The group of a deleted topic with the same name does not count.
+    /// Whether the topic has a group with this name. A group of an earlier topic, which had the same name as `topic`
+    /// and was deleted, does not count.
     pub(crate) fn has_group(&self, topic: &Arc<Topic>, group: &str) -> bool {
         let by_name = self.groups_of_node().lock();
         let entry = by_name.get(&(topic.name().to_owned(), group.to_owned()));

@@ -14,8 +14,8 @@ use crate::node::Node;
 /// The first token of every inbox's subjects.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// A session's use of an inbox. Values with the same name share one topic, which is deleted when the last of them is
-/// dropped.
+/// A session's use of an inbox. Values with the same name share one topic, which is deleted when the last of these
+/// values is dropped.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,
@@ -94,8 +94,8 @@ impl Inbox {
 
     /// Returns two patterns for the inbox of the reply subject `reply`, whose prefix a client has chosen. The first
     /// matches all subjects that differ from `reply` only in the last token, the second only `reply` itself. Returns
-    /// `None` if the prefix has fewer than two tokens, because two clients could use it by accident, or if it is
-    /// reserved.
+    /// `None` if the prefix is reserved, or if it has fewer than two tokens: two clients could choose such a short
+    /// prefix by accident.
     pub fn reply_patterns(reply: &str) -> Option<[String; 2]> {
         client_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
@@ -149,7 +149,7 @@ impl Inbox {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
             Some(Some(existing)) => return Ok((existing, false)),
-            // The last `Inbox` has been dropped, but its drop has not deleted the topic yet. Delete the topic here; the
+            // The last `Inbox` is being dropped, but its drop has not deleted the topic yet. Delete the topic here; the
             // drop then finds nothing to delete.
             Some(None) => {
                 open.remove(&self.name);

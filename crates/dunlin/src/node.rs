@@ -338,8 +338,8 @@ impl Node {
             if config.durable.is_some() {
                 let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
                 if self.0.registry.get(name).is_none() {
-                    // Check this first: otherwise the cluster could agree on a topic whose files this node may not
-                    // open.
+                    // Check the number of open files first: otherwise the cluster could agree on a topic whose files
+                    // this node may not open.
                     storage.check_open_files(config.partitions)?;
                 }
             }
@@ -560,7 +560,7 @@ impl Node {
     }
 
     /// Returns a subscriber to all subjects that match at least one of the patterns. A record that matches several
-    /// patterns is delivered once for each.
+    /// patterns is delivered once for each of these patterns.
     pub fn subscribe_all(
         &self,
         patterns: &[&str],

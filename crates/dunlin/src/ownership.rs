@@ -67,7 +67,8 @@ use route::Route;
 /// during this pause.
 const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// If an owner's records did not arrive in time, subscribers do not wait for this owner's records during this period.
+/// If an owner's records did not arrive in time, other subscribers do not wait for records of this owner during the
+/// following period.
 const LATE_PERIOD: Duration = Duration::from_secs(5);
 
 /// A node's limits for topics that other nodes own: waiting times, the number and size of mirrors, and forwarded bytes.
@@ -132,7 +133,7 @@ pub trait PeerNodes: Send + Sync + Debug {
     fn forward_batch(&self, to: u64, batch: InFlightBatch);
 
     /// Receives records from the node `from` for this node's mirrors, until [`MirrorFeed::is_needed`] returns `false`.
-    /// If this is impossible, reports the reason with `MirrorFeed::ended`.
+    /// If the node cannot send its records, reports the reason with `MirrorFeed::ended`.
     fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>);
 
     /// Joins a `share` group at the node `to` and delivers the group's records to `membership`, until the membership is
@@ -194,8 +195,8 @@ pub struct Ownership {
     unanswered_request_ns: AtomicU64,
     /// The threads that wait for records in mirrors, by the owner that sends these records.
     mirror_waiters: Mutex<BTreeMap<u64, Waiters>>,
-    /// Owners whose records did not arrive in time, each with the time, by the monotonic clock, at which this was last
-    /// noticed.
+    /// Owners whose records did not arrive in time. The value is the time, by the monotonic clock, at which a waiting
+    /// subscriber last noticed this.
     late: Mutex<BTreeMap<u64, u64>>,
     housekeeper: OwnershipHousekeeper,
 }
@@ -312,8 +313,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether `owner` is this node, and this node has begun new epochs since its start. Until then, the cluster may
-    /// name this node as an owner only because it owned the topic before the start.
+    /// Whether `owner` is this node, and this node has begun new epochs since its start. Before it has begun them, the
+    /// cluster may still name this node as the owner of topics that it owned before the start.
     fn owns_since_start(&self, owner: u64) -> bool {
         owner == self.id && self.has_begun_epochs.load(Ordering::Acquire)
     }

@@ -39,7 +39,7 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
-    /// By name, the topics that own other subjects than just the one that equals their name.
+    /// The topics that own a subject other than their name, by name.
     with_other_subjects: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
     /// The reply inboxes, by the pattern of the subscriptions that read them.

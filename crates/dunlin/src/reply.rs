@@ -6,7 +6,7 @@
 //! this node whose pattern overlaps the inbox's pattern.
 //!
 //! Invariants:
-//! - A reply inbox owns no subject: topics are created and found as if it did not exist.
+//! - A reply inbox owns no subject: topics are created and found as if the inbox did not exist.
 //! - A record goes to a reply inbox only under three conditions: a request has named the record's subject, no topic
 //!   owns the subject, and no other node has a subscriber for it. A node that does not respond is assumed to have no
 //!   subscriber.

@@ -205,8 +205,8 @@ impl ReplyTopics {
     }
 }
 
-/// The executor that runs the responders of a node. If no executor is registered, a thread runs the responders; it is
-/// started when it is first needed.
+/// The executor that runs the responders of a node. If no executor is registered, a thread runs the responders; this
+/// thread starts when the first responder has to run.
 #[derive(Default)]
 pub(crate) struct ResponderExecutors {
     executor: Mutex<Option<Weak<dyn ResponderExecutor>>>,

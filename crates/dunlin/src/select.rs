@@ -103,8 +103,8 @@ impl Node {
         }
     }
 
-    /// Whether the log's topic owns all subjects that the pattern matches. Then no other topic can own one of them
-    /// while this topic exists.
+    /// Whether the log's topic owns all subjects that the pattern matches. If so, no other topic can own one of these
+    /// subjects while this topic exists.
     pub fn owns_all_of(&self, log: &Log, pattern: &Pattern) -> bool {
         let owned = self.topic(&log.name().topic).and_then(|topic| Pattern::parse(topic.pattern()).ok());
         owned.is_some_and(|owned| owned.covers(pattern))
@@ -118,8 +118,8 @@ impl Node {
     }
 
     /// Returns an error if the position in [`KV`] or [`TASKS`] is one that no subscriber can have received yet. To find
-    /// out, this node first applies all entries on which the cluster has agreed. If it does not reach a majority within
-    /// seconds, it returns no error, and the subscriber waits for the records.
+    /// out, this node first applies all entries on which the cluster has agreed. If the node does not reach a majority
+    /// within seconds, this method returns no error, and the subscriber waits for the records.
     pub async fn check_position(&self, log: &Log, position: Position) -> Result<(), SubscribeError> {
         if !log.must_catch_up_to(position) {
             return Ok(());
@@ -159,7 +159,7 @@ impl Node {
             TASKS => self.tasks_if_any().is_none_or(|tasks| tasks.has_applied_log()),
             _ => return true,
         };
-        // A node that has just joined a cluster has no entries, and its log is in epoch 0 until it has received some.
+        // A node that has just joined a cluster has no entries. Until it has received entries, its log is in epoch 0.
         has_applied && log.last().epoch > 0
     }
 
@@ -203,8 +203,8 @@ impl Node {
         }
     }
 
-    /// Whether this node has a subscriber for the subject: one that reads the subject, or one that waits for its topic.
-    /// A durable topic always counts, because its records can be read later.
+    /// Whether this node has a subscriber for the subject: one that reads the subject, or one that waits until a topic
+    /// owns the subject. A durable topic always counts, because its records can be read later.
     pub(crate) fn has_local_subscriber(&self, subject: Subject<'_>) -> bool {
         let is_read = self.registry().owner(subject).is_some_and(|topic| {
             let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());

@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::ownership::is_mirror;
 use crate::registry::NameRanges;
 
-/// The number of topics that are read while the registry is locked once. Callers that create or delete topics wait
+/// The number of topics that are read each time the registry is locked. Callers that create or delete topics wait
 /// during this time.
 const PAGE_TOPICS: usize = 256;
 

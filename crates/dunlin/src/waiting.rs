@@ -85,8 +85,8 @@ pub struct NodeFuture<T, E>(Outcome<T, E>);
 /// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
 
-/// The future of opening a cursor. If another node owns the topic, it is ready once this node has the owner's latest
-/// records.
+/// The future of opening a cursor. If another node owns the topic, the future is ready once this node has the owner's
+/// latest records.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]
@@ -137,8 +137,8 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Opens a cursor on a thread that only opens cursors for topics of the same owner. If the owner is unreachable,
-    /// only subscribers of its own topics therefore have to wait.
+    /// Opens a cursor on a thread that only opens cursors for topics of the same owner. If an owner is unreachable,
+    /// only subscribers of this owner's topics therefore have to wait.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -273,8 +273,8 @@ impl Node {
                 let subject = subject.as_str().to_owned();
                 self.run_waiting(move |node| {
                     let subject = Subject::parse(&subject)?;
-                    // If a reply inbox accepts the subject, this call makes the node remember the inbox, so that the
-                    // later call finds it.
+                    // If a reply inbox accepts the subject, this call makes the node remember the inbox, so that
+                    // `owning_topic_or_pattern` finds the inbox later.
                     if node.resolve_reply_inbox(subject) {
                         Ok(())
                     } else {

@@ -55,8 +55,8 @@ enum Hint {
     PinnedSegment(PinnedSegment),
     /// A record that was made for this subscriber alone: merged from several records, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
-    /// The next record is on disk, but cannot be read at present. `retries` is how often the store had allowed such
-    /// reads to be repeated before this read. After the store has allowed it again, the read may be repeated.
+    /// The next record is on disk, but cannot be read at present. Each time a resource is available again, the store
+    /// allows all such reads to be repeated. `retries` is how often the store had done so before this read.
     Deferred {
         retries: u64,
     },

@@ -96,8 +96,8 @@ pub(crate) fn literal_prefix(pattern: &str) -> &str {
 }
 
 /// Validates the length, the tokens and the characters of a text. `wildcard` decides whether a token is an allowed
-/// wildcard; its arguments are the token, and whether it is the last one. `is_refused` decides which characters all
-/// other tokens must not have.
+/// wildcard; its arguments are the token, and whether it is the last one. `is_refused` decides which characters are not
+/// allowed in the other tokens.
 #[inline]
 fn check_tokens(
     text: &str,

@@ -57,7 +57,7 @@ pub struct BatchAppend<'a> {
     pub claim: Option<&'a Arc<StateClaim>>,
     /// Whether registered subscribers of a reliable topic that leave no room are unregistered.
     pub evict: bool,
-    /// Whether another node has forwarded the batch to this node, because it considers this node the owner.
+    /// Whether another node has forwarded the batch to this node, because the other node considers this node the owner.
     pub relayed: bool,
 }
 

@@ -73,7 +73,7 @@ pub struct ForwardedBatch<'a> {
     /// The publisher's claim that the partition's state includes its last acknowledged record, if the topic keeps a
     /// state.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Whether another node has forwarded the batch to this node, because it considers this node the owner. Such a
-    /// batch is not forwarded again.
+    /// Whether another node has forwarded the batch to this node, because the other node considers this node the owner.
+    /// Such a batch is not forwarded again.
     pub relayed: bool,
 }

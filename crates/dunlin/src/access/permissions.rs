@@ -49,8 +49,9 @@ impl std::fmt::Display for Action {
 /// The permissions of one user: subjects, groups, keys and tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// The subjects that users of the tenant may use. This rule, too, must allow an action on a subject, except for
-    /// publishing to an inbox.
+    /// The subjects that users of the tenant may use. The user may act on a subject only if both this rule and the
+    /// action's own rule allow the subject. Publishing to an inbox is an exception: it needs only
+    /// [`publish`](Permissions::publish) not to deny the subject.
     pub tenant: SubjectRule,
     /// The subjects to which the user may publish.
     pub publish: SubjectRule,

@@ -66,8 +66,8 @@ impl TaskRule {
     }
 
     /// Returns the tenants whose tasks a worker receives if it requests the tasks of the tenants `requested`. Returns
-    /// `None` if the user lacks the permission for one of them. An empty list means all tenants, in the argument and in
-    /// the result.
+    /// `None` if the user lacks the permission for one of the requested tenants. An empty list means all tenants, in
+    /// the argument and in the result.
     pub fn serve(&self, requested: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         match &self.work {
             WorkScope::Of(tenants) if requested.is_empty() && !self.manage => {

@@ -129,7 +129,7 @@ impl Control {
         }
     }
 
-    /// Whether this node has applied all log entries that existed when it started, or has stopped.
+    /// Whether this node has stopped, or has applied all log entries that existed when it started.
     pub(crate) fn has_applied_log(&self) -> bool {
         self.has_caught_up().unwrap_or(true)
     }
@@ -298,8 +298,8 @@ impl Control {
             && group.leadership() == Leadership::Local
             && self.prepare_term(group).await.is_err()
         {
-            // This error says that the command was certainly not applied. The other node therefore sends the command
-            // again.
+            // This error says that the command was certainly not applied. The node that forwarded the command therefore
+            // sends it again.
             return forward::encode_responses(&Err(RaftGroupError::NotLeader { leader: None }));
         }
         proposing::handle_forwarded(group, request, |command| ControlCommand::decode(command).is_ok()).await

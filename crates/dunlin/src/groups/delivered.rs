@@ -1,8 +1,8 @@
-//! Remembers which records ended `share` groups have delivered.
+//! Remembers which records were delivered by `share` groups that have ended.
 //!
 //! After a topic has moved, a member at another node joins its group again at the next owner, some time after that
-//! owner's epoch has begun. By then, another group with this name may have been created there, have delivered records
-//! and have ended. The group that the member joins must not deliver these records again.
+//! owner's epoch has begun. By then, another group with this name may have been created at the next owner, may have
+//! delivered records, and may have ended. The group that the member joins must not deliver these records again.
 //!
 //! Limits: at most [`GROUPS_MAX`] groups are remembered; the oldest are forgotten first. At most [`RANGES_MAX`] ranges
 //! of records are remembered for each log.

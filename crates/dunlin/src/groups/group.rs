@@ -1,5 +1,5 @@
-//! Groups: a group consists of a state machine for each partition of its topic, and of a list of the members that
-//! sleep.
+//! A group of members that share a topic's records. It consists of a state machine for each partition of the topic, and
+//! of a list of the members that sleep.
 //!
 //! Invariants:
 //! - Every operation goes through [`Group::with`]. `with` first handles claims and delays that have expired, then runs
@@ -77,7 +77,8 @@ impl<M: GroupMachine> Wake for Alarm<M> {
 }
 
 impl<M> Drop for Group<M> {
-    /// Removes the cursors from the logs' sleepers. Otherwise they would count as subscribers until the next record.
+    /// Removes the group's cursors from the logs' sleepers. Otherwise the logs would count the cursors as subscribers
+    /// until the next record.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (part, token) in state.parts.iter_mut().zip(0..) {

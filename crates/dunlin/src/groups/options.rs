@@ -64,8 +64,8 @@ pub struct ShareOptions {
     pub earlier: Option<EarlierMembership>,
     /// Whether publishers to a `reliable` topic wait for the group, if this member creates it.
     pub registered: bool,
-    /// Whether the group continues to exist after its last member has left, if this member creates the group. If it
-    /// does not, [`Node::end_group`](crate::Node::end_group) ends it.
+    /// Whether the group continues to exist after its last member has left. Applies if this member creates the group. A
+    /// group that is not lasting is ended by [`Node::end_group`](crate::Node::end_group).
     pub lasting: bool,
     /// Whether the member may join the group at another node if that node owns the topic. The membership then follows
     /// the topic to each new owner, and records count as consumed when they arrive at this node. If this option is not

@@ -14,7 +14,7 @@ use super::options::EarlierMembership;
 use super::owned_epochs::OwnedEpochs;
 use super::reader::GroupReader;
 
-/// The pause after a record could not be read, before the group tries again, ns.
+/// How long a group that could not read a record waits before it tries again, ns.
 const READ_RETRY_NS: u64 = 100_000_000;
 
 /// A group's state for one partition of its topic.
@@ -40,12 +40,13 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor for a group that a returning member creates again, at this owner or another one. If the member left
-/// before [`Log::process_start`], the cursor starts at that position, otherwise at the next record.
+/// Creates the cursor of a new group whose first member was in a group with this name before, at this owner or at
+/// another one. If the member left that group before [`Log::process_start`], the cursor starts at that position,
+/// otherwise at the next record.
 ///
-/// The cursor skips records between the epoch in which the member left and the cursor's first record. They were
-/// published at other owners, or at this node before its restart. Other groups with this name may have delivered them,
-/// so this group does not. A notice reports that the group may have missed them.
+/// The cursor skips records between the epoch in which the member left and the cursor's first record. The skipped
+/// records were published at other owners, or at this node before its restart. Other groups with this name may have
+/// delivered these records, so this group does not deliver them. A notice reports that the group may have missed them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -171,7 +172,7 @@ impl<M: GroupMachine> GroupPartition<M> {
     }
 
     /// Whether the next record belongs to an epoch in which, as far as the group knows, another node owns the topic. If
-    /// the topic has indeed moved, the group will soon be ended.
+    /// the group is right and the topic has moved, the group will soon be ended.
     fn is_at_next_owner(&self) -> bool {
         self.cursor.next().epoch > self.epochs.newest()
     }

@@ -90,7 +90,7 @@ impl WorkMember {
         self.membership.group()
     }
 
-    /// How many records the group has lost, as far as gaps have reported it to this member.
+    /// The number of records lost by the group that gaps have reported to this member.
     pub fn lost(&self) -> u64 {
         self.membership.lost()
     }

@@ -8,8 +8,8 @@
 //! - The batches of a topic whose publishers may have to wait for room take at most a [`TOPIC_PART`]th of all bytes. A
 //!   full topic therefore leaves most bytes to other topics of its owner.
 //! - While the batches for an owner take no more bytes than are free, a batch of any size is accepted. The same applies
-//!   while the batches of a topic take at most half of its part. The limits are thus exceeded by at most one batch for
-//!   each owner and each such topic.
+//!   while the batches of a topic take at most half of the topic's part. The limits are thus exceeded by at most one
+//!   batch for each owner and each such topic.
 //! - At most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
 //!
 //! Rejected alternative: an equal part of the bytes for each owner. Most nodes forward to few owners at a time, so that
@@ -244,7 +244,7 @@ struct State {
     /// The number of bytes in all batches without a response.
     bytes: u64,
     /// The number of bytes in batches without a response, by owner. The owner is the one at the time of publishing;
-    /// `None` if it was not known then.
+    /// `None` if the node did not know the owner then.
     bytes_by_owner: BTreeMap<Option<u64>, u64>,
     /// The number of bytes in batches without a response, for each topic whose publishers may have to wait for room.
     bytes_by_topic: BTreeMap<Arc<str>, u64>,
@@ -435,7 +435,7 @@ impl Tickets {
     }
 
     /// Notifies the publishers that wait for room for the owner `owner`, because one of this owner's topics or inboxes
-    /// has another owner now. Publishers to its other topics then wait again.
+    /// has another owner now. The publishers to the other topics of `owner` then begin to wait again.
     pub(crate) fn owner_changed(&self, owner: Option<u64>) {
         let waiters: Vec<_> = {
             let mut state = self.state();

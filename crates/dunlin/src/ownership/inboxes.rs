@@ -16,8 +16,9 @@
 //!   all newer batches, but only when no other batch is on its way.
 //!
 //! Limits: this node remembers at most [`INBOXES_MAX`] inboxes. It also remembers at most this number of reply
-//! subjects, each for [`REPLY_KNOWN_FOR`]. At a limit, this node forgets all of them, and asks other nodes again.
-//! Inboxes with records whose outcome is not known yet are kept, unless all inboxes have such records.
+//! subjects, each for [`REPLY_KNOWN_FOR`]. If there are too many reply subjects, this node forgets all of them. If
+//! there are too many inboxes, this node forgets those without unfinished records, or all inboxes if all have
+//! unfinished records. When this node needs a forgotten inbox or subject, it asks the other nodes again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -104,8 +105,8 @@ struct State {
     /// The ticket of the batch that was sent last. While batches are on their way, a waiting batch with this ticket or
     /// a lower one is a batch that was returned.
     sent_through: u64,
-    /// The last ticket that waited when the search for the inbox's node began. If no node has the inbox, all batches up
-    /// to this ticket are refused.
+    /// The ticket of the last batch that waited when the search for the inbox's node began. If no node has the inbox,
+    /// all batches up to this ticket are refused.
     search_through: u64,
     /// The time before which no batch is sent.
     paused_until_ns: u64,
@@ -382,8 +383,8 @@ impl Sender for InboxRoute {
         let refusals = batch.tried.iter().filter(|&&node| Some(node) == last_node).count();
         let is_of_owner = lock(&self.state).owner == last_node;
         if is_of_owner && refusals == 1 {
-            // The client may have closed the inbox and opened it again, while the batch was sent to the closed one. Try
-            // the same node once more.
+            // The client may have closed the inbox and opened it again at the same node, while this batch was sent to
+            // the closed inbox. Try the node once more.
             return self.requeue(&ownership, batch, PAUSE, |_| {});
         }
         self.requeue(&ownership, batch, Duration::ZERO, |state| {

@@ -62,7 +62,7 @@ enum QueryPurpose {
     /// A reply is to be published. A node that does not respond is assumed to have no subscriber.
     Reply,
     /// A client of this user opens an inbox with the query's pattern, and no other user may have such an inbox. A node
-    /// that does not respond is assumed to have none.
+    /// that does not respond is assumed to have no such inbox.
     InboxOfOtherUser(String),
 }
 
@@ -278,7 +278,7 @@ impl Node {
     }
 
     /// Whether another node has an inbox with this pattern that belongs to another user than `user`. A node that does
-    /// not respond is assumed to have none. For code that must not block.
+    /// not respond is assumed to have no such inbox. For code that must not block.
     pub fn is_inbox_of_other_user_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => {

@@ -475,7 +475,7 @@ mod tests {
         let count_requests = |member: &RemoteMembership| {
             let barrier = Barrier::new(2);
             let request = || {
-                // Both threads check before one of them asks the owner.
+                // Both threads check whether an owner was asked, and only then one of them asks the owner.
                 assert!(member.is_unplaced());
                 barrier.wait();
                 u32::from(member.begin_request(5))

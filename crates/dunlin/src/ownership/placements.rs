@@ -178,8 +178,8 @@ impl Ownership {
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic =
                 Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_reducer, &upstream)?;
-            // Before the node has begun new epochs, it may own the topic only because it owned the topic before a
-            // restart. The topic then begins a new epoch when the node becomes a member.
+            // Until a restarted node has begun new epochs, this placement may be from before the restart. The topic
+            // then begins a new epoch when the node becomes a member.
             if self.owns_since_start(placement.owner) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
             }

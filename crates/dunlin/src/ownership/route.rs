@@ -182,7 +182,7 @@ impl Route {
     }
 
     /// Marks the topic as deleted, and ends the memberships in its groups. Returns whether the mirrors still receive
-    /// records; they are then closed when their feed ends. [`Route::end`] informs publishers later.
+    /// records. Such mirrors are closed later, when their feed ends. [`Route::end`] informs publishers later.
     pub(super) fn mark_deleted(&self) -> bool {
         let is_fed = {
             let state = lock(&self.state);
@@ -244,8 +244,8 @@ impl Route {
             if let (Some(node), Err(why)) =
                 (ownership.node_handle(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                // This node's groups delivered the earlier records of the topic. They still deliver the remaining ones
-                // from before the next owner's epoch.
+                // This node's groups delivered the earlier records of the topic. They still deliver the topic's
+                // remaining records from before the next owner's epoch.
                 node.end_topic_groups(&topic, epoch.map(|_| epoch_before), &why);
             }
         }

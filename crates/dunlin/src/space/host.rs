@@ -8,7 +8,7 @@
 //! - A region that has no lease, or that waits for its standby, does not delay other regions.
 //!
 //! Limits: those of `space::RegionLimits`. If regions report more than `reports_max` events between two calls of
-//! [`Host::take_reports`], the host drops and counts the others.
+//! [`Host::take_reports`], the host drops the further events and counts them.
 
 mod entities;
 mod figures;

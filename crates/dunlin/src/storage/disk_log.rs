@@ -477,8 +477,8 @@ impl DiskLog {
         }
     }
 
-    /// Writes a position file which says that the log was created in this epoch and has no record. If the next start
-    /// finds an empty log without such a file, it knows that records were removed. The caller syncs the directory.
+    /// Writes a position file which says that the log was created in this epoch and has no record. If the node finds an
+    /// empty log without such a file at its next start, records were removed. The caller syncs the directory.
     pub(super) fn write_new_position(&self, epoch: u32) {
         // Ignore an error. If the next start then finds no record, it reports that records may be lost.
         let Ok(origin) = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir) else { return };
@@ -641,8 +641,8 @@ impl Store for DiskLog {
     }
 }
 
-/// Sets `full` to whether the disk is full. If it is, the log's publishers may append another `bytes`, and are then
-/// refused. Otherwise, they wait for room as for a slow disk.
+/// Sets `full` to whether the disk is full. If the disk is full, the log's publishers may append `bytes` more bytes,
+/// and are then refused. If the disk is not full, publishers wait for room, as for a slow disk.
 fn report_shortage(log: &Log, full: &mut bool, why: &AppendError, bytes: u64) -> Shortage {
     let was_full = std::mem::replace(full, matches!(why, AppendError::Full { .. }));
     if *full {

@@ -39,7 +39,8 @@ pub struct RefusedTopic {
     /// The reason why the topic is not open.
     pub why: String,
     /// The topic's number, if its files could not be opened and have to be repaired or deleted. `None` if the files are
-    /// intact, for example because another topic has the name or some of the subjects.
+    /// intact and the topic was refused for another reason: for example, another topic has the same name or some of the
+    /// subjects.
     pub(crate) id: Option<u64>,
 }
 

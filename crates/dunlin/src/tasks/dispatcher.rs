@@ -86,8 +86,8 @@ impl WorkerOrderQueue {
         lock(&self.workers).retain(|worker, _| state.lease_end_ms(*worker).is_ok());
     }
 
-    /// Returns the workers of this queue that have sent nothing, through any connection, since the last call of
-    /// `refresh_leases`: their leases still end at the same time as then.
+    /// Returns the workers of this queue whose leases end at the same time as at the last call of `refresh_leases`.
+    /// Since then, these workers have sent nothing through any connection.
     pub(super) fn silent_workers(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));

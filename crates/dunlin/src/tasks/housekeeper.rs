@@ -31,8 +31,8 @@ use crate::node::Node;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of tasks that one command confirms.
 const BATCH_MAX: usize = 1_000;
-/// The number of due tasks that are handled together. Once there are as many, tasks that become due later wait for the
-/// next round.
+/// The number of due tasks that are handled together. Once this many tasks are collected, tasks that become due later
+/// wait for the next round.
 const DUE_MAX: usize = 10_000;
 /// How long the thread waits for the confirmations of tasks that were due together.
 const CONFIRM_WAIT_MAX: Duration = Duration::from_secs(1);

@@ -520,7 +520,7 @@ fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
         drop(node);
         restore(&backup.join(part), &dir.join(part));
         // The restored files of this part are older than its mark `.synced` says. An operator who wants to continue
-        // with them removes the mark.
+        // with these files removes the mark.
         fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
         let (node, _) = open(&dir);
         let next = put_and_submit(&node, "3");

@@ -139,8 +139,8 @@ impl Cursor {
         }
     }
 
-    /// Returns the notice with the checksum, for a follower that has read everything. `None` if a checksum was sent a
-    /// short time ago, or for this position.
+    /// Returns the notice with the checksum, for a follower that has read everything. `None` if the last checksum was
+    /// sent a short time ago, or was the checksum at this position.
     #[cold]
     pub(super) fn take_checksum_notice(&mut self) -> Option<ReadOutcome> {
         let follower = self.follower.as_mut()?;

@@ -45,7 +45,8 @@ impl SkipBudget {
     }
 }
 
-/// A filter that selects the records of a log that a subscriber receives, and may reduce their payloads.
+/// A subscriber's filter for the records of a log. The filter decides which records the subscriber receives, and may
+/// reduce the payloads of these records.
 #[derive(Clone)]
 pub struct Filter {
     /// Returns whether the subscriber receives records with this subject tail, which is the subject without the topic's

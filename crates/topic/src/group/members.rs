@@ -70,8 +70,8 @@ impl<T: Default> Members<T> {
         Ok(id)
     }
 
-    /// Removes a member. A loss that was not reported to it yet is reported to other members, unless one of them was
-    /// present at the loss.
+    /// Removes a member. A loss that was not yet reported to this member is reported to the other members, unless one
+    /// of them was present at the loss.
     pub(super) fn leave(&mut self, id: MemberId) -> Result<T, GroupError> {
         let Member { part, mut lost, .. } = self.by_id.remove(&id).ok_or(GroupError::NoMember(id))?;
         let first_joined = self.by_id.values().map(|member| member.joined_at).min();

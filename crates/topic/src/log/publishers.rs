@@ -55,8 +55,8 @@ impl PublisherCount {
     }
 }
 
-/// The publisher presence in one number: twice the time since which it is unchanged, in ns, plus 1 if a publisher is
-/// connected. 0 if the presence is unknown.
+/// The publisher presence in one number: twice the time of its last change, in ns, plus 1 if a publisher is connected.
+/// 0 if the presence is unknown.
 #[derive(Debug, Default)]
 pub(super) struct PresenceTime(AtomicU64);
 

@@ -24,8 +24,8 @@ pub(crate) enum Lookup {
     /// The next record is in this segment, or will be written to it.
     Segment(Arc<Segment>),
     Nothing,
-    /// The next record is on disk, but cannot be read at present. The read may be repeated after the store has called
-    /// [`Log::retry_reads`] again. `retries` is how often the store had called that method before this lookup.
+    /// The next record is on disk, but cannot be read at present. The read may be repeated after the store's next call
+    /// of [`Log::retry_reads`]. `retries` is the number of the store's calls before this lookup.
     Later {
         retries: u64,
     },
@@ -296,8 +296,8 @@ impl Log {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
-    /// Wakes a cursor. If no thread or task is waiting for this cursor's notification at the moment, it may react late,
-    /// so the next sleeping cursor is woken too.
+    /// Wakes a cursor. If no thread or task waits for this cursor's notification at the moment, the cursor may be read
+    /// late. The next sleeping cursor is then woken, too.
     #[cold]
     pub(super) fn wake(&self, mut armed: SleepingCursor) {
         while !armed.waiter.wake(armed.token) {
@@ -306,8 +306,8 @@ impl Log {
         }
     }
 
-    /// Wakes the next two cursors that have something to read. Every cursor that was woken calls this function, so that
-    /// all of them are woken.
+    /// Wakes the next two cursors that have something to read. Every woken cursor calls this function, so that in the
+    /// end all sleeping cursors are woken.
     pub(crate) fn wake_next_two(&self) {
         let next = {
             let mut state = self.lock();

@@ -26,12 +26,13 @@ use crate::segment::{Commit, Segment};
 
 /// A follower with fewer unread bytes than this receives the records, even if the state is smaller.
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
-/// A follower receives the state instead of its unread records if they have more than this many times the state's size.
+/// A follower receives the state instead of its unread records if these records are more than this many times as large
+/// as the state.
 const BACKLOG_PER_STATE: u64 = 2;
 /// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes that were appended since it was made are at most its size divided by this
-/// number, or at most [`FRESH_BYTES_MIN`].
+/// A snapshot is fresh while the bytes that were appended since it was made are at most the snapshot's size divided by
+/// this number, or at most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
 /// A snapshot is fresh, whatever its size, while at most this many bytes were appended since it was made.
 const FRESH_BYTES_MIN: u64 = 1 << 10;

@@ -167,14 +167,14 @@ impl DiskProgress {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // On disk, an epoch is known only by its first record. If the epoch of `next` is not known, but an earlier and
-        // a later epoch are, it had no records.
+        // On disk, an epoch is known only by its first record. If the epoch of `next` is unknown, but an earlier and a
+        // later epoch are known, the epoch of `next` had no records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
-    /// Sequence number of the last record in the epoch of `next`, which is `last`; `None` if this is not certain.
-    /// `begin` is the start of the next epoch. If a subscriber has read beyond `last`, the files were replaced by older
-    /// ones, and lack records.
+    /// Returns `last`, the last known sequence number in the epoch of `next`; `None` if the epoch may have had later
+    /// records. `begin` is the start of the next epoch. If a subscriber has read beyond `last`, the files were replaced
+    /// by older ones, and lack records.
     pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }
@@ -185,8 +185,8 @@ impl DiskProgress {
         self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)
     }
 
-    /// Start of the first known epoch after `epoch`; `None` if there is none, or if no earlier epoch is known before
-    /// it.
+    /// Start of the first known epoch after `epoch`. `None` if no later epoch is known, or if `epoch` lies before all
+    /// known epochs.
     pub(super) fn after(&self, epoch: u32) -> Option<Position> {
         let at = self.epochs.iter().position(|start| start.epoch > epoch)?;
         let next = self.epochs.get(at)?;
@@ -252,7 +252,7 @@ impl DiskProgress {
         self.marks.push(new);
     }
 
-    /// Seals a segment. If some of its records are not synced yet, keeps its writer until they are.
+    /// Seals a segment. If some of its records are not synced yet, keeps its writer until they are synced.
     pub(super) fn seal(&mut self, writer: SegmentWriter) {
         let written = writer.written();
         if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {

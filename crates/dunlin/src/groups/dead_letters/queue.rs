@@ -269,8 +269,8 @@ impl LetterQueue {
         if !is_out_of_order(&error) {
             self.pause();
         } else if is_first && !self.must_renumber {
-            // The number was refused although no letter before it was refused: the owner expects other numbers than
-            // those of this queue.
+            // The letter's number was refused although no earlier letter was refused: the owner expects other numbers
+            // than those of this queue.
             self.must_renumber = true;
             self.pause();
         }

@@ -177,7 +177,7 @@ mod tests {
         fn feed_mirrors(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
-    /// Blocks the thread that wakes it until the test lets that thread continue.
+    /// A waker. Blocks the thread that calls it, until the test lets that thread continue.
     struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
 
     impl Wake for Stop {

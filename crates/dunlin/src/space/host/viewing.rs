@@ -73,8 +73,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub(super) fn add_viewers(&mut self, region: RegionId) {
         let Some(hosted) = self.regions.get_mut(&region) else { return };
         for (viewer, watch) in &self.viewers {
-            // Ignore the error: it cannot occur, because all regions have the same setup and the others have accepted
-            // this viewer.
+            // Ignore the error: it cannot occur, because all regions have the same setup, and the other regions have
+            // accepted this viewer.
             let _ = hosted.region.watch(*viewer, *watch);
         }
     }

@@ -81,8 +81,8 @@ fn watch_from_a_future_revision_opens_without_a_majority() {
     assert!(watch.until(|seen| !seen.is_empty())[0].ends_with("a=3"), "{:?}", watch.seen);
 }
 
-/// A new leader cannot know whether a lease was renewed before the leader's term. It must not count this time as time
-/// without renewal.
+/// A new leader cannot know whether a lease was renewed before the leader's term. It must not count the time before its
+/// term as time without renewal.
 #[test]
 fn lease_does_not_end_early_under_a_new_leader() {
     // On a slow machine, an election takes longer than a short lease lasts. Then try a longer lease.
