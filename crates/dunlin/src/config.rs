@@ -26,8 +26,8 @@ pub struct Config {
 /// Limits of a node: its memory, and the number of its topics, groups and subscriptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLimits {
-    /// Maximum memory of topics and sessions, bytes. At the limit, topics that grow lose their oldest records, and
-    /// other requests that need memory are refused.
+    /// Maximum memory of topics and sessions, bytes. At the limit, a topic that receives records drops its oldest ones.
+    /// Other requests that need memory are refused.
     pub memory_bytes_max: u64,
     /// Maximum size of the memory that topics have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
@@ -51,8 +51,8 @@ pub struct NodeLimits {
     /// Limits of each partition of a topic, and of the groups that read the partition.
     pub topic: dunlin_topic::LogLimits,
     /// Maximum size of the records that a topic keeps beyond its retention for a slow subscriber, in bytes. Only
-    /// volatile topics with the default retention keep such records, and only for mirrors and for subscribers whose
-    /// protocol cannot report gaps.
+    /// volatile topics with the default retention keep such records. They keep them for mirrors, and for subscribers
+    /// whose protocol cannot report gaps.
     pub pending_bytes_max: u64,
     /// If a durable log has this many bytes that are not on disk yet, its publishers wait. A topic that accepts records
     /// larger than this has a higher limit.

@@ -133,8 +133,8 @@ impl Control {
     }
 
     /// Like [`Control::start_member`], but also for a log that is lost when the node restarts; `durable` is `false` for
-    /// such a log. In this case, snapshots do not contain the history of changes, and the node grants only lease
-    /// numbers above those that it granted before its start.
+    /// such a log. With such a log, snapshots do not contain the history of changes. The node then grants only lease
+    /// numbers above all that it granted before the restart.
     fn open(
         node: &Node,
         id: u64,

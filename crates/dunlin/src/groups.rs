@@ -357,8 +357,8 @@ impl Node {
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();
-        // The owner is checked while the map of groups is locked. If the topic moves after this check, the code that
-        // handles the move finds this group in the map and ends it.
+        // The owner is checked while the map of groups is locked. If the topic moves after this check, the move ends
+        // this group, because it ends all of the topic's groups in the map.
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
@@ -421,7 +421,7 @@ impl Node {
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, &topic)) {
             Some(Err(JoinError::Topic(error))) => Err(error),
-            // All other errors occur again in the join call that follows, which returns them.
+            // Ignore all other errors. The join call that follows returns them.
             _ => Ok(()),
         }
     }

@@ -203,8 +203,8 @@ impl Node {
     }
 
     /// Waits until any node that is started afterwards would begin later epochs than this node. The wait ends at most
-    /// 100 ms after this node's start. Listeners call this function before they accept connections, so that clients
-    /// notice even a very fast restart.
+    /// 100 ms after this node's start. Listeners call this function before they accept connections. Even after a very
+    /// fast restart, clients therefore see a new epoch.
     pub fn wait_for_epoch(&self) {
         thread::sleep(Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
     }
@@ -569,9 +569,9 @@ impl Node {
         if let (Start::After(_), 2..) = (options.start, patterns.len()) {
             return Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs: patterns.len() });
         }
-        // With `local_only`, wait only if the subscription starts after a given position. The nodes of a cluster
-        // subscribe with `local_only` and without a position to the changes of keys, while they apply their logs; they
-        // must not wait here.
+        // With `local_only`, wait only if the subscription starts after a given position. A node of a cluster
+        // subscribes to the changes of keys with `local_only` and without a position. It does so while it applies its
+        // log, and must not wait here.
         let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
         let may_wait = may_wait && waiting::is_allowed();
         let (mut newcomers, mut awaits_new_logs) = (None, false);

@@ -77,8 +77,8 @@ pub struct OwnershipLimits {
     /// If a node does not renew its lease for this time, it counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
     /// Maximum number of forwarded bytes without a response, for all owners together. Batches for one owner may take at
-    /// most three quarters of those bytes that batches for other owners leave free. Batches for one reliable or durable
-    /// topic may take a sixteenth of all bytes. At such a limit, publishers to that owner or topic wait.
+    /// most three quarters of the bytes that all other batches leave free. Batches for one reliable or durable topic
+    /// may take a sixteenth of all bytes. At such a limit, publishers to that owner or topic wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,

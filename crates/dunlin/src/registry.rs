@@ -243,8 +243,9 @@ impl Registry {
             Arc::strong_count(topic) == holders
                 && topic.logs().iter().all(|log| Arc::strong_count(log) == 1 && log.info().next_seq == 1)
         };
-        // The topic is unused if it has three references: the registry's in `state` and in `names`, and the caller's.
-        // Lookups by name use only `names`, so remove it from `names` first, and then count again.
+        // The topic is unused if it has three references: the registry's in `state` and in `names`, and the caller's. A
+        // lookup by name uses only `names`. Therefore remove the topic from `names` first, and then count the
+        // references again.
         let Some(entry) = state.by_name.get(name) else { return false };
         if !Arc::ptr_eq(&entry.topic, topic) || !is_unused(3) {
             return false;

@@ -2,7 +2,7 @@
 //!
 //! A client may subscribe to `acme.reply.7f.*`, and name `acme.reply.7f.1` in a request as the subject for the reply.
 //! The node creates no topic for this subject, because it is used only once. The reply goes to a reply inbox: a topic
-//! of the requester's node. The requester's subscription reads the reply inbox, and so do all other subscriptions at
+//! of the requester's node. The reply inbox is read by the requester's subscription, and by every other subscription at
 //! this node whose pattern overlaps the inbox's pattern.
 //!
 //! Invariants:
@@ -58,7 +58,7 @@ pub(crate) struct ReplySubjects {
 #[derive(Debug, Default)]
 struct State {
     by_subject: HashMap<Arc<str>, NamedSubject>,
-    /// The subjects in the order in which requests named them, each with the time until which it is remembered.
+    /// The subjects in the order in which requests named them. Each has the time until which the inbox remembers it.
     order: VecDeque<(Arc<str>, u64)>,
 }
 
@@ -255,8 +255,8 @@ impl Node {
     }
 }
 
-/// The connection from a publisher's topic to a reply inbox. It closes after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`]
-/// records; for its next record, the publisher then looks for a topic again.
+/// The connection from a publisher's topic to a reply inbox. The connection closes after [`SUBJECT_AGE_MAX`], or after
+/// [`RECORDS_MAX`] records. For the next record, the publisher then looks for a topic again.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,

@@ -181,8 +181,8 @@ impl ReplyTopics {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
         let cached = self.last_topic.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
-            // Use the previous topic again, but not if it is a reply inbox, which accepts replies only to subjects that
-            // requests have named.
+            // Use the previous topic again, unless it is a reply inbox: a reply inbox accepts replies only to subjects
+            // that requests have named.
             prefix.ends_with('.')
                 && subject.starts_with(prefix)
                 && !is_reply_inbox_log(topic.logs()[0].name())

@@ -62,8 +62,8 @@ pub(crate) fn check() {
     );
 }
 
-/// Repeats `check_once` until it returns a value, which it does once this node has learned of a change in the cluster.
-/// Gives up after [`ARRIVAL_MAX`] and returns `None`.
+/// Repeats `check_once` at short intervals until it returns a value. It does so once this node has learned of a change
+/// in the cluster. Gives up after [`ARRIVAL_MAX`] and returns `None`.
 #[track_caller]
 pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<T> {
     check();
@@ -289,7 +289,7 @@ impl Node {
     }
 
     /// Waits, without blocking, until this node knows a topic with this pattern. Call this when another node forwards
-    /// records to the topic: that node may have learned earlier than this one that this node owns the topic.
+    /// records to the topic: the other node may have learned sooner than this node that this node owns the topic.
     pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
         let is_known = self.registry().of_pattern(pattern).is_some();
         if pattern.is_literal() || is_reserved(pattern.as_str()) || is_known {
@@ -371,8 +371,8 @@ impl Node {
             // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
             return TopicFuture::ready(Ok(()));
         }
-        // With other policies than `Create`, a subscription starts in the same way in existing and in new topics, so
-        // that it need not know which topics are new.
+        // Only with the policy `Create`, it matters which topics are new: with any other policy, a subscription starts
+        // in existing and in new topics in the same way.
         let has_wildcards = !pattern.is_literal() && !is_reserved(pattern.as_str());
         if has_wildcards && missing == MissingTopicPolicy::Create {
             return self.prepare_watch(pattern);
@@ -395,8 +395,9 @@ impl Node {
         }
     }
 
-    /// Waits, without blocking, until this node knows the cluster's topics, unless it knows the only topic that the
-    /// pattern can match. [`Node::watch`] then returns the existing topics, and takes none of them for a new one.
+    /// Waits, without blocking, until this node knows the cluster's topics. Does not wait if the pattern can match only
+    /// one topic, and this node knows it. [`Node::watch`] then returns the existing topics, and takes none of them for
+    /// a new one.
     pub fn prepare_watch(&self, pattern: &Pattern) -> TopicFuture<()> {
         let has_owner =
             || Subject::parse_existing(pattern.as_str()).is_ok_and(|subject| self.has_owner(subject));

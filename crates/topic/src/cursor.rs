@@ -509,7 +509,8 @@ impl Cursor {
         }
     }
 
-    /// Unregisters the subscriber. It keeps its position, but publishers no longer wait for it, so it may lose records.
+    /// Unregisters the subscriber. The subscriber keeps its position, but may lose records, because publishers no
+    /// longer wait for it.
     pub fn unregister(&mut self) {
         if let Some(subscriber) = self.subscriber.take() {
             self.log.unregister(subscriber);

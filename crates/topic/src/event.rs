@@ -160,8 +160,8 @@ impl std::fmt::Debug for Snapshot {
 pub struct Checksum {
     /// The log.
     pub log: Arc<LogName>,
-    /// Position of the last record that the checksum includes. Before this notice, the subscriber has received each
-    /// record up to this position, or a notice that it is lost.
+    /// Position of the last record that the checksum includes. Before this notice, the subscriber has received every
+    /// record up to this position, or a gap for it.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,

@@ -83,7 +83,7 @@ fn pause(tries: u32) {
     }
 }
 
-/// In loom models, more than two tries would only repeat the same states, so loom skips them.
+/// Loom models skip what follows after two tries, because further tries would only repeat the same states.
 #[cfg(loom)]
 fn pause(tries: u32) {
     if tries > 2 {

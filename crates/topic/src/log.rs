@@ -272,9 +272,9 @@ impl Log {
         }
     }
 
-    /// Sets whether several processes hold copies of the same records, so that this process may lag behind another. If
-    /// so, a subscriber that starts after a position that this process has not reached waits until this process has
-    /// reached it. Otherwise, such a subscriber is refused, because it would wait for ever.
+    /// Sets whether several processes hold copies of the same records. This process may then lag behind another
+    /// process, so a subscriber may start after a position that this process has not reached, and waits for it. If this
+    /// is the only process, such a subscriber would wait for ever and is refused.
     pub fn set_replicated(&self, is_replicated: bool) {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }
@@ -451,8 +451,8 @@ impl LogContents {
         }
     }
 
-    /// The segment that contains record `seq`, or to which it will be written if it is the next record. `None` if
-    /// record `seq` is not in memory.
+    /// The segment that contains record `seq`. If `seq` is the next record, the segment to which this record will be
+    /// written. `None` if record `seq` is not in memory.
     fn segment_of(&self, seq: u64) -> Option<&Arc<Segment>> {
         if let Some(writer) = &self.writer
             && writer.segment().first_seq <= seq

@@ -333,7 +333,7 @@ fn record_text(record: u32) -> String {
 }
 
 impl PublishError {
-    /// Whether the error concerns a single record, so that other records of the same publisher may still succeed.
+    /// Whether the error concerns a single record. Other records of the same publisher may then still succeed.
     pub fn concerns_one_record(&self) -> bool {
         matches!(
             self,

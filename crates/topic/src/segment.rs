@@ -69,7 +69,7 @@ impl Commit {
     }
 }
 
-/// A value that has a cache line for itself, so that subscribers that write the value do not slow down the log's
+/// A value on a cache line of its own. When subscribers write this value, they therefore do not slow down the log's
 /// writer.
 #[derive(Debug)]
 #[repr(align(64))]

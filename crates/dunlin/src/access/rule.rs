@@ -16,7 +16,7 @@ pub enum AccessExtent {
 /// The subjects for which a user has a permission: all that match an allowed pattern and no denied pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubjectRule {
-    /// A subject or pattern is allowed only if at least one of these patterns covers it.
+    /// A subject or pattern is allowed only if one of these patterns covers it completely.
     pub allow: Vec<Pattern>,
     /// The subjects of these patterns are not allowed.
     pub deny: Vec<Pattern>,

@@ -114,7 +114,7 @@ impl TaskRule {
             | TaskCommand::Leave { .. }
             | TaskCommand::Join { .. } => self.work.is_any() || self.manage,
             TaskCommand::Tenant { .. } => self.manage,
-            // Clients may not send these commands, which only nodes send to each other.
+            // Clients may not send these commands. Only nodes send them, to each other.
             TaskCommand::Published { .. }
             | TaskCommand::Unpublished { .. }
             | TaskCommand::Clock { .. }

@@ -190,8 +190,8 @@ impl Control {
         }
         let mut cancelled = pin!(cancelled);
         loop {
-            // First apply all earlier commands. Otherwise this node could apply one of them, such as a release by the
-            // same lease, after this wait has begun, and this wait would end with the outcome of an earlier wait.
+            // First apply all earlier commands, such as a release by the same lease. If this node applied such a
+            // command only after this wait has begun, this wait would end with the outcome of an earlier wait.
             self.catch_up().await.map_err(queued_error)?;
             let mut lock_wait = LockWait {
                 control: self,
@@ -254,9 +254,9 @@ impl Control {
         }
     }
 
-    /// Begins a new epoch after a restore from a backup. The epoch is later than the present one. It is not below the
-    /// clock's epoch, so that it is also later than all epochs that this node has begun. Skips the revisions, fencing
-    /// tokens and lease numbers that clients may have received after the backup was made.
+    /// Begins a new epoch after a restore from a backup. The new epoch is later than the present one, and not below the
+    /// clock's epoch. It is therefore also later than all epochs that this node has begun since the backup. Skips the
+    /// revisions, fencing tokens and lease numbers that clients may have received after the backup was made.
     pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
         self.execute(&ControlCommand::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)

@@ -77,7 +77,7 @@ impl LetterTarget {
         self.alarm.is_due.load(Ordering::SeqCst)
     }
 
-    /// Resets the alarm. Called before the queues take outcomes, so that an outcome that becomes known afterwards runs
+    /// Resets the alarm. Called before the queues take outcomes. If another outcome becomes known afterwards, it runs
     /// the alarm again.
     pub(super) fn reset_alarm(&self) {
         self.alarm.is_due.store(false, Ordering::SeqCst);

@@ -180,8 +180,8 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// The records that this group and earlier groups with its name have delivered, one entry for each log. Call this
-    /// only for a group without members.
+    /// The records that were delivered by this group and by earlier groups with its name, one entry for each log. Call
+    /// this only for a group without members.
     pub(super) fn delivered_ranges(&self, node: &Node) -> Vec<DeliveredRanges> {
         self.with(node, |state, _| state.parts.iter().map(GroupPartition::delivered_ranges).collect())
     }
@@ -283,9 +283,9 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Adds a member to the sleeping members. Returns the time in ns at which the member has to check again even if it
-    /// was not woken, or `None` if there is no such time. Returns an error if an event is available already.
-    /// `reported_ends` says for each partition whether the member has received the notice that the log has ended.
+    /// Adds a member to the sleeping members. If the member must check again even without being woken, returns the time
+    /// for this check, in ns; otherwise `None`. Returns an error if an event is available already. `reported_ends` says
+    /// for each partition whether the member has received the notice that the log has ended.
     pub(super) fn sleep(
         &self,
         node: &Node,

@@ -78,8 +78,7 @@ fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> 
 }
 
 impl<M: GroupMachine> GroupPartition<M> {
-    /// Creates the state for the partition `log`. `cursor` reads `log` or, if there is one, a mirror that serves only
-    /// this group.
+    /// Creates the state for the partition `log`. `cursor` reads `log`, or a mirror that serves only this group.
     pub(super) fn new(
         log: &Arc<Log>,
         mut cursor: Cursor,
@@ -119,8 +118,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.paused_until_ns.is_some()
     }
 
-    /// Ends the pause, the claims and the delays whose time has come. If it is unknown whether the epoch that the
-    /// cursor has reached belongs to this node, checks this again.
+    /// Ends the pause, the claims and the delays whose time has come. If it is unknown whether this node owned the
+    /// topic in the cursor's epoch, checks this again.
     pub(super) fn tick(&mut self, now_ns: u64) {
         self.paused_until_ns = self.paused_until_ns.filter(|until_ns| now_ns < *until_ns);
         if self.is_at_next_owner() {

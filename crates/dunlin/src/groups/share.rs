@@ -31,8 +31,8 @@ use remote::RemoteMember;
 /// members receive a gap.
 ///
 /// Records that the group has lost are reported as [`Gap`](dunlin_topic::Gap)s. If more than `group_lost_ranges_max`
-/// gaps wait for delivery, the last one is extended over all further lost records, and may then also cover records that
-/// are not lost. [`lost`](ShareMember::lost) returns the exact number of lost records.
+/// gaps wait for delivery, the last of these gaps is extended to the newest lost record. It may then also cover records
+/// that are not lost. [`lost`](ShareMember::lost) returns the exact number of lost records.
 #[derive(Debug)]
 pub struct ShareMember {
     location: MemberLocation,

@@ -48,8 +48,8 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 
     /// Calls `visit` for one partition after another, beginning with `next_part`, until `visit` returns a value. All
-    /// partitions share one budget for skipping expired records, so that a partition with many of them can spend the
-    /// whole budget.
+    /// partitions share one budget for skipping expired records. A partition with many expired records can therefore
+    /// spend the whole budget.
     pub(super) fn find<R>(
         &mut self,
         mut visit: impl FnMut(usize, &mut GroupPartition<M>, &mut SkipBudget) -> Option<R>,

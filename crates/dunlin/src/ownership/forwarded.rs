@@ -40,7 +40,7 @@ pub fn last_flight() -> u64 {
 
 /// Begins a flight, which is a series of batches that are on their way at the same time. A sender calls this function
 /// when none of its batches is on its way. Batches that were sent before this call belong to an earlier flight, even if
-/// they are returned later.
+/// they are returned after the call.
 pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }
@@ -107,8 +107,8 @@ pub struct InFlightBatch {
     /// If set, the publisher claims to know the topic's state. Whether it does is checked when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
     /// The number of the flight in which the batch was sent; later flights have higher numbers. All batches of one
-    /// flight go over the same relay (the link that forwards one topic's batches), so that the owner accepts no batch
-    /// after a refused one.
+    /// flight go over the same relay (the link that forwards one topic's batches). After the owner has refused one
+    /// batch, it therefore also refuses the later batches of the flight.
     pub flight: u64,
     /// The number of the topic's placement when the batch was sent; 0 for an inbox. Later placements have higher
     /// numbers, even those of a later topic with this name. A relay that was opened under an earlier placement may
@@ -117,7 +117,7 @@ pub struct InFlightBatch {
     pub(super) published_ns: u64,
     /// Whether a node may have appended the batch: it was sent, but the response was lost.
     pub(super) may_be_appended: bool,
-    /// Whether the sender counts this batch among those that are on their way.
+    /// Whether the batch is on its way, as far as its sender's count of such batches is concerned.
     pub(super) is_in_flight: bool,
     is_settled: bool,
 }
@@ -336,7 +336,7 @@ impl Tickets {
     }
 
     /// Whether the batches for the target take so few bytes that a batch of any size is accepted. Publishers that wait
-    /// for room for this target are notified only then.
+    /// for room are notified only when this is the case.
     fn has_room(&self, state: &State, to: &ForwardTarget) -> bool {
         self.has_owner_room(state, to) && self.has_topic_room(state, to)
     }

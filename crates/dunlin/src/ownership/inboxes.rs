@@ -12,8 +12,8 @@
 //! Invariants:
 //! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.
 //! - Records for one inbox leave this node in the order in which they were published. Until a node has accepted a
-//!   record for the inbox, only one batch is sent at a time. A batch that a node did not append is sent again before
-//!   all newer batches, but only when no other batch is on its way.
+//!   record for the inbox, only one batch is sent at a time. A batch that a node did not append is sent again once no
+//!   other batch is on its way, and before all newer batches.
 //!
 //! Limits: this node remembers at most [`INBOXES_MAX`] inboxes. It also remembers at most this number of reply
 //! subjects, each for [`REPLY_KNOWN_FOR`]. If there are too many reply subjects, this node forgets all of them. If
@@ -102,8 +102,8 @@ struct State {
     /// The number of the present flight. A flight is a series of batches that are on their way to a node at the same
     /// time.
     flight: u64,
-    /// The ticket of the batch that was sent last. While batches are on their way, a waiting batch with this ticket or
-    /// a lower one is a batch that was returned.
+    /// The ticket of the batch that was sent last. A waiting batch whose ticket is not higher was sent before and was
+    /// returned, as long as batches are on their way.
     sent_through: u64,
     /// The ticket of the last batch that waited when the search for the inbox's node began. If no node has the inbox,
     /// all batches up to this ticket are refused.
@@ -121,8 +121,9 @@ enum Next {
 }
 
 impl Ownership {
-    /// Returns the topic that represents the inbox to which `subject` belongs, so that a record can be published to
-    /// another node's inbox. `None` if the subject belongs to no inbox, or if the cluster has no other node.
+    /// Returns the topic that represents an inbox of another node, so that a record can be published to the inbox.
+    /// `subject` belongs to this inbox. Returns `None` if the subject belongs to no inbox, or if the cluster has no
+    /// other node.
     pub(crate) fn inbox(self: &Arc<Ownership>, subject: &str) -> Option<Arc<Topic>> {
         let (key, name, pattern) = split_subject(subject)?;
         if self.others().is_empty() {
@@ -131,7 +132,8 @@ impl Ownership {
         self.inbox_or_new(key, name, &pattern, None).map(|inbox| inbox.topic)
     }
 
-    /// The reply inbox at another node that accepts replies to this subject, if this node remembers one.
+    /// The reply inbox that accepts replies to this subject, if the inbox is at another node and this node remembers
+    /// it.
     pub(crate) fn known_reply_inbox(&self, subject: &str) -> Option<RemoteInbox> {
         let inboxes = lock(&self.inboxes.0);
         inboxes.replies.get(subject).filter(|reply| steady_ns() < reply.until_ns)?.inbox.clone()

@@ -233,7 +233,7 @@ impl RemoteMembership {
 
     /// Returns whether the caller has to ask the owner of this epoch for the membership. The result is `false` if
     /// another thread has already done so, or if no owner has to be asked. An owner that was asked twice would keep two
-    /// members for this membership, and could not tell which of them has ended.
+    /// members for this membership. When one of them ended, the owner would not know which.
     #[must_use]
     pub(super) fn begin_request(&self, epoch: u32) -> bool {
         let mut state = lock(&self.state);

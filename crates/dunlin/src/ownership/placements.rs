@@ -377,8 +377,8 @@ impl Ownership {
         self.propose(&ControlCommand::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
-    /// The lowest epoch with which the topic may begin at the node `to`; 0 if that node already owns the topic, whose
-    /// epoch then does not change.
+    /// The lowest epoch with which the topic may begin at the node `to`; 0 if that node already owns the topic, because
+    /// the topic's epoch then does not change.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
         let is_owned = match self.route(name) {
             Some(route) => route.owner().0 == to,

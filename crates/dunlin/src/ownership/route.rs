@@ -34,7 +34,7 @@ pub(crate) struct Route {
     pub(super) config: Arc<TopicConfig>,
     pub(super) kind: TopicKind,
     state: Mutex<State>,
-    /// A lock that is held while batches are sent or appended, so that they stay in order. Take it before `state`.
+    /// The lock that keeps batches in order: it is held while batches are sent or appended. Take it before `state`.
     sending: Mutex<()>,
     /// Notified when a mirror has received all records that the owner had.
     mirror_changed: Condvar,
@@ -72,8 +72,8 @@ struct State {
     refused: Vec<RefusedBatch>,
     /// Whether this node has removed the topic, so that the route accepts no more batches.
     has_ended: bool,
-    /// The ticket of the batch that was sent last. While batches are on their way, a waiting batch with this ticket or
-    /// a lower one is a batch that was returned.
+    /// The ticket of the batch that was sent last. A waiting batch whose ticket is not higher was sent before and was
+    /// returned, as long as batches are on their way.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
     /// The report to the owner that publishers are connected to this node; set only if another node is the owner.
@@ -83,8 +83,8 @@ struct State {
     publishers_until_ns: Option<u64>,
     /// The time since which the topic's owner has been unreachable.
     unreachable_since_ns: Option<u64>,
-    /// If a subscriber that wants only new records has waited for its mirror in vain, the time at which that wait
-    /// ended, by the wall clock.
+    /// A subscriber that wants only new records has waited for its mirror in vain: the time at which this wait ended,
+    /// by the wall clock. `None` without such a subscriber.
     subscriber_since_ns: Option<u64>,
     why: String,
 }
@@ -231,8 +231,8 @@ impl Route {
             (state.topic.upgrade(), before, epoch_before, state.feed.take(), refused)
         };
         feed.into_iter().for_each(|feed| feed.stop());
-        // Do not send refused batches to the new owner. They may have been meant for a topic that was deleted and
-        // created again meanwhile, unnoticed by this node.
+        // Do not send refused batches to the new owner. They may have been meant for a deleted topic. Meanwhile,
+        // another topic with the same name may have been created without this node's knowledge.
         refused.into_iter().for_each(|refused| refused.batch.end(Err(refused.error)));
         if before != next.owner {
             ownership.tickets.owner_changed(Some(before));
@@ -442,7 +442,7 @@ impl Upstream for Route {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
         // This node accepts a new batch only if no older batch waits, and if no batch is on its way to the previous
-        // owner, which could return it for another attempt.
+        // owner. The previous owner could return such a batch for another attempt.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.in_flight == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
@@ -520,7 +520,7 @@ impl Upstream for Route {
             MirrorFeed::new(&this, vec![Arc::downgrade(&private)], start, owner, ownership.limits.unread_max);
         (feed.permit, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
-            // The position applies to this log only, and this feed is for this log only.
+            // The position is one in this log, and this feed serves only this log.
             feed.after = Some(at);
         }
         let feed = Arc::new(feed);

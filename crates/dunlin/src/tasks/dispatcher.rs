@@ -257,8 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// If a follower is far behind, it receives a snapshot instead of the commands, and so does not see the orders that
-    /// result from these commands.
+    /// A follower that is far behind receives a snapshot instead of commands. It therefore does not compute the orders
+    /// that result from these commands.
     #[test]
     fn dispatcher_sends_workers_the_orders_skipped_by_a_snapshot() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());

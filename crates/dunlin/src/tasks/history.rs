@@ -118,8 +118,8 @@ impl TaskHistory {
                 }
             })
             .collect();
-        // The append time is the time of the last event, so that it is the same when a restarted node applies its log
-        // again.
+        // The append time is the time of the last event. When a restarted node applies its log again, the append time
+        // is therefore the same as before.
         let happened_ms = events.last().map_or(0, |event| state.unix_ms_of(event.at_ms));
         let happened_ns = happened_ms.saturating_mul(1_000_000);
         match topic.append_drafts(happened_ns, self.partition, false, drafts.iter()) {

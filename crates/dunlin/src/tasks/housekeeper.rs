@@ -119,8 +119,8 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
     }
 }
 
-/// Adds the tasks that have become due meanwhile, so that all of them share one wait for confirmations. Returns `None`
-/// if the thread has to end.
+/// Adds the tasks that have become due since `due` was received. All of these tasks then share one wait for
+/// confirmations. Returns `None` if the thread has to end.
 fn with_later_tasks(mut due: Vec<Due>, receiver: &Receiver<HousekeeperCommand>) -> Option<Vec<Due>> {
     while due.len() < DUE_MAX {
         match receiver.try_recv() {

@@ -110,8 +110,9 @@ impl StateMachine for TasksMachine {
     ///
     /// # Panics
     ///
-    /// If this version of Dunlin does not know the command. The node stops then, because nodes that skip the command
-    /// would differ from nodes that apply it. No node proposes a command that it does not know itself.
+    /// If this version of Dunlin does not know the command. The node stops in this case. If it skipped the command, its
+    /// state would differ from the state of nodes that apply the command. No node proposes a command that it does not
+    /// know itself.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = TaskCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");

@@ -201,8 +201,8 @@ fn compare_with_the_truth(seed: u64) {
     node.stop();
 }
 
-/// In this test, the log was removed, or replaced by an older one, so that the saved state includes records that the
-/// log lacks.
+/// In this test, the saved state includes records that the log lacks, because the log was removed or replaced by an
+/// older one.
 #[test]
 fn log_shorter_than_its_saved_state_continues_after_that_state() {
     let (disk, mut random) = (FakeDisk::new(5), Random(7_919));

@@ -1,5 +1,5 @@
-//! Tests of the memory that a topic itself takes, and of topics that are removed again because they refused their first
-//! record.
+//! Tests of the memory that a topic takes, and of topics that are created for a record and removed because they refuse
+//! it.
 
 use dunlin::topic::{Publish, PublishError, Subject, TopicConfig};
 use dunlin::{Config, Node, NodeLimits, TopicError};

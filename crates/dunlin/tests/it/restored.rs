@@ -212,8 +212,8 @@ fn node_with_two_records(dir: &Path) -> (Node, Position) {
     (node, last)
 }
 
-/// Opens the restored files several times. Checks each time that a subscriber at each of these positions is told that
-/// the end of its epoch is unknown.
+/// Opens the restored files several times. Checks each time, for each of these positions, that a subscriber at the
+/// position learns that the end of its epoch is unknown.
 fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
     let mut next = Position::default();
     for start in 0..3 {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 /// A range of records of which a group has lost some or all. The group does not deliver a lost record again.
 ///
-/// If `dropped` plus `unconfirmed` equals the number of records in the range, all of them are lost; otherwise, only
-/// some of them.
+/// If `dropped` plus `unconfirmed` equals the number of records in the range, all records of the range are lost;
+/// otherwise, only some are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// Sequence number of the first lost record, or of an earlier record.

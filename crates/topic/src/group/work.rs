@@ -160,8 +160,8 @@ impl WorkGroup {
         self.backlog.next_due_ns()
     }
 
-    /// Reports that the log has dropped records before `oldest_seq`. Unclaimed records among them are lost. A claimed
-    /// record among them is lost only if it would have to be delivered again.
+    /// Reports that the log has dropped records before `oldest_seq`. Of the dropped records, those without a claim are
+    /// lost. A claimed record is lost only when it would otherwise be delivered again.
     pub fn drop_before(&mut self, oldest_seq: u64) {
         self.oldest_retained = self.oldest_retained.max(oldest_seq);
         for seq in self.backlog.unclaimed_before(oldest_seq) {

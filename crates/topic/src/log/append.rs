@@ -271,9 +271,9 @@ impl LogContents {
         // reading of the clock.
         if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
         {
-            // A mirror may be closed before its node has removed the deleted topic. Until then, its records are still
-            // forwarded to the owner. The upstream ends them with an error after the removal, so that a publisher that
-            // repeats them does not find the old topic.
+            // A mirror may be closed before its node has removed the deleted topic. Until the removal, records for the
+            // topic are still forwarded to the owner. Only after the removal, the upstream ends these records with an
+            // error: a publisher that repeats them then does not find the old topic.
             let is_closed = self.closed && (append.as_owner || !self.is_mirror());
             return Err(if is_closed { PublishError::Closed } else { PublishError::Elsewhere });
         }

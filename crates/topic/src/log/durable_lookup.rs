@@ -1,8 +1,9 @@
 //! Looks up positions in a durable log. Its history is partly in memory and partly on disk, and may span several
 //! epochs.
 //!
-//! A subscriber reads the epochs one by one. It receives a gap for each range of records that an epoch lacks, and an
-//! [`EpochChanged`] notice at the end of each epoch, so that no sequence number is skipped silently.
+//! A subscriber reads the epochs one by one. For each range of records that an epoch lacks, the subscriber receives a
+//! gap. At the end of each epoch, it receives an [`EpochChanged`] notice. No sequence number is therefore skipped
+//! silently.
 
 use std::sync::Arc;
 

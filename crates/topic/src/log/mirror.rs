@@ -159,8 +159,8 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Sets that the owner retains more records than this mirror. A record that the mirror drops is then not lost, so
-    /// the mirror does not warn its subscribers.
+    /// Sets that the owner retains more records than this mirror. A record that the mirror drops is then still at the
+    /// owner, so the mirror sends no lag warnings to its subscribers.
     pub(crate) fn set_owner_retains_more(&self) {
         self.lock().mirror_or_new().owner_retains_more = true;
     }
@@ -170,8 +170,8 @@ impl Log {
         self.lock().is_mirror()
     }
 
-    /// The newest epoch whose records a group at this process may deliver. If this process has handed the log over to
-    /// another process, this is the epoch of the handover; otherwise, it is the present epoch.
+    /// The newest epoch whose records a group at this process may deliver. For a log that this process has handed over
+    /// to another process, the epoch of the handover; otherwise, the present epoch.
     pub fn owned_through(&self) -> u32 {
         let state = self.lock();
         match state.mirror() {
@@ -310,14 +310,15 @@ impl LogContents {
         self.is_mirror() && !self.closed
     }
 
-    /// Whether this is a mirror from which records can be dropped without a loss, because the owner still retains them,
-    /// or because the only subscriber has read them. Only the owner then knows when a loss is near.
+    /// Whether only the owner knows when subscribers of this log are about to lose records. This is the case if the log
+    /// is a mirror that loses nothing by dropping records: the owner retains them, or the only subscriber has read
+    /// them.
     pub(super) fn is_warned_by_owner(&self) -> bool {
         self.mirror().is_some_and(|mirror| !mirror.is_owner && (mirror.private || mirror.owner_retains_more))
     }
 
-    /// The range of records to state in a lag warning: those that the owner retains, if it has warned the feed of this
-    /// mirror; otherwise, those that can be read in this log.
+    /// The range of records to state in a lag warning: the records that the owner retains, if the owner has warned the
+    /// feed of this mirror; otherwise, the records that can be read in this log.
     pub(super) fn warned_range(&self, config: &TopicConfig) -> Range<u64> {
         let at_owner = self.mirror().and_then(|mirror| mirror.at_owner.clone());
         at_owner.unwrap_or_else(|| self.oldest_seq(config)..self.visible_next())
@@ -359,8 +360,8 @@ impl LogContents {
         }
     }
 
-    /// Marks the state as wrong. The next state that the feed delivers then replaces it, even if its position is
-    /// earlier.
+    /// Marks the state as wrong. The next state from the feed then replaces the wrong state, even if the new state's
+    /// position is earlier.
     fn invalidate_state(&mut self) {
         self.mirror_or_new().feed_started = false;
     }

@@ -93,8 +93,8 @@ fn is_connected(presence: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     presence: u64,
-    /// Whether the first report is made even if a publisher is connected. A follower that resumes needs this report,
-    /// because the node from which it read before may have reported that no publisher is connected.
+    /// Whether the first report is made even if a publisher is connected. A follower that resumes needs this report:
+    /// the node from which it read before may have reported that no publisher was connected.
     reports_connected: bool,
 }
 

@@ -106,8 +106,8 @@ impl Log {
     /// larger than the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<StartPoint, SubscribeError> {
         let state = self.lock();
-        // `last` also counts records that are not visible yet, because a publisher may already know their positions and
-        // request them.
+        // `last` also counts records that are not visible yet: a client that has published such a record may already
+        // know its position and start there.
         let last = state.last();
         let oldest = state.oldest(&self.config);
         let at = |next| StartPoint { next, appended_from_ns: 0, request: None };
@@ -347,8 +347,8 @@ impl Log {
         state.rare().losses.warnings += 1;
         let range = state.warned_range(&self.config);
         if self.is_private() {
-            // The mirror's only subscriber receives the owner's warning now. It must not receive the same warning again
-            // after it has read the mirror's records.
+            // The mirror's only subscriber receives the owner's warning now. After the subscriber has read the mirror's
+            // records, it must not receive this warning a second time.
             self.warn_before.store(0, Ordering::Relaxed);
         }
         Some(Lagging {

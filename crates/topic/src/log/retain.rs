@@ -148,8 +148,8 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Drops records that are older than the retention allows. Appends drop such records too, so this method matters
-    /// for logs to which nothing is published.
+    /// Drops records that are older than the retention allows. Each append also drops such records. This method is
+    /// therefore needed only for logs to which nothing is published.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {

@@ -44,7 +44,8 @@ pub(super) struct SleeperIndex {
     epoch: u32,
     /// Bytes of segments that were created since the index last released all its cursors.
     bytes: u64,
-    /// When the index has this number of patterns, it removes those without a cursor before it adds another pattern.
+    /// When the index has this number of patterns, it removes the patterns without a cursor before it adds another
+    /// pattern.
     sweep_at: usize,
 }
 
@@ -124,8 +125,8 @@ impl LogContents {
         }
     }
 
-    /// Counts the `bytes` of a new segment. If the cursors of the index have slept while a quarter of the history was
-    /// written, removes and returns all of them, so that they skip ahead.
+    /// Counts the `bytes` of a new segment. If a quarter of the history was written since the index was last emptied,
+    /// removes and returns all cursors of the index, so that they skip ahead.
     pub(super) fn take_long_sleepers(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
         match &mut self.sleeper_index {
             Some(index) if index.len > 0 => {

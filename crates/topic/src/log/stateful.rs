@@ -108,7 +108,8 @@ pub(crate) struct MergedRecord {
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
 }
 
-/// A snapshot of a state. At first, it has only the frozen state; its bytes are written when they are first requested.
+/// A snapshot of a state. At first, a snapshot has only the frozen state. Its bytes are written when a subscriber first
+/// requests them.
 #[derive(Debug)]
 pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,

@@ -46,7 +46,8 @@ pub(crate) struct DiskProgress {
     /// The value up to which the store allows `appended_bytes` to grow.
     granted_bytes: u64,
     /// The number of bytes that the store granted when the log was opened. Other files may have taken this room since
-    /// then, so the log asks the store again at its first append. 0 after this request, or after another grant.
+    /// then. At its first append, the log therefore asks the store whether there still is room. 0 after this request,
+    /// or after another grant.
     unchecked_bytes: u64,
     /// The reason why the disk has no room; `None` while the disk is not full.
     full: Option<Arc<str>>,

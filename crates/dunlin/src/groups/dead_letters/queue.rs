@@ -263,7 +263,7 @@ impl LetterQueue {
         }
     }
 
-    /// Keeps a letter that was refused, or whose response was lost, in order to send it again.
+    /// Keeps a letter that has to be sent again, because it was refused or its response was lost.
     fn retry_later(&mut self, refused: PendingLetter, error: PublishError) {
         let is_first = self.refused_before_sent == 0;
         if !is_out_of_order(&error) {
@@ -317,9 +317,9 @@ impl LetterQueue {
         // At this point, at least one of `sent` and `pending` is empty.
         self.refused_before_sent = 0;
         if std::mem::take(&mut self.must_renumber) {
-            // The outcomes of all sent letters have arrived. A letter whose response was lost may be stored twice,
-            // because it gets another number. This happens only if, among letters that were sent together, one response
-            // was lost and another letter was refused for good.
+            // The outcomes of all sent letters have arrived. A letter whose response was lost now gets another number,
+            // and may therefore be stored twice. This requires two faults among letters that were sent together: the
+            // response to one letter was lost, and another letter was refused for good.
             self.numbers.begin_epoch();
             self.pending.iter_mut().for_each(|pending| pending.number = None);
         }

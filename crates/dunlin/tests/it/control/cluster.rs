@@ -134,7 +134,7 @@ fn check_lease_under_new_leader(ttl_ms: u64) -> bool {
 }
 
 /// Returns the changes that a watch receives at a node which was unreachable for some time. Meanwhile, the other nodes
-/// have removed the log entries that this node lacks, so that it receives a snapshot.
+/// have removed the log entries that the node lacks. The node therefore receives a snapshot.
 fn changes_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;
