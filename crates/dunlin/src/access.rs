@@ -8,8 +8,10 @@
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
 //! - A subscription is accepted only if one allowing pattern covers the subscription's whole pattern. The subscriber
-//!   does not receive denied records, not even those of topics that are created later, and does not count them as lost.
-//! - Records are checked one by one only if some subjects of the log are denied to the subscriber or the publisher.
+//!   does not receive denied records, and they do not count as lost. This also applies to topics that are created
+//!   later.
+//! - If some subjects of a log are denied to a subscriber or publisher, its records are checked one by one; otherwise,
+//!   they are not.
 //! - Any user may publish to an inbox unless a pattern denies it, because only clients that have received an inbox's
 //!   name can know this name.
 

@@ -12,7 +12,7 @@ use crate::tasks::TasksLimits;
 pub struct Config {
     /// The node's name, which clients and operators see.
     pub name: String,
-    /// The configuration that a topic gets if it is created without one.
+    /// The configuration of topics that are created without one.
     pub topic: TopicConfig,
     /// Whether the node creates a topic when a client publishes or subscribes to a subject that no topic owns.
     pub auto_create: bool,
@@ -35,8 +35,8 @@ pub struct NodeLimits {
     /// `$kv`, are never refused.
     pub topics_max: usize,
     /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files. If
-    /// the process may open fewer than twice this number of files, durable topics may use half of the files that it may
-    /// open. A durable topic is refused if it needs more files than are left for durable topics.
+    /// the process may open fewer than twice this number of files, durable topics may use half of the process's files.
+    /// A durable topic is refused if it needs more files than are left for durable topics.
     pub reserved_files: u64,
     /// Maximum number of subscriptions that wait for new topics. The node refuses more.
     pub watchers_max: usize,

@@ -120,7 +120,7 @@ pub struct Control {
 impl Control {
     /// Starts this node as a member of a cluster. If the node was a member before, it takes part again at once. A new
     /// node waits for a call of [`Control::begin`] on any node or of [`Control::add_learner`] on the leader.
-    /// `transport` sends requests to other nodes, which pass them to [`Control::receive`].
+    /// `transport` sends requests to other nodes. A node passes a received request to [`Control::receive`].
     pub fn start_member(
         node: &Node,
         id: u64,

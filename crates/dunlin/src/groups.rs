@@ -12,9 +12,9 @@
 //!   owner was restarted in this epoch. If such a member joins, the group delivers all records since the epoch began or
 //!   the owner was restarted, regardless of the order in which members join. The group leaves out records that an
 //!   earlier group of the same name has delivered.
-//! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
-//!   owner, and after it has ended because of `group_idle_max`. If a topic and a group with the same names are created
-//!   meanwhile, the new group does not send these letters.
+//! - When a group's topic was deleted or moved to another owner, or when `group_idle_max` has ended the group, the
+//!   group still sends its waiting dead letters for `deleted_age_max`. A new group of a new topic with the same names
+//!   does not send these letters.
 //! - A dead letter that a group drops because it could not be stored is counted, and reported to the node's operator.
 //! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch are
 //!   delivered by the group at that owner.
@@ -84,8 +84,9 @@ pub(crate) struct Groups {
     ending: Mutex<Vec<AnyGroup>>,
     /// For each ended group, the records that it has delivered. Kept until the topic moves to another owner.
     ended: Mutex<EndedGroups>,
-    /// Groups that no member can join any more, but that still have dead letters to send. Each has the time until which
-    /// it sends them, in ns. If there are more than `groups_max` such groups, the oldest are dropped.
+    /// Groups that no member can join any more, but that still have dead letters to send. Each group is stored with the
+    /// time until which it sends its letters, in ns. If there are more than `groups_max` such groups, the oldest are
+    /// dropped.
     orphaned: Mutex<VecDeque<(u64, AnyGroup)>>,
     dropped_letters: DroppedLetters,
     groups_max: usize,
@@ -128,8 +129,8 @@ pub struct GroupInfo {
     pub kind: GroupKind,
     /// The names of the group's members.
     pub members: Vec<String>,
-    /// An upper bound on the number of records without acknowledgement: all records after the oldest such record count,
-    /// even those that are acknowledged.
+    /// An upper bound on the number of records without acknowledgement: the oldest such record and all later records
+    /// count, even later ones that are acknowledged.
     pub waiting: u64,
     /// The number of records that members have claimed.
     pub claimed: u64,
@@ -534,7 +535,7 @@ impl Groups {
         self.ending().retain(AnyGroup::is_ending);
     }
 
-    /// Keeps a group that no member can join any more until it has sent its dead letters.
+    /// Keeps a group until it has sent its dead letters. No member can join this group any more.
     fn add_orphan(&self, node: &Node, group: AnyGroup, now_ns: u64) {
         if !group.may_send_dead_letters() {
             return;

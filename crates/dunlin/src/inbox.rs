@@ -93,9 +93,9 @@ impl Inbox {
     }
 
     /// Returns two patterns for the inbox of the reply subject `reply`, whose prefix a client has chosen. The first
-    /// matches all subjects that differ from `reply` only in the last token, the second only `reply` itself. Returns
-    /// `None` if the prefix is reserved, or if it has fewer than two tokens: two clients could choose such a short
-    /// prefix by accident.
+    /// pattern matches all subjects that have the same tokens as `reply`, except for the last token. The second pattern
+    /// matches only `reply`. Returns `None` if the prefix is reserved, or if it has fewer than two tokens: two clients
+    /// could choose such a short prefix by accident.
     pub fn reply_patterns(reply: &str) -> Option<[String; 2]> {
         client_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
@@ -183,7 +183,7 @@ impl Drop for InboxTopic {
     fn drop(&mut self) {
         let name = self.topic.name();
         let mut open = self.node.0.inboxes.lock();
-        // Remove the name only if it still belongs to this inbox: another inbox with this name may have been opened
+        // Remove the name only if it still refers to this inbox. Another inbox with the same name may have been opened
         // since.
         if open.get(name).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
             open.remove(name);

@@ -117,8 +117,8 @@ impl Node {
     }
 
     /// Starts a node that stores its durable topics in `dir`, and opens the topics that are there. Returns a report for
-    /// each topic in `dir`. Before this call returns, it [waits](Node::wait_for_epoch) until any node that is started
-    /// afterwards would begin later epochs.
+    /// each topic in `dir`. Before it returns, this function [waits](Node::wait_for_epoch) until any node that is
+    /// started afterwards would begin later epochs.
     pub fn open(
         config: Config,
         disk: Arc<dyn Disk>,
@@ -400,7 +400,8 @@ impl Node {
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || created.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, created) {
-            // The registry has refused the topic: meanwhile, another topic was created that owns some of its subjects.
+            // The registry has refused the topic, because another topic that owns some of the same subjects was created
+            // meanwhile.
             storage.delete(&topic)?;
         }
         added

@@ -143,8 +143,8 @@ pub trait PeerNodes: Send + Sync + Debug {
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
-    /// Tells the node `to`, which owns a state topic, that publishers are connected to this node, as long as the
-    /// presence is [needed](PublisherPresence::is_needed). Afterwards, or if `to` cannot be reached, calls
+    /// Tells the node `to` that publishers of its state topic are connected to this node. The report lasts as long as
+    /// the presence is [needed](PublisherPresence::is_needed). Afterwards, or if `to` cannot be reached, calls
     /// [`PublisherPresence::ended`].
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
@@ -154,8 +154,8 @@ pub trait PeerNodes: Send + Sync + Debug {
         drop(query);
     }
 
-    /// Called when a node has left the cluster. The node will not respond to pending requests. Records that it sent
-    /// before it left are still used.
+    /// Called when a node has left the cluster. The node will not respond to pending requests. This node still uses the
+    /// records that the other node sent before it left.
     fn node_left(&self, _node: u64) {}
 
     /// Called when a node has become a member of the cluster, for the first time or again.
@@ -256,7 +256,8 @@ impl Ownership {
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Whether this node's lease is certainly still valid. Only then may the node append to its volatile topics.
+    /// Whether this node's lease is certainly still valid. A node may append to its volatile topics only while its
+    /// lease is valid.
     pub fn has_lease(&self) -> bool {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }

@@ -80,7 +80,8 @@ pub struct TopicPage {
     pub more: bool,
 }
 
-/// The user of a subscription, whose permissions decide which new topics it reads; `None` on a node without users.
+/// The user of a subscription; `None` on a node without users. The user's permissions decide which new topics the
+/// subscription reads.
 type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
 /// The logs that a subscription reads. A filter, if there is one, selects the records of its log.

@@ -219,8 +219,8 @@ impl Node {
             && self.ownership().is_some_and(|ownership| ownership.needs_reply_query(subject.as_str()))
     }
 
-    /// Whether a record with this subject goes to a reply inbox. If necessary, asks the other nodes, and remembers
-    /// which of them has the inbox.
+    /// Whether a record with this subject goes to a reply inbox. If necessary, asks the other nodes about the inbox,
+    /// and remembers which node has it.
     pub(crate) fn resolve_reply_inbox(&self, subject: Subject<'_>) -> bool {
         if !self.needs_reply_query(subject) {
             return self.reply_target(subject).is_some();

@@ -19,8 +19,8 @@ use crate::tasks::{TASKS, is_tasks_pattern};
 pub enum MissingTopicPolicy {
     /// The node creates a topic if `auto_create` is set.
     Create,
-    /// The subscription waits until another caller creates a topic. Used when a subscriber resumes: the topic that it
-    /// read before may have had another configuration than an automatically created one.
+    /// The subscription waits until another caller creates a topic. Used when a subscriber resumes: the topic that this
+    /// subscriber read before may have had another configuration than topics that are created automatically.
     Await,
     /// The subscription is refused unless the cluster knows a topic for the subject. Used if the topic must have
     /// existed before, and may have been deleted since.

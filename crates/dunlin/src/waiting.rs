@@ -62,8 +62,8 @@ pub(crate) fn check() {
     );
 }
 
-/// Repeats `check_once` at short intervals until it returns a value. It does so once this node has learned of a change
-/// in the cluster. Gives up after [`ARRIVAL_MAX`] and returns `None`.
+/// Repeats `check_once` at short intervals until this node has learned of a change in the cluster, so that `check_once`
+/// returns a value. Gives up after [`ARRIVAL_MAX`] and returns `None`.
 #[track_caller]
 pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<T> {
     check();

@@ -557,7 +557,8 @@ impl Drop for Cursor {
         drop(self.disarm_by_subject());
         if self.armed.take().is_some() {
             // The log wakes the first sleepers, and each woken cursor wakes the next ones. The log may have woken this
-            // cursor just before the drop, so the next ones are woken here. This cursor's entry stays in the list.
+            // cursor just before the drop. The cursor therefore wakes the next ones here. This cursor's entry stays in
+            // the list.
             self.log.wake_next_two();
         }
         if let Some(subscriber) = self.subscriber.take() {

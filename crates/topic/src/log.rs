@@ -365,8 +365,8 @@ impl Log {
         (epoch < state.epoch).then(|| known.unwrap_or_else(|| state.epoch_start()))
     }
 
-    /// Approximate number of bytes that the slowest subscriber has not read. Only those subscribers count that cannot
-    /// receive gaps and have read something recently. Updated each time a segment is created.
+    /// Approximate number of bytes that the slowest subscriber has not read. A subscriber counts only if it cannot
+    /// receive gaps and has read something recently. Updated each time a segment is created.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)

@@ -34,7 +34,8 @@ pub struct SubscriberProgress {
     keeps_history: AtomicBool,
     /// The value of `seq` when the log last checked the subscribers that cannot receive gaps.
     checked_seq: AtomicU64,
-    /// The time at which the log last noticed that `seq` had changed between two of its checks, ns.
+    /// The log checks from time to time whether `seq` has changed. This is the time of the last check that found a
+    /// change, ns.
     changed_ns: AtomicU64,
 }
 

@@ -266,8 +266,7 @@ pub enum PublishError {
         "topic {0} has lost its state and some acknowledged records; publish the whole state, then continue"
     )]
     StateLost(String),
-    /// Another process owns the log. This error is internal: the record is then forwarded to the owner, so that
-    /// publishers never receive the error.
+    /// Another process owns the log. Publishers never receive this error: the record is forwarded to the owner instead.
     #[error("another node owns the topic")]
     Elsewhere,
     /// The owner responds more slowly than this node forwards records, and did not catch up while the publisher waited.

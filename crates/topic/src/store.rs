@@ -26,7 +26,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// that waits for its own records. The method may also return before the records are stored, or do nothing.
     fn store_staged(&self) {}
 
-    /// The number of bytes for which the disk has room at present. A log calls this method once after it was opened,
+    /// The number of bytes for which the disk has room at present. After it was opened, a log calls this method once,
     /// before its first append. The log holds its lock, so the method must not block. If there is not enough room, the
     /// publisher waits until the store grants more.
     fn free_room(&self) -> u64 {

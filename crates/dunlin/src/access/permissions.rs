@@ -110,8 +110,8 @@ impl Permissions {
         let filter = if denied.is_empty() { filter } else { Some(without(denied, filter)) };
         match log.topic.as_str() {
             KV => self.keys.restrict(filter),
-            // The records of this topic concern all tenants. Only a user who is not limited to one tenant's subjects
-            // may read them.
+            // The records of this topic concern all tenants. A user may read them only if the user's tenant may use all
+            // subjects.
             NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(filter),
             TASKS => Some(match self.tasks.readable_tenant()? {
                 None => filter,

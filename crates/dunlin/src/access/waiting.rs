@@ -5,7 +5,7 @@
 //! - If the user of a wait loses the permission, the user's lease leaves the lock's queue, even if the client has
 //!   disconnected.
 //!
-//! If a client disconnects while it waits for a lock, its lease keeps its place in the lock's queue. The client may
+//! If a client disconnects while it waits for a lock, the client's lease stays in the lock's queue. The client may
 //! continue to wait under the same lease, at any node.
 
 use std::sync::Arc;

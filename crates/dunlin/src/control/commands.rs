@@ -1,5 +1,5 @@
-//! Executes commands and reads of keys, leases and locks. The leader executes them itself; any other node sends them to
-//! the leader.
+//! Executes commands and reads of keys, leases and locks. The leader executes commands and reads itself; any other node
+//! sends them to the leader.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -34,9 +34,9 @@ const RESTORE_SKIPS: u64 = 1_000_000_000;
 const BATCH_MAX: usize = 1_000;
 
 impl Control {
-    /// Proposes commands to the Raft group, through the leader if this node does not lead. The cluster applies them one
-    /// after another, with no other command in between. Returns an encoded [`ControlOutcome`] for each command.
-    /// Commands that certainly were not applied are retried for `answer_ms_max`.
+    /// Proposes commands to the Raft group, through the leader if this node does not lead. The cluster applies these
+    /// commands one after another, with no other command in between. Returns an encoded [`ControlOutcome`] for each
+    /// command. Commands that certainly were not applied are retried for `answer_ms_max`.
     pub async fn propose(&self, commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
         self.propose_decoded(commands).await

@@ -47,7 +47,7 @@ impl ChangeHistory {
     }
 
     /// Marks the topic as unreplicated. Call this only after this node has applied its whole log, and only if no other
-    /// node exists: then no subscriber can have read records that this node lacks.
+    /// node exists: under these conditions, no subscriber can have read records that this node lacks.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);

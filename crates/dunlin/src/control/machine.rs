@@ -13,8 +13,8 @@ use super::history::{ChangeHistory, PastChanges, is_past};
 use super::lock_waiters::LockWaiters;
 use super::view::StateView;
 
-/// A log entry that ends more leases and keys than this is applied on a thread of its own, not on Raft's. Ending a
-/// thousand takes some milliseconds.
+/// If a log entry ends more leases and keys than this, a separate thread applies it, because ending a thousand of them
+/// takes some milliseconds. Otherwise, Raft's thread applies the entry.
 const ENDS_MAX: usize = 1_000;
 
 /// The replicated state of keys, leases and locks. Each log entry also updates the topic of changes and the copy of the

@@ -42,7 +42,7 @@ pub(super) struct LetterTarget {
 }
 
 /// When the outcome of a sent letter becomes known, wakes the thread or task that handles deadlines. The alarm takes
-/// none of the group's locks, because it may run while one of them is held.
+/// none of the group's locks, because it may run while the same thread holds one of them.
 #[derive(Debug)]
 struct OutcomeAlarm {
     is_due: AtomicBool,
@@ -257,8 +257,8 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if no such topic exists,
-/// if the user may not publish to it, or if it is `source`, the topic of the group itself.
+/// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if the topic does not
+/// exist and is not created, if the user may not publish to it, or if the topic is `source`, the group's own topic.
 pub(super) fn prepare(node: &Node, subject: &str, source: &Topic) -> Result<(), super::JoinError> {
     let invalid = |error| super::JoinError::DeadLetterSubject { subject: subject.to_owned(), error };
     let parsed = Subject::parse(subject).map_err(invalid)?;

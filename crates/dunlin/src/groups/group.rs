@@ -160,9 +160,9 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Called when a member joins that was in the group earlier, at this owner or another one. If the member's earlier
-    /// membership ended before [`Log::process_start`](dunlin_topic::Log::process_start), the group from then on
-    /// delivers all records since that start, even if a newer member joined first.
+    /// Called when a returning member joins: one that was in a group with this name before, at this owner or at another
+    /// one. If the member's earlier membership ended before [`Log::process_start`](dunlin_topic::Log::process_start),
+    /// the group from then on delivers all records since that start, even if a newer member joined first.
     pub(super) fn include_records_after(&self, node: &Node, earlier: EarlierMembership) {
         self.with(node, |state, _| {
             state.parts.iter_mut().for_each(|part| part.include_records_after(earlier))
@@ -338,8 +338,9 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Removes the members that are to be woken from the list, and returns them: all members if there is a new notice,
-    /// otherwise one that can take a record. If there is nothing to deliver, makes the logs wake a member later.
+    /// Removes from the list the members that are to be woken, and returns them. If there is a new notice, these are
+    /// all members; otherwise, it is one member that can take a record, if there is one. If there is nothing to
+    /// deliver, makes the logs wake a member later.
     fn take_sleepers_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
         let notice_count = state.notice_count();

@@ -49,18 +49,18 @@ impl EarlierMembership {
     }
 }
 
-/// Options with which a member joins a `share` group.
-/// Some of them apply only if this member creates the group.
+/// Options with which a member joins a `share` group. Some of these options apply only if this member creates the
+/// group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareOptions {
     /// The member's name, which operators see.
     pub member: String,
-    /// The position at which the group starts, if this member creates it.
+    /// If this member creates the group: the position at which the group starts.
     pub start: Start,
-    /// For a member that was in the group before, at this owner or an earlier one: when it was a member. Takes
-    /// precedence over `start`. If the member left before the owner's last start or before the topic's present epoch,
-    /// the group delivers all records since that start or since the beginning of the epoch. Otherwise the group begins
-    /// with the next record.
+    /// For a member that was in the group before, at this owner or an earlier one: describes this earlier membership.
+    /// Takes precedence over `start`. If the member left before the owner's last start or before the topic's present
+    /// epoch, the group delivers all records since that start or since the beginning of the epoch. Otherwise the group
+    /// begins with the next record.
     pub earlier: Option<EarlierMembership>,
     /// Whether publishers to a `reliable` topic wait for the group, if this member creates it.
     pub registered: bool,
@@ -94,8 +94,8 @@ impl Default for ShareOptions {
     }
 }
 
-/// Options with which a member joins a `work` group.
-/// Except for the member's name, they apply only if this member creates the group.
+/// Options with which a member joins a `work` group. Except for the member's name, these options apply only if this
+/// member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkOptions {
     /// The member's name, which operators see.

@@ -133,9 +133,9 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.machine.next_tick_ns().into_iter().chain(self.paused_until_ns).min()
     }
 
-    /// Called when a member joins that was in the group earlier. If the member left before [`Log::process_start`], the
-    /// group then delivers all records since that start, even those before the group's first record. Records from
-    /// before that start are not added, because another group may have delivered them.
+    /// Called when a returning member joins: one that was in a group with this name before. If the member left before
+    /// [`Log::process_start`], the group then delivers all records since that start, even those before the group's
+    /// first record. Records from before that start are not added, because another group may have delivered them.
     pub(super) fn include_records_after(&mut self, earlier: EarlierMembership) {
         let log = self.cursor.log();
         let (start, is_before) = (log.process_start(), earlier.is_before_start_of(log));
@@ -148,8 +148,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.first = start;
     }
 
-    /// The records of the group's first epoch that this group and earlier groups with its name have delivered. Called
-    /// only for a group without members.
+    /// The records of the group's first epoch that were delivered by this group or by earlier groups with its name.
+    /// Called only for a group without members.
     pub(super) fn delivered_ranges(&self) -> DeliveredRanges {
         self.delivered_before.with(self.first.epoch, self.machine.delivered_ranges(self.first.seq))
     }
@@ -207,7 +207,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         if position < self.machine.fed_through() {
             return position;
         }
-        // All records that were taken are settled, and those that the cursor has skipped since have expired.
+        // All records that were taken from the log are settled. The records that the cursor has skipped after them have
+        // expired.
         position.max(self.cursor.next().seq - 1)
     }
 

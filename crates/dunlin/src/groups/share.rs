@@ -280,8 +280,8 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.location {
             MemberLocation::Local(member) => match member.ready() {
-                // Start after the epoch that the group has reached, because members have already received the records
-                // of this epoch.
+                // Start after the epoch that the group has reached, because members have already received records of
+                // this epoch.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: member.epoch(), seq: 0 })),
                 other => return other,
             },

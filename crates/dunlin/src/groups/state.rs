@@ -169,7 +169,7 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 }
 
-/// The name that the group has as a subscriber. Operators see it, and so do publishers that wait for the group.
+/// The name of the group in lists of subscribers. Operators and publishers that wait for the group see this name.
 pub(super) fn subscriber_name(group: &str) -> String {
     format!("group {group}")
 }

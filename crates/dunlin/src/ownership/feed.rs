@@ -341,7 +341,8 @@ impl MirrorFeed {
         }
     }
 
-    /// The waiter that is notified when a mirror that serves a single subscriber may have room again.
+    /// The waiter that is notified when this feed's mirror may have room again. Used for a mirror that serves a single
+    /// subscriber.
     pub fn room(&self) -> &Arc<Waiter> {
         &self.room
     }

@@ -403,7 +403,7 @@ impl Tickets {
     }
 
     /// Removes from `state` the waiters of the publishers for whose batches there is room now, and returns these
-    /// waiters. The outcome of a batch for one owner can also make room for batches to other owners.
+    /// waiters. When a batch for one owner has its outcome, there may also be room for batches to other owners.
     fn take_room_waiters(&self, state: &mut State) -> Vec<Arc<Waiter>> {
         let awaited = state.room_waiters.keys();
         let targets: Vec<_> = awaited.filter(|to| self.has_room(state, to)).cloned().collect();

@@ -238,8 +238,8 @@ fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
 }
 
 impl InboxRoute {
-    /// Whether the outcome of some records for the inbox is not known yet. If this node forgot the inbox now, these
-    /// records could lose their order, or would not be sent to further nodes.
+    /// Whether the outcome of some records for the inbox is not known yet. A busy inbox must not be forgotten: its
+    /// records could lose their order, or the search for the inbox's node would end.
     fn is_busy(&self) -> bool {
         let state = lock(&self.state);
         state.in_flight > 0 || !state.waiting.is_empty()
@@ -427,7 +427,7 @@ impl Upstream for InboxRoute {
     fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if batch.relayed || ownership.others().is_empty() {
-            // The batch comes from another node, which sends it to the next node after this error.
+            // The batch comes from another node. After this error, that node tries the next node.
             return Err(self.no_inbox());
         }
         let _in_order = lock(&self.sending);

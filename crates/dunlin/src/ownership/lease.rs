@@ -86,7 +86,7 @@ impl Ownership {
                 route.apply_placement(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
-            // Another node owns the topic now. This node learns from the watch which node that is.
+            // Another node owns the topic now. The watch informs this node of the new owner.
             Err(ClusterCommandError::Refused(_)) => all,
             Ok(_) | Err(ClusterCommandError::Away(_)) => false,
         })

@@ -206,8 +206,8 @@ impl Ownership {
         let route = lock(&self.routes).remove(name);
         let is_fed = route.as_ref().is_some_and(|route| route.mark_deleted());
         if let Some(node) = self.node_handle() {
-            // If the mirror still receives records, do not close it yet: its subscribers first receive the owner's
-            // remaining records, and then the notice that the topic was deleted.
+            // If the mirror still receives records, do not close it yet: the mirror's subscribers must first receive
+            // the owner's remaining records, and then the notice that the topic was deleted.
             let _ = if is_fed { node.remove(name).map(drop) } else { node.delete(name) };
         }
         route.into_iter().for_each(|route| route.end());
@@ -390,7 +390,7 @@ impl Ownership {
         }
     }
 
-    /// The lowest epoch that may follow the topic's present epoch. It is not below the clock's epoch, because a cluster
+    /// The lowest epoch that may follow the topic's present epoch. This epoch is not below the clock's epoch: a cluster
     /// that was restored from a backup does not know the epochs that began after the backup.
     pub(super) fn epoch_after(&self, route: &Route) -> u32 {
         let by_clock = self.node_handle().map_or(0, |node| node.next_epoch(&route.name, now_ns()));

@@ -193,7 +193,7 @@ impl Route {
         is_fed
     }
 
-    /// Called when this node has removed the topic. Ends the batches that wait, and so informs their publishers.
+    /// Called when this node has removed the topic. Ends the batches that wait, with an error for their publishers.
     pub(super) fn end(&self) {
         let (refused, waiting) = {
             let mut state = lock(&self.state);

@@ -1,5 +1,5 @@
-//! Executes commands and queries about tasks. The leader of a shard executes them itself; any other node sends them to
-//! the leader.
+//! Executes commands and queries about tasks. The leader of a shard executes the shard's commands and queries itself;
+//! any other node sends them to the leader.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! Passes orders to the connections of this node's workers. An order tells a worker, for example, to start or stop a
-//! task. The state machine of every node computes the orders of all workers; this module passes on those of its own
-//! node's workers.
+//! task. The state machine of every node computes the orders of all workers. This module passes on the orders of its
+//! own node's workers.
 //!
 //! Invariants:
 //! - A worker has one connection: the latest one. The orders of all shards go to this connection.
@@ -233,8 +233,8 @@ fn lost_tasks(before: &HeldTasks, held: &HeldTasks) -> Vec<(u64, u64)> {
     before.starts.iter().map(number).filter(|one| !still.contains(one)).collect()
 }
 
-/// Wakes connections, but only after the responses to the log entry were sent. A connection that has already taken its
-/// orders by then is not woken.
+/// Wakes connections, but only after the responses to the log entry were sent. A connection that takes its orders
+/// before that is not woken.
 fn wake_after_responses(woken: Vec<Arc<WorkerOrderQueue>>) {
     let wake = |woken: &[Arc<WorkerOrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());

@@ -71,8 +71,8 @@ impl TaskHistory {
         node.registry().remove(TASKS);
     }
 
-    /// Marks the topic as unreplicated. Call this only if no other node exists: then no subscriber can have read events
-    /// that this node lacks.
+    /// Marks the topic as unreplicated. Call this only if no other node exists: without other nodes, no subscriber can
+    /// have read events that this node lacks.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));
@@ -132,7 +132,7 @@ impl TaskHistory {
     }
 }
 
-/// The names of tenants in the form in which events contain them, cached for one batch of events.
+/// The tenants' names as they appear in events, cached for one batch of events.
 #[derive(Default)]
 struct Tenants(HashMap<u32, TenantName>);
 

@@ -20,8 +20,8 @@ const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
 /// The number of ms after which the present time belongs to the next epoch number.
 const EPOCH_UNIT_MS: u64 = 100;
 
-/// A log entry that changes more tasks and due timers than this is applied on a thread of its own, not on Raft's. A
-/// thousand changes take some milliseconds.
+/// If a log entry changes more tasks and due timers than this, a separate thread applies it, because a thousand changes
+/// take some milliseconds. Otherwise, Raft's thread applies the entry.
 const CHANGES_MAX: usize = 1_000;
 
 /// The replicated state of one shard. Each log entry also updates the history of events, and notifies the dispatcher

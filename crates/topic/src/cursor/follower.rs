@@ -251,7 +251,7 @@ impl Cursor {
             let follower = self.follower.get_or_insert_default();
             (follower.request, follower.catch_up) = (begin.request, None);
             // The next checksum and the publisher presence are sent again, because the subscriber may not have
-            // processed those that were sent last.
+            // processed the last ones.
             follower.checked = Position::default();
             follower.reported = ReportedPresence::new(true);
         }

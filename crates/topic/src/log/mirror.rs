@@ -55,8 +55,8 @@ pub(super) struct Mirror {
     private: bool,
     /// Whether the topic is durable at its owner, which may then have dropped records from its disk.
     owner_is_durable: bool,
-    /// Whether the owner retains more records than this mirror. A subscriber that needs records which the mirror has
-    /// dropped reads them from the owner.
+    /// Whether the owner retains more records than this mirror. A subscriber then reads records that the mirror has
+    /// dropped from the owner.
     owner_retains_more: bool,
     /// For a private mirror: the range of records that the owner retained when it warned the mirror's feed of a loss.
     at_owner: Option<Range<u64>>,
@@ -120,8 +120,8 @@ impl Log {
             (mirror.was_owner, mirror.owned_epoch) = (true, epoch);
         }
         (mirror.is_owner, mirror.owner_is_durable) = (false, owner_is_durable);
-        // The numbers of producers are forgotten. If this process becomes the owner again, it accepts whatever number a
-        // producer sends first.
+        // Forget the producers and their numbers. If this process becomes the owner again, it accepts any number as a
+        // producer's first one.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();

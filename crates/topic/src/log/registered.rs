@@ -147,8 +147,8 @@ impl Log {
     /// the time `since_ns`.
     ///
     /// This owner's clock may be up to [`SKEW_NS`] behind the mirror's. The feed therefore also includes records that
-    /// this owner appended up to [`SKEW_NS`] before `since_ns`. It does not include records from before this process
-    /// became the owner, because subscribers may have received them.
+    /// this owner appended up to [`SKEW_NS`] before `since_ns`. The feed does not include records from before this
+    /// process became the owner, because subscribers may have received those already.
     pub(crate) fn feed_start(&self, since_ns: u64) -> Result<StartPoint, SubscribeError> {
         let (first, last_ns) =
             self.lock().rare.as_ref().map_or_else(Default::default, |rare| rare.owned_from);
@@ -414,8 +414,8 @@ impl Log {
         if let Some(store) = store {
             store.notify_staged();
         }
-        // Only if this process is not the owner, the waiter also waits for room at the owner. Otherwise, the upstream
-        // would notify it at once, although neither a subscriber nor the disk has made room.
+        // The waiter waits for room at the owner only if this process is not the owner. Otherwise, the upstream would
+        // notify the waiter at once, although neither a subscriber nor the disk has made room.
         if is_forwarded && let Some(upstream) = self.upstream.get() {
             upstream.await_room(waiter);
         }

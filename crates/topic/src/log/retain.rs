@@ -139,8 +139,8 @@ impl Log {
         oldest.first
     }
 
-    /// Whether the oldest segment must stay, because a subscriber that cannot receive gaps has not read it, and the
-    /// limits allow the log to keep it. `wanted` is the size of the segment to be created.
+    /// Whether the oldest segment must stay. This is the case if a subscriber that cannot receive gaps has not read the
+    /// segment, and the limits allow the log to keep it. `wanted` is the size of the segment to be created.
     fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.retained.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)

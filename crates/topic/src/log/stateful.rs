@@ -241,8 +241,8 @@ impl Log {
         self.lock().with_reducer(change)
     }
 
-    /// Applies the records that were written since `from` to the state. If the reducer refuses one of them, removes all
-    /// of them from the segment.
+    /// Applies the records that were written since `from` to the state. If the reducer refuses one of these records,
+    /// removes all of them from the segment.
     #[inline(never)]
     pub(super) fn apply_to_state(
         &self,

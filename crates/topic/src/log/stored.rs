@@ -220,7 +220,7 @@ impl DiskProgress {
     }
 
     /// If a publisher waits for room that the log has not requested yet, marks the room as requested and returns the
-    /// store, which the caller must then notify.
+    /// store. The caller must then notify the store.
     pub(super) fn request_room(&mut self) -> Option<Arc<dyn Store>> {
         let is_wanted = self.requested_bytes > 0 && self.full.is_none();
         (is_wanted && !std::mem::replace(&mut self.room_requested, true)).then(|| Arc::clone(&self.store))

@@ -131,8 +131,8 @@ impl LocalMember {
         }
     }
 
-    /// Confirms the last record and takes further records. Returns whether there are events. For a listener, also
-    /// returns after it has skipped as many expired records as one operation may.
+    /// Confirms the last record and takes further records. Returns whether there are events. A listener's call also
+    /// returns after it has skipped as many expired records as one operation may skip.
     fn fetch(&mut self) -> Result<bool, SubscribeError> {
         loop {
             let (is_found, is_budget_spent) = self.fetch_within_budget()?;

@@ -251,8 +251,8 @@ fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
     assert_eq!(watch.until(|seen| !seen.is_empty()), ["4 b=2"]);
 }
 
-/// Before the node has applied its log, the topic of changes has no epoch. A watch that began then would report a new
-/// epoch later, and receive old revisions as new ones.
+/// Before the node has applied its log, the topic of changes has no epoch. A watch that began in this state would later
+/// report a new epoch, and would receive old revisions as new ones.
 #[test]
 fn watch_without_a_position_waits_for_a_restarted_nodes_log() {
     let mut cluster = TestCluster::of(3, limits());

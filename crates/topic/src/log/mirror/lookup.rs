@@ -50,8 +50,8 @@ impl Log {
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
-    /// Returns a private mirror for a subscriber with this start if this shared mirror lacks records that the
-    /// subscriber needs. `None` if the subscriber can use this log.
+    /// For a subscriber with this start: returns a private mirror if this shared mirror lacks records that the
+    /// subscriber needs, and `None` if the subscriber can use this log.
     #[cold]
     pub(crate) fn find_private_mirror(
         self: &Arc<Log>,
