@@ -38,7 +38,8 @@ pub(crate) struct OpenInboxes {
     keys: RandomState,
 }
 
-/// The topic of an inbox. When the last [`Inbox`] that uses it is dropped, this value is dropped and deletes the topic.
+/// The topic of an inbox. When the last [`Inbox`] that uses the topic is dropped, this value is dropped, too, and
+/// deletes the topic.
 #[derive(Debug)]
 struct InboxTopic {
     node: Node,
@@ -54,8 +55,8 @@ impl OpenInboxes {
 impl Inbox {
     /// Creates the inbox of a session under a random name.
     pub fn new(node: Node, session: u64) -> Inbox {
-        // Any client that knows the name may publish to the inbox. Clients must therefore not be able to derive the
-        // name from that of another session's inbox.
+        // Any client that knows the name may publish to the inbox. A client must therefore not be able to guess the
+        // name, for example from the name of another session's inbox.
         let secret = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{secret:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);

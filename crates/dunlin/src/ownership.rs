@@ -342,8 +342,8 @@ impl Ownership {
         self.unanswered_request_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the cluster has recently not responded to a request. Another request would then probably wait for the
-    /// full time, too, and delay the caller.
+    /// Whether the cluster has recently not responded to a request. Another request would then probably also receive no
+    /// response, and would delay the caller.
     fn has_recent_unanswered_request(&self) -> bool {
         let since_ns = steady_ns().saturating_sub(self.unanswered_request_ns.load(Ordering::Relaxed));
         since_ns < REQUEST_PAUSE.as_nanos() as u64

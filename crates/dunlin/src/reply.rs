@@ -44,8 +44,8 @@ const USES_MAX: u32 = 1_024;
 const RECORDS_MAX: u32 = 4_096;
 /// The approximate memory that a remembered subject takes in addition to its text, bytes.
 const SUBJECT_BYTES: usize = 160;
-/// The history size, in bytes, of the topic to which a publisher of replies is opened. The topic never contains
-/// records, because they go to the reply inbox.
+/// The history size, in bytes, of a topic to which a publisher publishes replies. Such a topic never contains records,
+/// because they go to the reply inbox.
 const HISTORY_BYTES: u64 = 64 << 10;
 
 /// The subjects to which a reply inbox accepts replies, because requests have named them.

@@ -111,7 +111,7 @@ impl Node {
     }
 
     /// Returns the existing logs with subjects that the pattern matches. Creates no topic. Logs of new topics are added
-    /// to `newcomers`, until the last reference to it is dropped.
+    /// to `newcomers`, until the last reference to this list is dropped.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
         Ok(self.restrict_to_readable(self.registry().select(pattern, Some((newcomers, self.user())))?))

@@ -167,8 +167,8 @@ impl Node {
         self.collect_survey(survey, topics_max, subscriptions_max, &NameRanges::all(), |_| true)
     }
 
-    /// Like [`Node::survey`], but surveys only topics of which `bounds` allows all subjects. Deleted topics do not
-    /// count.
+    /// Like [`Node::survey`], but surveys a topic only if `bounds` allows all of the topic's subjects. Deleted topics
+    /// do not count.
     pub fn survey_within(&self, bounds: &SubjectRule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let is_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());

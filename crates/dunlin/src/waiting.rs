@@ -161,7 +161,7 @@ impl Node {
         NodeFuture(Outcome::Pending(self.0.waiters.run_with_result(move || run(&node))))
     }
 
-    /// Whether this node can find the topic that owns the subject, create it or refuse it without blocking.
+    /// Whether this node can find or create the topic that owns the subject, or refuse to create it, without blocking.
     pub fn finds_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         if is_reserved(subject.as_str()) || self.has_owner(subject) {
             return true;
@@ -175,8 +175,8 @@ impl Node {
         }
     }
 
-    /// Whether this node can find, create or refuse the destination of a record with this subject without blocking. The
-    /// record may be a reply.
+    /// Whether this node can find or create the destination of a record with this subject, or refuse the record,
+    /// without blocking. The record may be a reply.
     fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         match missing {
             MissingTopicPolicy::Refuse => self.finds_at_once(subject, missing),
@@ -364,8 +364,8 @@ impl Node {
         subject.is_none_or(|subject| self.finds_at_once(subject, missing))
     }
 
-    /// Does the part of [`Node::select`] that may block, without blocking the caller. [`Node::select`] then does not
-    /// block. If the pattern has wildcards, waits until this node knows the cluster's topics.
+    /// Prepares a call of [`Node::select`], so that this call does not block. The preparation does not block the caller
+    /// either. If the pattern has wildcards, waits until this node knows the cluster's topics.
     pub fn prepare_select(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         if self.may_subscribe(pattern).is_err() {
             // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
@@ -437,8 +437,8 @@ impl Node {
         ownership.open_cursor(log, move |log| Cursor::with_start(log, &options, start, filter, consumption))
     }
 
-    /// Opens a cursor on a thread that may block: it first waits until the log contains the position at which the
-    /// cursor starts.
+    /// Opens a cursor on a thread that may block. This thread first waits until the log contains the position at which
+    /// the cursor starts.
     fn open_later(
         &self,
         log: Arc<Log>,

@@ -62,8 +62,8 @@ enum Hint {
     },
 }
 
-/// When a registered subscriber has consumed a record: as soon as it reads the next record, or only after an explicit
-/// call.
+/// Says when a record counts as consumed by a registered subscriber: as soon as the subscriber reads the next record,
+/// or only after an explicit call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
     /// When a record is read, all records before it are consumed.
@@ -410,8 +410,8 @@ impl Cursor {
             self.armed =
                 self.log.arm(self.awaited(), waiter, token, subscriber, self.deferred_read_retries());
             if self.has_publisher_change() {
-                // The notice became due before the cursor was armed, so nothing would wake the cursor. It is disarmed
-                // again.
+                // The notice became due before the cursor was armed, so nothing would wake the cursor. Disarm the
+                // cursor again.
                 self.disarm(waiter, token);
             }
         }

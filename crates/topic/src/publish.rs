@@ -303,7 +303,8 @@ pub enum PublishError {
         /// The reason why the record with the number `record` was refused.
         why: Box<PublishError>,
     },
-    /// The user lacks a permission for this, or the permission was revoked; or a reply may not go to its subject.
+    /// The user lacks the permission for this operation, perhaps because it was revoked. Or the operation is a reply
+    /// that must not go to the requested subject.
     #[error("{0}")]
     Forbidden(String),
     /// The node refused the request with an error that this version does not know.

@@ -100,8 +100,8 @@ impl LoadedSegment {
         self.0.buffer_bytes()
     }
 
-    /// Frees the memory. Returns `false` while a read is in progress. Afterwards, cursors that have read these records
-    /// look up their positions again.
+    /// Frees the memory. Returns `false`, and frees nothing, while a read is in progress. Once the memory is freed,
+    /// cursors that have read these records look up their positions again.
     pub fn retire(&self) -> bool {
         self.0.retire(&mut Vec::new())
     }

@@ -51,7 +51,7 @@ pub enum WaitStrategy {
     Parked,
 }
 
-/// The options of a subscription. Its pattern is not one of them.
+/// The options of a subscription. The subscription's pattern is not among them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscribeOptions {
     /// The subscription's name, which operators see.

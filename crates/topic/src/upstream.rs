@@ -22,8 +22,8 @@ pub trait Upstream: Send + Sync + Debug {
     /// The time until which this process owns the log, in ns by [`Upstream::clock`]; 0 if another process owns the log.
     fn owned_until_ns(&self) -> u64;
 
-    /// The clock for the ownership lease. It differs from the log's own clock, which follows the time of day: if the
-    /// time of day were set back, an owner would continue beyond the end of its lease.
+    /// The clock for the ownership lease. It differs from the log's own clock, which follows the time of day: with that
+    /// clock, an owner could continue beyond the end of its lease after the time of day was set back.
     fn clock(&self) -> Clock;
 
     /// Forwards a batch to the owner, after all batches that were forwarded before. Returns a ticket for the batch's

@@ -195,7 +195,7 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// Counts as lost the records that the log dropped before a member claimed them.
+    /// Counts the records that the log dropped before a member claimed them. These records are lost.
     pub(super) fn tick(&self, node: &Node) {
         self.with(node, |state, _| {
             for part in &mut state.parts {

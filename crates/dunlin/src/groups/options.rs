@@ -29,7 +29,7 @@ impl std::fmt::Display for GroupKind {
 pub struct EarlierMembership {
     /// The last epoch in which the member was in the group.
     pub epoch: u32,
-    /// Whether the member was in the group only before the node that owns the topic was restarted.
+    /// Whether this membership ended before the last restart of the node that owns the topic.
     pub is_before_restart: bool,
 }
 

@@ -36,8 +36,8 @@ use remote::RemoteMember;
 #[derive(Debug)]
 pub struct ShareMember {
     location: MemberLocation,
-    /// The options with which the member joins again after the topic has moved. If `None`, the membership ends in this
-    /// case.
+    /// The options with which the member joins again after the topic has moved. If `None`, the membership ends when the
+    /// topic moves.
     rejoin: Option<Box<Rejoin>>,
 }
 
@@ -120,8 +120,8 @@ impl ShareMember {
         }
     }
 
-    /// Leaves the group, and consumes the last record. Records that the member has taken ahead are lost for the group,
-    /// unless another node owns the topic: then they go to other members.
+    /// Leaves the group, and consumes the last record. If this node owns the topic, records that the member has taken
+    /// ahead are lost for the group. If another node owns the topic, these records go to other members.
     pub fn leave(self) {
         if let MemberLocation::Local(member) = self.location {
             member.leave();

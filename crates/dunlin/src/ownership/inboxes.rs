@@ -293,7 +293,7 @@ impl InboxRoute {
             (Some(owner), _) => Some(owner),
             (None, Some(_)) => None,
             (None, None) => {
-                // The client may have reconnected to this node. Then this node has the inbox now.
+                // The client may have reconnected to this node, so that this node has the inbox now.
                 let here =
                     ownership.node_handle().and_then(|node| node.registry().get_pattern(&self.address));
                 if let Some(here) = here {

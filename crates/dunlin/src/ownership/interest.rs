@@ -269,7 +269,7 @@ impl Node {
     }
 
     /// Whether another node has a subscriber for the subject of a reply. A node that does not respond is assumed to
-    /// have none. For code that must not block.
+    /// have no subscriber. For code that must not block.
     pub fn has_remote_reply_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.has_remote_reply_subscriber(pattern.as_str()),

@@ -87,7 +87,7 @@ impl Ownership {
         events.filter_map(name)
     }
 
-    /// Deletes this node's copies of the topics in `names` that the cluster has deleted. A topic that `state` contains
+    /// Deletes this node's copies of the topics `names`, which the cluster has deleted. A topic that `state` contains
     /// was created again with the same name, and is kept.
     pub fn remove_deleted_topics(
         self: &Arc<Ownership>,

@@ -66,9 +66,9 @@ struct State {
     flight: u64,
     /// The number of the placement (owner and epoch) that was applied to the topic last.
     placement: u64,
-    /// Batches that the owner refused because it does not have the topic. Their publishers get the error once this node
-    /// has removed the topic, too. A publisher that then repeats its record finds no topic, or a later one with the
-    /// same name.
+    /// Batches that the owner refused because the owner does not have the topic. Their publishers get the error once
+    /// this node has removed the topic, too. A publisher that then repeats its record finds no topic, or a later one
+    /// with the same name.
     refused: Vec<RefusedBatch>,
     /// Whether this node has removed the topic, so that the route accepts no more batches.
     has_ended: bool,
@@ -89,7 +89,7 @@ struct State {
     why: String,
 }
 
-/// A batch that the owner refused because it does not have the topic.
+/// A batch that the owner refused because the owner does not have the topic.
 #[derive(Debug)]
 struct RefusedBatch {
     batch: InFlightBatch,
@@ -388,7 +388,7 @@ impl Route {
     }
 
     /// If the owner is not a member of the cluster, requests another owner, because a mirror that serves a single
-    /// subscriber needs one.
+    /// subscriber needs a living owner.
     pub(super) fn find_owner_for_subscriber(&self, ownership: &Arc<Ownership>) {
         if self.kind == TopicKind::Volatile
             && let Some(topic) = self.topic().filter(|_| !self.is_deleted())

@@ -74,7 +74,7 @@ impl DealerSignal {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (sender, receiver) = channel();
-        // Set the flag, which keeps shards from sending signals, until the thread starts. If there is only one shard,
+        // The flag keeps shards from sending signals. It stays set until the thread starts. If there is only one shard,
         // the thread never starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
         Dealer { sender, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }

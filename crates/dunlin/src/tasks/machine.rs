@@ -64,7 +64,7 @@ impl TasksMachine {
 
     fn apply_command(&mut self, command: &TaskCommand<'_>) -> TaskCommandOutcome {
         match (command, self.history.epoch_and_count()) {
-            // The state has no epoch yet: this first command with the time of the clock begins one.
+            // The state has no epoch yet. The first command that sets the clock begins an epoch.
             (TaskCommand::Clock { unix_ms }, (0, count)) => {
                 self.history.advance_to(epoch_at(*unix_ms), count)
             }

@@ -64,7 +64,7 @@ fn refused_first_record_leaves_no_topic_behind() {
     );
     let owner = node.owning_topic_for(subject, 10).unwrap();
     assert_eq!(names(&node), ["new.one"]);
-    // Drop the topic without publishing, as a caller does that refuses the record itself.
+    // Drop the topic without publishing. A caller that refuses the record itself does the same.
     drop(owner);
     assert_eq!(names(&node), [""; 0]);
     assert_eq!(node.budget().used(), 0);

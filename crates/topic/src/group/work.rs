@@ -116,8 +116,8 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Returns record `seq`, which the member has claimed with this token. The record is delivered again after
-    /// `delay_ns`; after its last attempt, it becomes a dead letter instead.
+    /// Ends the member's claim with this token on record `seq`, without an acknowledgement. The record is delivered
+    /// again after `delay_ns`. If this was the record's last attempt, the record becomes a dead letter instead.
     pub fn nack(
         &mut self,
         member: MemberId,

@@ -17,10 +17,11 @@ use crate::segment::SegmentWriter;
 /// Maximum total size of the frames in a batch of several records, bytes.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// After a single record is written, the cache line at this distance after the written bytes is prefetched, bytes.
-const PREFETCH_SINGLE_BYTES: usize = 128;
-/// After each record of a batch is written, the cache line at this distance after the written bytes is prefetched,
+/// After a single record is written, one cache line is prefetched. It is this many bytes after the end of the written
 /// bytes.
+const PREFETCH_SINGLE_BYTES: usize = 128;
+/// After each record of a batch is written, one cache line is prefetched. It is this many bytes after the end of the
+/// written bytes.
 const PREFETCH_BATCH_BYTES: usize = 512;
 
 /// The producer of a batch, and the number that the producer gave to the batch's first record. From both, the log

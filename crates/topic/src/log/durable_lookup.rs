@@ -149,8 +149,8 @@ impl Log {
     pub(super) fn position_since(&self, state: LogGuard<'_, LogContents>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };
-        // The search uses the segments in memory if the oldest of them ends before `ns`. Otherwise, the record may be
-        // older than all segments in memory, and the store is searched.
+        // The search uses the segments in memory if the oldest of them ends before `ns`. Otherwise, the wanted record
+        // may be older than all segments in memory, so that the store is searched.
         let in_memory = state.retained.front().filter(|retained| retained.last_append_ns < ns).map(|_| {
             let after = state.retained.partition_point(|retained| retained.last_append_ns < ns);
             let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);

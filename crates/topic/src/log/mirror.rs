@@ -49,7 +49,8 @@ pub(super) struct Mirror {
     /// Whether this process owned the log until it handed the log over. The next owner then copies the records from
     /// this process.
     was_owner: bool,
-    /// The last epoch in which this process owned the log before it handed the log over; 0 if it never did.
+    /// The last epoch in which this process owned the log before it handed the log over; 0 if it has never handed the
+    /// log over.
     owned_epoch: u32,
     /// Whether this is a private mirror, which serves only one subscriber.
     private: bool,
@@ -74,7 +75,7 @@ pub(super) struct Mirror {
 #[derive(Debug, Clone, Copy)]
 struct PastEpoch {
     epoch: u32,
-    /// The sequence number after the last record of this epoch that the mirror knows.
+    /// The sequence number after the mirror's last known record of this epoch.
     next_seq: u64,
     /// Whether it is certain that the epoch had no record at `next_seq` or later.
     is_complete: bool,

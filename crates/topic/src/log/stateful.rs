@@ -62,8 +62,8 @@ pub struct StateInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatchUpRequest {
     State,
-    /// The changes since this position. If they are not known, or larger than the state, the follower receives the
-    /// whole state.
+    /// The changes since this position. If these changes are unknown, or larger than the state, the follower receives
+    /// the whole state.
     Since(Position),
 }
 

@@ -50,7 +50,8 @@ pub(in crate::groups) struct LetterQueue {
     sent: VecDeque<SentLetter>,
     /// Letters that are sent before the queue takes newer ones from the state machine.
     pending: VecDeque<PendingLetter>,
-    /// The number of letters at the front of `pending` that were first sent before those in `sent`.
+    /// The number of letters at the front of `pending` that are older than the letters in `sent`: their first attempt
+    /// was earlier, and was refused.
     refused_before_sent: usize,
     numbers: LetterNumbers,
     /// Whether all remaining letters have to get new numbers before the next one is sent.
@@ -295,7 +296,7 @@ impl LetterQueue {
         count
     }
 
-    /// Counts as dropped a letter that can never be stored, and counts the letter's record as lost.
+    /// Counts a letter that can never be stored as dropped, and the letter's record as lost.
     fn lose(
         &mut self,
         lost: PendingLetter,

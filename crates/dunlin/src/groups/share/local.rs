@@ -144,7 +144,7 @@ impl LocalMember {
     }
 
     /// Confirms the last record and takes further records, in one operation of the group. Returns whether there are
-    /// events, and whether the operation has skipped as many expired records as it may.
+    /// events, and whether the operation has skipped as many expired records as it may skip.
     fn fetch_within_budget(&mut self) -> Result<(bool, bool), SubscribeError> {
         self.membership.check_open()?;
         self.frames.clear();

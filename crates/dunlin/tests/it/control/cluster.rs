@@ -326,7 +326,7 @@ fn lock_waiter_at_a_follower_gets_the_lock_after_a_revoke() {
     assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::NotHeld { lease: first })));
 }
 
-/// A follower may apply a release by a lease late, when the same lease already waits for the lock again. The release
+/// When a follower applies a lease's release of a lock, the same lease may already wait for the lock again. The release
 /// must not end this new wait.
 #[test]
 fn lock_wait_is_not_ended_by_an_earlier_release() {

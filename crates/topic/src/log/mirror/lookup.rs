@@ -110,7 +110,7 @@ impl Log {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.find_at_end(next.seq),
                 // The subscriber has already read later records at another node. The feed will deliver the records up
-                // to its position to this log.
+                // to the subscriber's position to this log.
                 Ordering::Greater => Lookup::Nothing,
             };
         }
