@@ -76,8 +76,9 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// A tenant may have up to this many times as many groups as the node can still create. A tenant that is alone can thus
-/// create three quarters of all groups. The same factor limits a tenant's subscriptions that wait for topics.
+/// The maximum number of a tenant's groups is this factor times the number of groups that the node can still create. A
+/// tenant that is alone can thus create three quarters of all groups. The same factor applies to a tenant's
+/// subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
 /// The tenant of a task that names no tenant, on a node without users.

@@ -16,8 +16,8 @@ pub struct Config {
     pub topic: TopicConfig,
     /// Whether the node creates a topic when a client publishes or subscribes to a subject that no topic owns.
     pub auto_create: bool,
-    /// Whether the node belongs to a cluster of several nodes. The embedding program then connects the node to the
-    /// others with [`Node::set_control`](crate::Node::set_control). Any other node is a cluster of one.
+    /// Whether the node belongs to a cluster of several nodes. If so, the embedding program must connect the node to
+    /// the other nodes with [`Node::set_control`](crate::Node::set_control). If not, the node is a cluster of one.
     pub is_cluster_member: bool,
     /// Limits of the node.
     pub limits: NodeLimits,

@@ -9,9 +9,9 @@
 //! [`Ownership::apply_events`]).
 //!
 //! Invariants:
-//! - A node appends to a volatile topic only while the node's lease lasts by the node's own clock, counted from the
-//!   moment at which the node requested the lease. The node therefore stops before another node can become the owner. A
-//!   node uses a new lease only when it knows everything on which the cluster agreed before that lease.
+//! - A node appends to a volatile topic only while its lease lasts. The node measures the lease by its own clock, from
+//!   the moment at which it requested the lease. It therefore stops before another node can become the owner. A node
+//!   uses a new lease only when it knows everything on which the cluster agreed before that lease.
 //! - A restarted node has no records of its volatile topics. Before the node appends to such a topic, it begins a new
 //!   epoch of the topic.
 //! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes in

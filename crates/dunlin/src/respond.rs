@@ -157,8 +157,8 @@ impl<'a> Request<'a, '_> {
     /// because a listener's thread may run the responder: a full topic refuses the reply at once, and a durable topic
     /// may store the reply only after this call has returned.
     ///
-    /// A reply subject that is not an inbox is refused with [`PublishError::Forbidden`]: the request could have named
-    /// any subject to which the responder may publish.
+    /// If the reply subject is not an inbox, the reply is refused with [`PublishError::Forbidden`]. Otherwise, a
+    /// request could make the responder publish to any subject to which the responder may publish.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         self.reply_within(&[], draft)
     }

@@ -50,9 +50,9 @@ pub struct SelectedLogs {
 }
 
 /// Finds the log to which a position applies, if a client has given neither a topic nor a partition. Returns the log's
-/// topic and partition. The log is the subscription's only one. If there is no log yet, and the only pattern is a
-/// single subject, the position applies to partition 0 of the topic with the subject's name. Otherwise returns an
-/// error.
+/// topic and partition. If the subscription has a single log, the position applies to this log. If the subscription has
+/// no log yet, and its only pattern is a single subject, the position applies to partition 0 of the topic with the
+/// subject's name. In all other cases, returns an error.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,

@@ -52,8 +52,8 @@ pub trait Upstream: Send + Sync + Debug {
     fn publishers_changed(&self) {}
 
     /// Returns a private mirror of `log` for one subscriber, which is fed from `start`. A subscriber needs a private
-    /// mirror if the shared mirror lacks the records after its start, or if publishers must wait for the subscriber
-    /// (`registered`). Returns `None` if no private mirror is available at present.
+    /// mirror if the shared mirror lacks the records after the subscriber's start, or if publishers must wait for the
+    /// subscriber (`registered`). Returns `None` if no private mirror is available at present.
     fn private_mirror(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 

@@ -35,8 +35,8 @@ pub struct EarlierMembership {
 
 impl EarlierMembership {
     /// Creates the description from `at`, the position with which another node asks to join for its member. `at.epoch`
-    /// is the last epoch of the earlier membership. `at.seq` is the number of the [run](Node::id) of the owner that had
-    /// accepted the member. `owner` is the present owner.
+    /// is the last epoch of the earlier membership. `at.seq` is the number of a [run](Node::id): that of the owner that
+    /// had accepted the member. `owner` is the present owner.
     pub fn from_position(at: Position, owner: &Node) -> EarlierMembership {
         // Earlier releases of Dunlin send 0 instead of the number of a run.
         EarlierMembership { epoch: at.epoch, is_before_restart: at.seq != 0 && at.seq != owner.id() }

@@ -102,9 +102,9 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 
     /// The time until which publishers of a reliable topic wait for the group although it has no members. `None` if the
-    /// group has members, or if publishers do not wait or wait without such a limit. The wait is half as long as for
-    /// other subscribers: a publisher that began to wait when the last member left can then continue before its own
-    /// time limit.
+    /// group has members, if publishers do not wait for the group, or if they wait without a limit. The wait is half as
+    /// long as the wait for other subscribers. A publisher that began to wait when the last member left can therefore
+    /// continue before its own time limit.
     fn registered_until_ns(&self) -> Option<u64> {
         let is_registered = || self.parts.iter().any(|part| part.cursor.is_registered());
         if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !is_registered() {

@@ -467,9 +467,9 @@ mod tests {
         assert_eq!(member.start(), after(9));
     }
 
-    /// Two threads look for memberships that no owner was asked for: a thread that joins a group, and the housekeeping
-    /// thread. Without a guard, both would ask the owner of a topic that has just moved, and the owner would keep two
-    /// members for one membership.
+    /// Two threads look for memberships for which no owner was asked yet: a thread that joins a group, and the
+    /// housekeeping thread. Without a guard, both would ask the owner of a topic that has just moved, and the owner
+    /// would keep two members for one membership.
     #[test]
     fn only_one_thread_requests_a_group_membership() {
         let member = membership();

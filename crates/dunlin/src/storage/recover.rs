@@ -52,8 +52,8 @@ impl RefusedTopic {
 }
 
 impl Storage {
-    /// Opens all topics in the data directory. `epoch` returns a new epoch for the topic with this name, later than all
-    /// its earlier epochs. A topic that cannot be opened is listed as refused. But if the process lacks file
+    /// Opens all topics in the data directory. For a topic's name, `epoch` returns a new epoch that is later than all
+    /// earlier epochs of the topic. A topic that cannot be opened is listed as refused. But if the process lacks file
     /// descriptors or memory, this function returns an error, because the files may be intact.
     pub(crate) fn recover(
         &self,

@@ -1,8 +1,8 @@
 //! The thread of a shard that publishes due tasks and corrects the cluster's clock.
 //!
 //! Invariants:
-//! - Only the leader publishes, and only tasks that are not confirmed: a node that applies its log again publishes
-//!   nothing.
+//! - Only the leader publishes tasks, and it publishes only tasks that are not confirmed. A node that applies its log
+//!   again therefore publishes nothing.
 //! - A task that is not confirmed is published again after `publish_retry_ms`, with the same producer and sequence
 //!   number. A topic that remembers the producer appends the record once.
 //! - A topic that is full, or whose owner is unreachable, does not delay tasks for other topics. The thread does not

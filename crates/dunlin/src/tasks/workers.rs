@@ -154,9 +154,9 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Passes the worker's present orders to `order_queue`, except for tasks that the worker already has, and from then
-    /// on all later orders. The worker's tasks, with their tokens, are given as the list `listed` and as the set `has`.
-    /// The state machines apply no commands during this call.
+    /// Passes the worker's present orders to `order_queue`, and from then on all later orders. Leaves out present
+    /// orders for tasks that the worker already has. The list `listed` and the set `has` both contain these tasks with
+    /// their tokens. The state machines apply no commands during this call.
     fn start_orders(
         &self,
         machines: &[&TasksMachine],

@@ -8,8 +8,8 @@
 //! - A claim ends when its member acknowledges or returns the record, at its deadline, or when its member leaves. The
 //!   group refuses the token of a claim that has ended.
 //! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
-//! - A record is settled when it is acknowledged, dead-lettered or lost. Only records with the same key wait until a
-//!   record is settled, unless a limit is reached.
+//! - A record is settled when it is acknowledged, dead-lettered or lost. While a record is not settled, only later
+//!   records with the same key wait for it, unless a limit is reached.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
 //! [`LogLimits`]. At a limit, the group lets members claim no further records, or reads no further records from the
@@ -86,8 +86,8 @@ impl WorkGroup {
     }
 
     /// Claims a record for this member. Prefers records that the group has already read. If none of them can be
-    /// claimed, reads the log up to a record whose key no unsettled record has. Returns `None` if there is no such
-    /// record, or if the member or the group is at a limit.
+    /// claimed, reads the log until it finds a record whose key differs from the keys of all unsettled records. Returns
+    /// `None` if there is no such record, or if the member or the group is at a limit.
     pub fn claim(
         &mut self,
         member: MemberId,

@@ -12,8 +12,8 @@
 //! - The state of a mirror equals the owner's state after the mirror's last record. If the two states differ, followers
 //!   of the state wait until the mirror has received the owner's state.
 //! - A segment belongs to one epoch. If a new epoch continues the sequence numbers of the old one, the history stays
-//!   readable. If the sequence numbers restart at 1, the mirror drops the history, and tells subscribers the last
-//!   record of the old epoch that it knows.
+//!   readable. If the sequence numbers restart at 1, the mirror drops the history, and tells subscribers which record
+//!   of the old epoch was the last one that the mirror received.
 //!
 //! Limits: a mirror remembers [`EPOCHS_MAX`] past epochs and [`SKIPS_MAX`] skipped ranges. If a subscriber needs older
 //! ones, it receives a gap.
@@ -95,8 +95,9 @@ impl Log {
 
     /// Hands the log over to another node. The log's records stay readable, and the log continues as a mirror.
     ///
-    /// `owner_is_durable` states whether the topic is durable at the next owner. If the next owner copies all records
-    /// and then begins a new epoch, `next_epoch` is this epoch, and the present epoch ends at the handover.
+    /// `owner_is_durable` states whether the topic is durable at the next owner. `next_epoch` is set if the next owner
+    /// copies all records and then begins a new epoch. It is the number of this new epoch. The present epoch then ends
+    /// at the handover.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_locked(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));

@@ -358,8 +358,8 @@ impl Log {
     /// Reports that the staged records are safely on disk. They become visible, and publishers that wait for them are
     /// notified.
     ///
-    /// From now on, at most `granted_bytes` bytes may be appended but not synced. Bytes that are already in this state
-    /// count towards the number.
+    /// From now on, at most `granted_bytes` bytes may be appended but not synced. Bytes that are appended but not
+    /// synced already count towards this limit.
     pub fn mark_synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
@@ -392,8 +392,8 @@ impl Log {
         }
     }
 
-    /// Sets how many bytes may be appended but not synced. Bytes that are already in this state count towards `bytes`.
-    /// If the disk is full, `full` is the reason.
+    /// Sets how many bytes may be appended but not synced. Bytes that are already appended but not synced count towards
+    /// `bytes`. If the disk is full, `full` is the reason.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();
