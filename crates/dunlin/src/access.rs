@@ -10,8 +10,8 @@
 //! - A subscription is accepted only if one allowing pattern covers the subscription's whole pattern. The subscriber
 //!   does not receive denied records, and they do not count as lost. This also applies to topics that are created
 //!   later.
-//! - If some subjects of a log are denied to a subscriber or publisher, its records are checked one by one; otherwise,
-//!   they are not.
+//! - The records of a log are checked one by one only if some of the log's subjects are denied to the subscriber or the
+//!   publisher.
 //! - Any user may publish to an inbox unless a pattern denies it, because only clients that have received an inbox's
 //!   name can know this name.
 

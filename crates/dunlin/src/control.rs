@@ -199,7 +199,7 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// If the log of the Raft group cannot grow, returns a description of the error. The disk has too little room, or
+    /// If the log of the Raft group cannot grow, returns a description of the error: the disk has too little room, or
     /// the process or the machine lacks file descriptors or memory. While this lasts, a leader refuses commands that
     /// make the state larger.
     pub fn lacks_room(&self) -> Option<String> {

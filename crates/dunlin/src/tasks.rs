@@ -188,7 +188,7 @@ impl Tasks {
         self.first_shard().status()
     }
 
-    /// If the log of a shard cannot grow, returns a description of the error. The disk has too little room, or the
+    /// If the log of a shard cannot grow, returns a description of the error: the disk has too little room, or the
     /// process or the machine lacks file descriptors or memory. While this lasts, the shard's leader refuses commands
     /// that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {

@@ -371,8 +371,8 @@ impl Node {
             // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
             return TopicFuture::ready(Ok(()));
         }
-        // Only with the policy `Create`, it matters which topics are new: with any other policy, a subscription starts
-        // in existing and in new topics in the same way.
+        // Only the policy `Create` makes a difference between existing and new topics. With any other policy, a
+        // subscription starts in the same way in both.
         let has_wildcards = !pattern.is_literal() && !is_reserved(pattern.as_str());
         if has_wildcards && missing == MissingTopicPolicy::Create {
             return self.prepare_watch(pattern);

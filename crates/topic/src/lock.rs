@@ -83,7 +83,7 @@ fn pause(tries: u32) {
     }
 }
 
-/// Loom models skip what follows after two tries, because further tries would only repeat the same states.
+/// Loom models do not explore more than two tries, because further tries would only repeat the same states.
 #[cfg(loom)]
 fn pause(tries: u32) {
     if tries > 2 {

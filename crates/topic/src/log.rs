@@ -272,9 +272,9 @@ impl Log {
         }
     }
 
-    /// Sets whether several processes hold copies of the same records. This process may then lag behind another
-    /// process, so a subscriber may start after a position that this process has not reached, and waits for it. If this
-    /// is the only process, such a subscriber would wait for ever and is refused.
+    /// Sets whether several processes hold copies of the same records. If so, this process may lag behind another one.
+    /// A subscriber may then start after a position that this process has not reached yet, and waits. If not, such a
+    /// subscriber would wait for ever, and is refused.
     pub fn set_replicated(&self, is_replicated: bool) {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }

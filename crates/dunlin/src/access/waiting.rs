@@ -77,8 +77,9 @@ impl Node {
         });
     }
 
-    /// Ends the leases of the `removed` users, with the keys and locks of these leases. Of the `changed` users' waits
-    /// for locks, ends each for whose lock the user now lacks the permission. Retries while the cluster has no leader.
+    /// Ends the leases of the `removed` users, with the keys and locks of these leases. If one of the `changed` users
+    /// waits for a lock and now lacks the permission for this lock, ends the wait. Retries while the cluster has no
+    /// leader.
     pub fn users_changed(&self, removed: Vec<String>, changed: Vec<String>) {
         let (Some(control), Some(users)) = (self.control_if_any(), self.0.users.get()) else { return };
         if !removed.is_empty() {

@@ -68,8 +68,8 @@ impl StartFailure {
     }
 
     /// Whether the last start failed for a temporary reason and had found no restored files. The files that the failed
-    /// start left are then this node's own, although they lack the node's mark (module `part_mark`), as files do that
-    /// were restored from a copy.
+    /// start left are then this node's own, although they lack the node's mark (module `part_mark`). Files that were
+    /// restored from a copy may also lack this mark.
     fn has_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && !failed.is_restored)
     }

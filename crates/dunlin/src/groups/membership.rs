@@ -69,7 +69,7 @@ impl<M: GroupMachine> GroupMember<M> {
         &self.group.name
     }
 
-    /// The number of records lost by the group that gaps have reported to this member.
+    /// The number of records that the group has lost, as far as gaps have reported them to this member.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

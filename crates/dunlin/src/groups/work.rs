@@ -90,7 +90,7 @@ impl WorkMember {
         self.membership.group()
     }
 
-    /// The number of records lost by the group that gaps have reported to this member.
+    /// The number of records that the group has lost, as far as gaps have reported them to this member.
     pub fn lost(&self) -> u64 {
         self.membership.lost()
     }

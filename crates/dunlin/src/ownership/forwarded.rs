@@ -117,7 +117,7 @@ pub struct InFlightBatch {
     pub(super) published_ns: u64,
     /// Whether a node may have appended the batch: it was sent, but the response was lost.
     pub(super) may_be_appended: bool,
-    /// Whether the batch is on its way, as far as its sender's count of such batches is concerned.
+    /// Whether the sender's count of batches on their way includes this batch.
     pub(super) is_in_flight: bool,
     is_settled: bool,
 }

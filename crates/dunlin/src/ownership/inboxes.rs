@@ -102,8 +102,8 @@ struct State {
     /// The number of the present flight. A flight is a series of batches that are on their way to a node at the same
     /// time.
     flight: u64,
-    /// The ticket of the batch that was sent last. A waiting batch whose ticket is not higher was sent before and was
-    /// returned, as long as batches are on their way.
+    /// The ticket of the batch that was sent last. As long as batches are on their way, a waiting batch whose ticket is
+    /// not higher than this was sent before, and was returned.
     sent_through: u64,
     /// The ticket of the last batch that waited when the search for the inbox's node began. If no node has the inbox,
     /// all batches up to this ticket are refused.

@@ -72,8 +72,8 @@ struct State {
     refused: Vec<RefusedBatch>,
     /// Whether this node has removed the topic, so that the route accepts no more batches.
     has_ended: bool,
-    /// The ticket of the batch that was sent last. A waiting batch whose ticket is not higher was sent before and was
-    /// returned, as long as batches are on their way.
+    /// The ticket of the batch that was sent last. As long as batches are on their way, a waiting batch whose ticket is
+    /// not higher than this was sent before, and was returned.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
     /// The report to the owner that publishers are connected to this node; set only if another node is the owner.
@@ -83,8 +83,8 @@ struct State {
     publishers_until_ns: Option<u64>,
     /// The time since which the topic's owner has been unreachable.
     unreachable_since_ns: Option<u64>,
-    /// A subscriber that wants only new records has waited for its mirror in vain: the time at which this wait ended,
-    /// by the wall clock. `None` without such a subscriber.
+    /// The time, by the wall clock, at which a subscriber that wants only new records gave up waiting for its mirror.
+    /// `None` without such a subscriber.
     subscriber_since_ns: Option<u64>,
     why: String,
 }

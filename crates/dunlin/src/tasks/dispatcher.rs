@@ -233,8 +233,8 @@ fn lost_tasks(before: &HeldTasks, held: &HeldTasks) -> Vec<(u64, u64)> {
     before.starts.iter().map(number).filter(|one| !still.contains(one)).collect()
 }
 
-/// Wakes connections, but only after the responses to the log entry were sent. A connection that takes its orders
-/// before that is not woken.
+/// Wakes connections, but only after the responses to the log entry were sent. A connection that has taken its orders
+/// before these responses is not woken.
 fn wake_after_responses(woken: Vec<Arc<WorkerOrderQueue>>) {
     let wake = |woken: &[Arc<WorkerOrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());

@@ -94,8 +94,8 @@ impl Reader {
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
-                    // If the log retains no record of the epoch, it does not know where the epoch ends. If it knows the
-                    // end, this must not be before a record that was read.
+                    // If the log retains no record of the epoch, it does not know where the epoch ends. If the log
+                    // knows the end, this end must not be before a record that was read.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "records already read are lost: {changed:?}, from {start:?}");
                 }

@@ -56,8 +56,8 @@ pub(super) struct Mirror {
     private: bool,
     /// Whether the topic is durable at its owner, which may then have dropped records from its disk.
     owner_is_durable: bool,
-    /// Whether the owner retains more records than this mirror. A subscriber then reads records that the mirror has
-    /// dropped from the owner.
+    /// Whether the owner retains more records than this mirror. If a subscriber needs records that the mirror has
+    /// dropped, the subscriber reads them at the owner.
     owner_retains_more: bool,
     /// For a private mirror: the range of records that the owner retained when it warned the mirror's feed of a loss.
     at_owner: Option<Range<u64>>,
