@@ -1,4 +1,4 @@
-//! Permissions decide which actions a user may take. Authentication is in `server::access`.
+//! Permissions decide which actions a user may take. Authentication and the quotas of users are in `server::access`.
 //!
 //! A [`SubjectRule`] has patterns that allow subjects and patterns that deny subjects; deny wins. A user's
 //! [`Permissions`] contain the rules for the user and the rule for the subjects of the user's tenant. A [`Node`] made
@@ -8,12 +8,12 @@
 //! Invariants:
 //! - An action without an allowing pattern is denied, and a denying pattern overrides all allowing ones.
 //! - A subscription is accepted only if one allowing pattern covers the subscription's whole pattern. The subscriber
-//!   does not receive denied records, not even those of topics that are created later, and does not count them as lost.
-//! - Records are checked one by one only if some subjects of the log are denied to the subscriber or the publisher.
-//! - Any user may publish to an inbox unless a pattern denies it, because only clients that were told an inbox's name
-//!   can know it.
-//!
-//! Quotas of users are also in `server::access`.
+//!   does not receive denied records, and they do not count as lost. This also applies to topics that are created
+//!   later.
+//! - The records of a log are checked one by one only if some of the log's subjects are denied to the subscriber or the
+//!   publisher.
+//! - Any user may publish to an inbox unless a pattern denies it, because only clients that have received an inbox's
+//!   name can know this name.
 
 mod keys;
 mod permissions;
@@ -76,8 +76,9 @@ pub trait Users: std::fmt::Debug + Send + Sync {
     fn user(&self, name: &str) -> Option<Arc<dyn User>>;
 }
 
-/// A tenant may have up to this many times as many groups as the node can still create. A tenant that is alone can thus
-/// create three quarters of all groups. The same factor limits a tenant's subscriptions that wait for topics.
+/// The maximum number of a tenant's groups is this factor times the number of groups that the node can still create. A
+/// tenant that is alone can thus create three quarters of all groups. The same factor applies to a tenant's
+/// subscriptions that wait for topics.
 pub(crate) const TENANT_SHARE: usize = 3;
 
 /// The tenant of a task that names no tenant, on a node without users.
@@ -97,7 +98,7 @@ impl Node {
     }
 
     /// Returns a handle for the user `name` with the user's present permissions; the user need not be connected. On a
-    /// node without users, the handle may do everything. The error says why such a handle cannot be made.
+    /// node without users, the handle may do everything. If the handle cannot be made, the error says why.
     pub(crate) fn with_current_permissions(&self, name: Option<&str>) -> Result<Node, String> {
         let Some(users) = self.0.users.get() else { return Ok(self.unguarded()) };
         let name = name.ok_or_else(|| {
@@ -266,8 +267,8 @@ impl Node {
         self.is_pattern_visible(topic.name(), topic.pattern())
     }
 
-    /// Ranges of names. A topic that owns only the subject that equals its name is visible to the user only if the name
-    /// is in one of these ranges.
+    /// Ranges of topic names, which limit the topics that the user can see. A topic that owns only the subject equal to
+    /// its name is visible only if its name is in one of these ranges.
     pub(crate) fn visible_names(&self) -> NameRanges {
         let Some(user) = self.user() else { return NameRanges::all() };
         let Permissions { tenant, publish, subscribe, create, delete, .. } = &*user.permissions();

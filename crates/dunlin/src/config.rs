@@ -12,12 +12,12 @@ use crate::tasks::TasksLimits;
 pub struct Config {
     /// The node's name, which clients and operators see.
     pub name: String,
-    /// The configuration that a topic gets if it is created without one.
+    /// The configuration of topics that are created without one.
     pub topic: TopicConfig,
     /// Whether the node creates a topic when a client publishes or subscribes to a subject that no topic owns.
     pub auto_create: bool,
-    /// Whether the node belongs to a cluster of several nodes. The embedding program then connects the node to the
-    /// others with [`Node::set_control`](crate::Node::set_control). Any other node is a cluster of one.
+    /// Whether the node belongs to a cluster of several nodes. If so, the embedding program must connect the node to
+    /// the other nodes with [`Node::set_control`](crate::Node::set_control). If not, the node is a cluster of one.
     pub is_cluster_member: bool,
     /// Limits of the node.
     pub limits: NodeLimits,
@@ -26,8 +26,8 @@ pub struct Config {
 /// Limits of a node: its memory, and the number of its topics, groups and subscriptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLimits {
-    /// Maximum memory of topics and sessions, bytes. At the limit, topics that grow lose their oldest records, and
-    /// other requests that need memory are refused.
+    /// Maximum memory of topics and sessions, bytes. At the limit, a topic that receives records drops its oldest ones.
+    /// Other requests that need memory are refused.
     pub memory_bytes_max: u64,
     /// Maximum size of the memory that topics have freed and that the node keeps for reuse, bytes.
     pub idle_bytes_max: usize,
@@ -35,8 +35,8 @@ pub struct NodeLimits {
     /// `$kv`, are never refused.
     pub topics_max: usize,
     /// Number of file descriptors that durable topics leave to connections, keys, tasks and the node's other files. If
-    /// the process may open fewer than twice this number of files, durable topics may use half of the files that it may
-    /// open. A durable topic that needs more is refused.
+    /// the process may open fewer than twice this number of files, durable topics may use half of the process's files.
+    /// A durable topic is refused if it needs more files than are left for durable topics.
     pub reserved_files: u64,
     /// Maximum number of subscriptions that wait for new topics. The node refuses more.
     pub watchers_max: usize,
@@ -51,8 +51,8 @@ pub struct NodeLimits {
     /// Limits of each partition of a topic, and of the groups that read the partition.
     pub topic: dunlin_topic::LogLimits,
     /// Maximum size of the records that a topic keeps beyond its retention for a slow subscriber, in bytes. Only
-    /// volatile topics with the default retention keep such records, and only for mirrors and for subscribers whose
-    /// protocol cannot report gaps.
+    /// volatile topics with the default retention keep such records. They keep them for mirrors, and for subscribers
+    /// whose protocol cannot report gaps.
     pub pending_bytes_max: u64,
     /// If a durable log has this many bytes that are not on disk yet, its publishers wait. A topic that accepts records
     /// larger than this has a higher limit.
@@ -87,7 +87,8 @@ impl Default for NodeLimits {
     }
 }
 
-/// The node's memory divided by this number is the default limit of the keys, and also that of the tasks.
+/// The default limit of the keys' memory is the node's memory divided by this number. The tasks have the same default
+/// limit.
 const SHARE_OF_MEMORY: u64 = 4;
 
 impl NodeLimits {

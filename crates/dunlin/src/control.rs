@@ -86,8 +86,8 @@ pub enum Consistency {
     /// The read sees every command that the cluster had acknowledged before the read began.
     #[default]
     Linearizable,
-    /// The read sees the commands that this node has applied. They include all commands in the node's log from before
-    /// its last start.
+    /// The read sees the commands that this node has applied. After a restart, these are at least the commands that the
+    /// node's log contained at the start.
     Stale,
 }
 
@@ -120,7 +120,7 @@ pub struct Control {
 impl Control {
     /// Starts this node as a member of a cluster. If the node was a member before, it takes part again at once. A new
     /// node waits for a call of [`Control::begin`] on any node or of [`Control::add_learner`] on the leader.
-    /// `transport` sends requests to other nodes, which pass them to [`Control::receive`].
+    /// `transport` sends requests to other nodes. A node passes a received request to [`Control::receive`].
     pub fn start_member(
         node: &Node,
         id: u64,
@@ -133,8 +133,8 @@ impl Control {
     }
 
     /// Like [`Control::start_member`], but also for a log that is lost when the node restarts; `durable` is `false` for
-    /// such a log. In this case, snapshots do not contain the history of changes, and the node grants only lease
-    /// numbers above those that it granted before its start.
+    /// such a log. With such a log, snapshots do not contain the history of changes. The node then grants only lease
+    /// numbers above all that it granted before the restart.
     fn open(
         node: &Node,
         id: u64,
@@ -199,8 +199,9 @@ impl Control {
         Ok(self.group()?.status())
     }
 
-    /// Describes the error of the Raft log, if the disk has too little room, or if the process or the machine lacks
-    /// file descriptors or memory. In this case, a leader refuses commands that make the state larger.
+    /// If the log of the Raft group cannot grow, returns a description of the error: the disk has too little room, or
+    /// the process or the machine lacks file descriptors or memory. While this lasts, a leader refuses commands that
+    /// make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         Some(describe_shortage("keys", self.status().ok()?.lacks_room?))
     }

@@ -1,10 +1,10 @@
 //! Assigns to topics epoch numbers that were never used before.
 //!
 //! The number of an epoch is the time at which it began, in units of 100 ms since 2025-01-01; the numbers last until
-//! 2038. One case differs: if a topic is deleted and created again within the same 100 ms, it gets the number after its
-//! last one, which is above the clock's. If other topics also got such numbers, the node could assign lower ones after
-//! a restart, and subscribers would discard the new records as old. If a node restarted within the same 100 ms, it
-//! could use an epoch twice. Listeners therefore accept no connection before the first epoch's time
+//! 2038. One case differs: if a topic is deleted and created again within the same 100 ms, the new epoch's number is 1
+//! above the last one, and so above the clock's number. Other topics must not get such numbers: after a restart, the
+//! node could assign lower numbers, and subscribers would discard the new records as old. If a node restarted within
+//! the same 100 ms, it could use an epoch twice. Listeners therefore accept no connection before the first epoch's time
 //! ([`Epochs::wait_ns`]).
 
 use std::collections::HashMap;
@@ -30,16 +30,18 @@ struct DeletedNames {
 }
 
 impl Epochs {
-    /// Creates the source of a node's epochs. They are later than those of every node that was started before `now_ns`.
+    /// Creates the source of a node's epochs. These epochs are later than the epochs of every node that was started
+    /// before `now_ns`.
     pub(crate) fn new(now_ns: u64) -> Epochs {
         Epochs { lowest: units_since_begin(now_ns) + 1, deleted: Mutex::default() }
     }
 
-    /// How long to wait, in ns, so that a node that is started after the wait begins only higher epochs than this
-    /// node's first.
+    /// How long this node has to wait, in ns. A node that is started after this wait begins only epochs above this
+    /// node's first epoch.
     pub(crate) fn wait_ns(&self, now_ns: u64) -> u64 {
         let first = u64::from(self.lowest);
-        // If the clock was set back or is before 2025, this time is unknown. The wait is then limited to 100 ms.
+        // If the clock was set back or shows a time before 2025, the difference may be huge. The wait is therefore
+        // limited to 100 ms.
         BEGIN_NS.saturating_add(first * UNIT_NS).saturating_sub(now_ns).min(UNIT_NS)
     }
 
@@ -56,8 +58,8 @@ impl Epochs {
     }
 
     /// Returns the epoch of a topic that has no records at this node. `agreed` is the epoch on which the cluster has
-    /// agreed for the topic. If the cluster agreed on it before this node's start, the node may have lost records of
-    /// that epoch or of later ones. The result is then a new epoch.
+    /// agreed for the topic. If the cluster agreed on `agreed` before this node's start, the node may have lost records
+    /// of this epoch or of later epochs. In this case, the result is a new epoch.
     pub(crate) fn epoch_after_start(&self, name: &str, agreed: u32, now_ns: u64) -> u32 {
         if agreed < self.lowest { self.next(name, now_ns).max(agreed.saturating_add(1)) } else { agreed }
     }

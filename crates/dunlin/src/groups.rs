@@ -5,15 +5,16 @@
 //!
 //! Invariants:
 //! - A group belongs to one topic and has one kind. Its first member creates it with its own options.
-//! - A group exists longer than its members, so that the next member continues where the group stopped. The group ends
-//!   with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its last member.
+//! - A lasting group exists longer than its members, so that the next member continues where the group stopped. Such a
+//!   group ends with its topic, or after `group_idle_max` without members. A group that is not lasting ends with its
+//!   last member.
 //! - A member of a `share` group may have been in the group already before the owner's present epoch, or before the
-//!   owner was restarted in this epoch. The group then delivers all records since the epoch began or the owner was
-//!   restarted, regardless of the order in which members join. The group leaves out those of these records that an
+//!   owner was restarted in this epoch. If such a member joins, the group delivers all records since the epoch began or
+//!   the owner was restarted, regardless of the order in which members join. The group leaves out records that an
 //!   earlier group of the same name has delivered.
-//! - A group still sends its waiting dead letters for `deleted_age_max` after its topic was deleted or moved to another
-//!   owner, and after it has ended because of `group_idle_max`. If a topic and a group with the same names are created
-//!   meanwhile, the new group does not send these letters.
+//! - When a group's topic was deleted or moved to another owner, or when `group_idle_max` has ended the group, the
+//!   group still sends its waiting dead letters for `deleted_age_max`. A new group of a new topic with the same names
+//!   does not send these letters.
 //! - A dead letter that a group drops because it could not be stored is counted, and reported to the node's operator.
 //! - A group delivers only records of epochs in which this node owns its topic. Records of another owner's epoch are
 //!   delivered by the group at that owner.
@@ -83,8 +84,9 @@ pub(crate) struct Groups {
     ending: Mutex<Vec<AnyGroup>>,
     /// For each ended group, the records that it has delivered. Kept until the topic moves to another owner.
     ended: Mutex<EndedGroups>,
-    /// Groups that no member can join any more, but that still have dead letters to send. Each has the time until which
-    /// it sends them, in ns. If there are more than `groups_max` such groups, the oldest are dropped.
+    /// Groups that no member can join any more, but that still have dead letters to send. Each group is stored with the
+    /// time until which it sends its letters, in ns. If there are more than `groups_max` such groups, the oldest are
+    /// dropped.
     orphaned: Mutex<VecDeque<(u64, AnyGroup)>>,
     dropped_letters: DroppedLetters,
     groups_max: usize,
@@ -127,8 +129,8 @@ pub struct GroupInfo {
     pub kind: GroupKind,
     /// The names of the group's members.
     pub members: Vec<String>,
-    /// An upper bound on the number of records without acknowledgement: all records after the oldest such record count,
-    /// even those that are acknowledged.
+    /// An upper bound on the number of records without acknowledgement: the oldest such record and all later records
+    /// count, even later ones that are acknowledged.
     pub waiting: u64,
     /// The number of records that members have claimed.
     pub claimed: u64,
@@ -266,9 +268,9 @@ impl Node {
         self.may_read_all(topic)
     }
 
-    /// Checks the user's permission to read all records of the topic. A group needs it, because groups do not filter
-    /// records for a user. The records of keys, tasks and the node's status need permissions of their own. The error
-    /// names the topic, but not its pattern, which the user may not see.
+    /// Checks the user's permission to read all records of the topic. A member of a group needs this permission,
+    /// because groups do not filter records for a user. The records of keys, tasks and the node's status need
+    /// permissions of their own. The error names the topic, but not its pattern, which the user may not see.
     fn may_read_all(&self, topic: &Topic) -> Result<(), TopicError> {
         let is_allowed = self.may_all(Action::Subscribe, &Pattern::parse(topic.pattern())?).is_ok()
             && self.user().filter(|_| is_of_system(topic.name())).is_none_or(|user| {
@@ -301,9 +303,9 @@ impl Node {
     }
 
     /// Ends the topic's groups at this node because another node owns the topic, and refers the groups' members to that
-    /// node. `last_epoch` is this node's last epoch if the new owner begins a later epoch, and otherwise `None`. If it
-    /// is given, members of `share` groups first receive the remaining records. `work` groups still send their dead
-    /// letters.
+    /// node. `last_epoch` is this node's last epoch if the new owner begins a later epoch, and otherwise `None`. If
+    /// `last_epoch` is given, members of `share` groups first receive the remaining records. `work` groups still send
+    /// their dead letters.
     pub(crate) fn end_topic_groups(&self, topic: &Topic, last_epoch: Option<u32>, why: &TopicError) {
         let ended: Vec<AnyGroup> = {
             let mut by_name = self.groups_of_node().lock();
@@ -356,8 +358,8 @@ impl Node {
             new.check(self, &topic)?;
         }
         let mut by_name = groups.lock();
-        // The owner is checked while the map of groups is locked. If the topic moves after this check, the code that
-        // handles the move finds this group in the map and ends it.
+        // The owner is checked while the map of groups is locked. If the topic moves after this check, the move ends
+        // this group, because it ends all of the topic's groups in the map.
         check_owner()?;
         let known = by_name.get(&key).filter(is_known);
         let (group, notices) = match known {
@@ -420,12 +422,13 @@ impl Node {
         }
         match dead_letters.map(|subject| dead_letters::prepare(self, subject, &topic)) {
             Some(Err(JoinError::Topic(error))) => Err(error),
-            // All other errors occur again in the join call that follows, which returns them.
+            // Ignore all other errors. The join call that follows returns them.
             _ => Ok(()),
         }
     }
 
-    /// Whether the topic has a group with this name. The group of a deleted topic with the same name does not count.
+    /// Whether the topic has a group with this name. A group of an earlier topic, which had the same name as `topic`
+    /// and was deleted, does not count.
     pub(crate) fn has_group(&self, topic: &Arc<Topic>, group: &str) -> bool {
         let by_name = self.groups_of_node().lock();
         let entry = by_name.get(&(topic.name().to_owned(), group.to_owned()));
@@ -532,7 +535,7 @@ impl Groups {
         self.ending().retain(AnyGroup::is_ending);
     }
 
-    /// Keeps a group that no member can join any more until it has sent its dead letters.
+    /// Keeps a group until it has sent its dead letters. No member can join this group any more.
     fn add_orphan(&self, node: &Node, group: AnyGroup, now_ns: u64) {
         if !group.may_send_dead_letters() {
             return;

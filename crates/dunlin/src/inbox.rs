@@ -14,8 +14,8 @@ use crate::node::Node;
 /// The first token of every inbox's subjects.
 pub(crate) const FIRST_TOKEN: &str = "_INBOX";
 
-/// A session's use of an inbox. Values with the same name share one topic, which is deleted when the last of them is
-/// dropped.
+/// A session's use of an inbox. Values with the same name share one topic, which is deleted when the last of these
+/// values is dropped.
 #[derive(Debug)]
 pub struct Inbox {
     node: Node,
@@ -38,7 +38,8 @@ pub(crate) struct OpenInboxes {
     keys: RandomState,
 }
 
-/// The topic of an inbox. When the last [`Inbox`] that uses it is dropped, this value is dropped and deletes the topic.
+/// The topic of an inbox. When the last [`Inbox`] that uses the topic is dropped, this value is dropped, too, and
+/// deletes the topic.
 #[derive(Debug)]
 struct InboxTopic {
     node: Node,
@@ -54,8 +55,8 @@ impl OpenInboxes {
 impl Inbox {
     /// Creates the inbox of a session under a random name.
     pub fn new(node: Node, session: u64) -> Inbox {
-        // Any client that knows the name may publish to the inbox. Clients must therefore not be able to derive the
-        // name from that of another session's inbox.
+        // Any client that knows the name may publish to the inbox. A client must therefore not be able to guess the
+        // name, for example from the name of another session's inbox.
         let secret = RandomState::new().hash_one(session);
         let name = format!("{FIRST_TOKEN}.{session:x}-{secret:x}");
         let (pattern, bytes_max) = (format!("{name}.>"), node.config().limits.inbox_bytes_max);
@@ -93,9 +94,9 @@ impl Inbox {
     }
 
     /// Returns two patterns for the inbox of the reply subject `reply`, whose prefix a client has chosen. The first
-    /// matches all subjects that differ from `reply` only in the last token, the second only `reply` itself. Returns
-    /// `None` if the prefix has fewer than two tokens, because two clients could use it by accident, or if it is
-    /// reserved.
+    /// pattern matches all subjects that have the same tokens as `reply`, except for the last token. The second pattern
+    /// matches only `reply`. Returns `None` if the prefix is reserved, or if it has fewer than two tokens: two clients
+    /// could choose such a short prefix by accident.
     pub fn reply_patterns(reply: &str) -> Option<[String; 2]> {
         client_prefix(reply).map(|prefix| [format!("{prefix}.*"), reply.to_owned()])
     }
@@ -149,7 +150,7 @@ impl Inbox {
         let mut open = self.node.0.inboxes.lock();
         match open.get(&self.name).map(Weak::upgrade) {
             Some(Some(existing)) => return Ok((existing, false)),
-            // The last `Inbox` has been dropped, but its drop has not deleted the topic yet. Delete the topic here; the
+            // The last `Inbox` is being dropped, but its drop has not deleted the topic yet. Delete the topic here; the
             // drop then finds nothing to delete.
             Some(None) => {
                 open.remove(&self.name);
@@ -183,7 +184,7 @@ impl Drop for InboxTopic {
     fn drop(&mut self) {
         let name = self.topic.name();
         let mut open = self.node.0.inboxes.lock();
-        // Remove the name only if it still belongs to this inbox: another inbox with this name may have been opened
+        // Remove the name only if it still refers to this inbox. Another inbox with the same name may have been opened
         // since.
         if open.get(name).is_some_and(|other| std::ptr::eq(other.as_ptr(), self)) {
             open.remove(name);

@@ -117,8 +117,8 @@ impl Node {
     }
 
     /// Starts a node that stores its durable topics in `dir`, and opens the topics that are there. Returns a report for
-    /// each topic in `dir`. Before this call returns, it [waits](Node::wait_for_epoch) until any node that is started
-    /// afterwards would begin later epochs.
+    /// each topic in `dir`. Before it returns, this function [waits](Node::wait_for_epoch) until any node that is
+    /// started afterwards would begin later epochs.
     pub fn open(
         config: Config,
         disk: Arc<dyn Disk>,
@@ -203,8 +203,8 @@ impl Node {
     }
 
     /// Waits until any node that is started afterwards would begin later epochs than this node. The wait ends at most
-    /// 100 ms after this node's start. Listeners call this function before they accept connections, so that clients
-    /// notice even a very fast restart.
+    /// 100 ms after this node's start. Listeners call this function before they accept connections. Even after a very
+    /// fast restart, clients therefore see a new epoch.
     pub fn wait_for_epoch(&self) {
         thread::sleep(Duration::from_nanos(self.0.epochs.wait_ns(now_ns())));
     }
@@ -343,8 +343,8 @@ impl Node {
             if config.durable.is_some() {
                 let storage = self.0.storage.as_ref().ok_or(TopicError::NoDataDir)?;
                 if self.0.registry.get(name).is_none() {
-                    // Check this first: otherwise the cluster could agree on a topic whose files this node may not
-                    // open.
+                    // Check the number of open files first: otherwise the cluster could agree on a topic whose files
+                    // this node may not open.
                     storage.check_open_files(config.partitions)?;
                 }
             }
@@ -405,7 +405,8 @@ impl Node {
         let unused = || TopicError::Exists(name.to_owned());
         let added = self.0.registry.add(name, pattern, || created.take().ok_or_else(unused));
         if let (Err(_), Some((topic, _))) = (&added, created) {
-            // The registry has refused the topic: meanwhile, another topic was created that owns some of its subjects.
+            // The registry has refused the topic, because another topic that owns some of the same subjects was created
+            // meanwhile.
             storage.delete(&topic)?;
         }
         added
@@ -565,7 +566,7 @@ impl Node {
     }
 
     /// Returns a subscriber to all subjects that match at least one of the patterns. A record that matches several
-    /// patterns is delivered once for each.
+    /// patterns is delivered once for each of these patterns.
     pub fn subscribe_all(
         &self,
         patterns: &[&str],
@@ -574,9 +575,9 @@ impl Node {
         if let (Start::After(_), 2..) = (options.start, patterns.len()) {
             return Err(SubscribeError::ManyLogs { pattern: patterns.join(" "), logs: patterns.len() });
         }
-        // With `local_only`, wait only if the subscription starts after a given position. The nodes of a cluster
-        // subscribe with `local_only` and without a position to the changes of keys, while they apply their logs; they
-        // must not wait here.
+        // With `local_only`, wait only if the subscription starts after a given position. A node of a cluster
+        // subscribes to the changes of keys with `local_only` and without a position. It does so while it applies its
+        // log, and must not wait here.
         let may_wait = matches!(options.start, Start::After(_)) || !options.local_only;
         let may_wait = may_wait && waiting::is_allowed();
         let (mut newcomers, mut awaits_new_logs) = (None, false);

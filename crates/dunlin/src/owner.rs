@@ -12,7 +12,7 @@ use dunlin_topic::Topic;
 use crate::node::Node;
 
 /// The topic that owns a record's subject, and to which the record is therefore appended. If the topic was created for
-/// this record, dropping the value removes the topic, unless the topic has records or other users.
+/// this record, dropping the value removes the topic. A topic that has records or other users is kept.
 #[derive(Debug)]
 pub struct OwningTopic {
     topic: Arc<Topic>,
@@ -28,7 +28,7 @@ impl OwningTopic {
         OwningTopic { topic, created_by: Some(node.clone()) }
     }
 
-    /// Returns the topic, which is then kept even if it has refused the record.
+    /// Returns the topic. From then on, the topic is kept even if it has refused the record.
     pub fn into_topic(mut self) -> Arc<Topic> {
         self.created_by = None;
         Arc::clone(&self.topic)

@@ -9,9 +9,9 @@
 //! [`Ownership::apply_events`]).
 //!
 //! Invariants:
-//! - A node appends to a volatile topic only while the node's lease lasts by the node's own clock, counted from the
-//!   moment at which the node requested the lease. The node therefore stops before another node can become the owner. A
-//!   node uses a new lease only when it knows everything on which the cluster agreed before that lease.
+//! - A node appends to a volatile topic only while its lease lasts. The node measures the lease by its own clock, from
+//!   the moment at which it requested the lease. It therefore stops before another node can become the owner. A node
+//!   uses a new lease only when it knows everything on which the cluster agreed before that lease.
 //! - A restarted node has no records of its volatile topics. Before the node appends to such a topic, it begins a new
 //!   epoch of the topic.
 //! - Records of one publisher arrive in the order in which they were sent, even if the topic's owner changes in
@@ -69,7 +69,8 @@ use route::Route;
 /// during this pause.
 const REQUEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// If an owner's records did not arrive in time, subscribers do not wait for this owner's records during this period.
+/// If an owner's records did not arrive in time, other subscribers do not wait for records of this owner during the
+/// following period.
 const LATE_PERIOD: Duration = Duration::from_secs(5);
 
 /// A node's limits for topics that other nodes own: waiting times, the number and size of mirrors, and forwarded bytes;
@@ -79,8 +80,8 @@ pub struct OwnershipLimits {
     /// If a node does not renew its lease for this time, it counts as dead, and its volatile topics get other owners.
     pub lease_ttl: Duration,
     /// Maximum number of forwarded bytes without a response, for all owners together. Batches for one owner may take at
-    /// most three quarters of those bytes that batches for other owners leave free. Batches for one reliable or durable
-    /// topic may take a sixteenth of all bytes. At such a limit, publishers to that owner or topic wait.
+    /// most three quarters of the bytes that all other batches leave free. Batches for one reliable or durable topic
+    /// may take a sixteenth of all bytes. At such a limit, publishers to that owner or topic wait.
     pub forwarded_bytes_max: u64,
     /// How long a publisher waits for an unreachable owner to return, or for a new owner.
     pub owner_wait_max: Duration,
@@ -141,7 +142,7 @@ pub trait PeerNodes: Send + Sync + Debug {
     fn forward_batch(&self, to: u64, batch: InFlightBatch);
 
     /// Receives records from the node `from` for this node's mirrors, until [`MirrorFeed::is_needed`] returns `false`.
-    /// If this is impossible, reports the reason with `MirrorFeed::ended`.
+    /// If the node cannot send its records, reports the reason with `MirrorFeed::ended`.
     fn feed_mirrors(&self, from: u64, feed: Arc<MirrorFeed>);
 
     /// Joins a `share` group at the node `to` and delivers the group's records to `membership`, until the membership is
@@ -151,8 +152,8 @@ pub trait PeerNodes: Send + Sync + Debug {
             .ended(&SubscribeError::OwnerAway(format!("node {to} cannot keep memberships for other nodes")));
     }
 
-    /// Tells the node `to`, which owns a state topic, that publishers are connected to this node, as long as the
-    /// presence is [needed](PublisherPresence::is_needed). Afterwards, or if `to` cannot be reached, calls
+    /// Tells the node `to` that publishers of its state topic are connected to this node. The report lasts as long as
+    /// the presence is [needed](PublisherPresence::is_needed). Afterwards, or if `to` cannot be reached, calls
     /// [`PublisherPresence::ended`].
     fn announce(&self, _to: u64, _presence: Arc<PublisherPresence>) {}
 
@@ -162,8 +163,8 @@ pub trait PeerNodes: Send + Sync + Debug {
         drop(query);
     }
 
-    /// Called when a node has left the cluster. The node will not respond to pending requests. Records that it sent
-    /// before it left are still used.
+    /// Called when a node has left the cluster. The node will not respond to pending requests. This node still uses the
+    /// records that the other node sent before it left.
     fn node_left(&self, _node: u64) {}
 
     /// Called when a node has become a member of the cluster, for the first time or again.
@@ -206,8 +207,8 @@ pub struct Ownership {
     unanswered_request_ns: AtomicU64,
     /// The threads that wait for records in mirrors, by the owner that sends these records.
     mirror_waiters: Mutex<BTreeMap<u64, Waiters>>,
-    /// Owners whose records did not arrive in time, each with the time, by the monotonic clock, at which this was last
-    /// noticed.
+    /// Owners whose records did not arrive in time. The value is the time, by the monotonic clock, at which a waiting
+    /// subscriber last noticed this.
     late: Mutex<BTreeMap<u64, u64>>,
     housekeeper: OwnershipHousekeeper,
 }
@@ -269,7 +270,8 @@ impl Ownership {
         self.lease_until_ns.store(until_ns, Ordering::Release);
     }
 
-    /// Whether this node's lease is certainly still valid. Only then may the node append to its volatile topics.
+    /// Whether this node's lease is certainly still valid. A node may append to its volatile topics only while its
+    /// lease is valid.
     pub fn has_lease(&self) -> bool {
         steady_ns() < self.lease_until_ns.load(Ordering::Acquire)
     }
@@ -326,8 +328,8 @@ impl Ownership {
         Err(TopicError::Elsewhere { node, why })
     }
 
-    /// Whether `owner` is this node, and this node has begun new epochs since its start. Until then, the cluster may
-    /// name this node as an owner only because it owned the topic before the start.
+    /// Whether `owner` is this node, and this node has begun new epochs since its start. Before it has begun them, the
+    /// cluster may still name this node as the owner of topics that it owned before the start.
     fn owns_since_start(&self, owner: u64) -> bool {
         owner == self.id && self.has_begun_epochs.load(Ordering::Acquire)
     }
@@ -354,8 +356,8 @@ impl Ownership {
         self.unanswered_request_ns.store(steady_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the cluster has recently not responded to a request. Another request would then probably wait for the
-    /// full time, too, and delay the caller.
+    /// Whether the cluster has recently not responded to a request. Another request would then probably also receive no
+    /// response, and would delay the caller.
     fn has_recent_unanswered_request(&self) -> bool {
         let since_ns = steady_ns().saturating_sub(self.unanswered_request_ns.load(Ordering::Relaxed));
         since_ns < REQUEST_PAUSE.as_nanos() as u64

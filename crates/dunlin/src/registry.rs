@@ -39,7 +39,7 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct State {
     by_name: BTreeMap<String, Arc<Entry>>,
-    /// By name, the topics that own other subjects than just the one that equals their name.
+    /// The topics that own a subject other than their name, by name.
     with_other_subjects: BTreeMap<String, Arc<Entry>>,
     owners: PatternIndex<Arc<Entry>>,
     /// The reply inboxes, by the pattern of the subscriptions that read them.
@@ -80,7 +80,8 @@ pub struct TopicPage {
     pub more: bool,
 }
 
-/// The user of a subscription, whose permissions decide which new topics it reads; `None` on a node without users.
+/// The user of a subscription; `None` on a node without users. The user's permissions decide which new topics the
+/// subscription reads.
 type ForUser<'a> = Option<&'a Arc<dyn User>>;
 
 /// The logs that a subscription reads. A filter, if there is one, selects the records of its log.
@@ -256,8 +257,9 @@ impl Registry {
             Arc::strong_count(topic) == holders
                 && topic.logs().iter().all(|log| Arc::strong_count(log) == 1 && log.info().next_seq == 1)
         };
-        // The topic is unused if it has three references: the registry's in `state` and in `names`, and the caller's.
-        // Lookups by name use only `names`, so remove it from `names` first, and then count again.
+        // The topic is unused if it has three references: the registry's in `state` and in `names`, and the caller's. A
+        // lookup by name uses only `names`. Therefore remove the topic from `names` first, and then count the
+        // references again.
         let Some(entry) = state.by_name.get(name) else { return false };
         if !Arc::ptr_eq(&entry.topic, topic) || !is_unused(3) {
             return false;

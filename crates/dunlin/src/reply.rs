@@ -2,11 +2,11 @@
 //!
 //! A client may subscribe to `acme.reply.7f.*`, and name `acme.reply.7f.1` in a request as the subject for the reply.
 //! The node creates no topic for this subject, because it is used only once. The reply goes to a reply inbox: a topic
-//! of the requester's node. The requester's subscription reads the reply inbox, and so do all other subscriptions at
+//! of the requester's node. The reply inbox is read by the requester's subscription, and by every other subscription at
 //! this node whose pattern overlaps the inbox's pattern.
 //!
 //! Invariants:
-//! - A reply inbox owns no subject: topics are created and found as if it did not exist.
+//! - A reply inbox owns no subject: topics are created and found as if the inbox did not exist.
 //! - A record goes to a reply inbox only under three conditions: a request has named the record's subject, no topic
 //!   owns the subject, and no other node has a subscriber for it. A node that does not respond is assumed to have no
 //!   subscriber.
@@ -44,8 +44,8 @@ const USES_MAX: u32 = 1_024;
 const RECORDS_MAX: u32 = 4_096;
 /// The approximate memory that a remembered subject takes in addition to its text, bytes.
 const SUBJECT_BYTES: usize = 160;
-/// The history size, in bytes, of the topic to which a publisher of replies is opened. The topic never contains
-/// records, because they go to the reply inbox.
+/// The history size, in bytes, of a topic to which a publisher publishes replies. Such a topic never contains records,
+/// because they go to the reply inbox.
 const HISTORY_BYTES: u64 = 64 << 10;
 
 /// The subjects to which a reply inbox accepts replies, because requests have named them.
@@ -58,7 +58,7 @@ pub(crate) struct ReplySubjects {
 #[derive(Debug, Default)]
 struct State {
     by_subject: HashMap<Arc<str>, NamedSubject>,
-    /// The subjects in the order in which requests named them, each with the time until which it is remembered.
+    /// The subjects in the order in which requests named them. Each has the time until which the inbox remembers it.
     order: VecDeque<(Arc<str>, u64)>,
 }
 
@@ -219,8 +219,8 @@ impl Node {
             && self.ownership().is_some_and(|ownership| ownership.needs_reply_query(subject.as_str()))
     }
 
-    /// Whether a record with this subject goes to a reply inbox. If necessary, asks the other nodes, and remembers
-    /// which of them has the inbox.
+    /// Whether a record with this subject goes to a reply inbox. If necessary, asks the other nodes about the inbox,
+    /// and remembers which node has it.
     pub(crate) fn resolve_reply_inbox(&self, subject: Subject<'_>) -> bool {
         if !self.needs_reply_query(subject) {
             return self.reply_target(subject).is_some();
@@ -255,8 +255,8 @@ impl Node {
     }
 }
 
-/// The connection from a publisher's topic to a reply inbox. It closes after [`SUBJECT_AGE_MAX`] or [`RECORDS_MAX`]
-/// records; for its next record, the publisher then looks for a topic again.
+/// The connection from a publisher's topic to a reply inbox. The connection closes after [`SUBJECT_AGE_MAX`], or after
+/// [`RECORDS_MAX`] records. For the next record, the publisher then looks for a topic again.
 #[derive(Debug)]
 struct ReplyTopic {
     node: Weak<Inner>,

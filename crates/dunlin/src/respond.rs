@@ -157,8 +157,8 @@ impl<'a> Request<'a, '_> {
     /// because a listener's thread may run the responder: a full topic refuses the reply at once, and a durable topic
     /// may store the reply only after this call has returned.
     ///
-    /// A reply subject that is not an inbox is refused with [`PublishError::Forbidden`]: the request could have named
-    /// any subject to which the responder may publish.
+    /// If the reply subject is not an inbox, the reply is refused with [`PublishError::Forbidden`]. Otherwise, a
+    /// request could make the responder publish to any subject to which the responder may publish.
     pub fn reply<'d>(&mut self, draft: impl Into<Draft<'d>>) -> Result<Option<Receipt>, PublishError> {
         self.reply_within(&[], draft)
     }
@@ -181,8 +181,8 @@ impl ReplyTopics {
     fn topic(&mut self, subject: &str) -> Result<&Arc<Topic>, PublishError> {
         let cached = self.last_topic.take().filter(|topic| {
             let prefix = topic.logs()[0].name().subject_prefix.as_str();
-            // Use the previous topic again, but not if it is a reply inbox, which accepts replies only to subjects that
-            // requests have named.
+            // Use the previous topic again, unless it is a reply inbox: a reply inbox accepts replies only to subjects
+            // that requests have named.
             prefix.ends_with('.')
                 && subject.starts_with(prefix)
                 && !is_reply_inbox_log(topic.logs()[0].name())
@@ -205,8 +205,8 @@ impl ReplyTopics {
     }
 }
 
-/// The executor that runs the responders of a node. If no executor is registered, a thread runs the responders; it is
-/// started when it is first needed.
+/// The executor that runs the responders of a node. If no executor is registered, a thread runs the responders; this
+/// thread starts when the first responder has to run.
 #[derive(Default)]
 pub(crate) struct ResponderExecutors {
     executor: Mutex<Option<Weak<dyn ResponderExecutor>>>,

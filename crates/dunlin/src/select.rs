@@ -19,8 +19,8 @@ use crate::tasks::{TASKS, is_tasks_pattern};
 pub enum MissingTopicPolicy {
     /// The node creates a topic if `auto_create` is set.
     Create,
-    /// The subscription waits until another caller creates a topic. Used when a subscriber resumes: the topic that it
-    /// read before may have had another configuration than an automatically created one.
+    /// The subscription waits until another caller creates a topic. Used when a subscriber resumes: the topic that this
+    /// subscriber read before may have had another configuration than topics that are created automatically.
     Await,
     /// The subscription is refused unless the cluster knows a topic for the subject. Used if the topic must have
     /// existed before, and may have been deleted since.
@@ -50,9 +50,9 @@ pub struct SelectedLogs {
 }
 
 /// Finds the log to which a position applies, if a client has given neither a topic nor a partition. Returns the log's
-/// topic and partition. The log is the subscription's only one. If there is no log yet, and the only pattern is a
-/// single subject, the position applies to partition 0 of the topic with the subject's name. Otherwise returns an
-/// error.
+/// topic and partition. If the subscription has a single log, the position applies to this log. If the subscription has
+/// no log yet, and its only pattern is a single subject, the position applies to partition 0 of the topic with the
+/// subject's name. In all other cases, returns an error.
 pub fn log_of_position(
     patterns: &[Pattern],
     logs: &LogsToRead,
@@ -103,23 +103,23 @@ impl Node {
         }
     }
 
-    /// Whether the log's topic owns all subjects that the pattern matches. Then no other topic can own one of them
-    /// while this topic exists.
+    /// Whether the log's topic owns all subjects that the pattern matches. If so, no other topic can own one of these
+    /// subjects while this topic exists.
     pub fn owns_all_of(&self, log: &Log, pattern: &Pattern) -> bool {
         let owned = self.topic(&log.name().topic).and_then(|topic| Pattern::parse(topic.pattern()).ok());
         owned.is_some_and(|owned| owned.covers(pattern))
     }
 
     /// Returns the existing logs with subjects that the pattern matches. Creates no topic. Logs of new topics are added
-    /// to `newcomers`, until the last reference to it is dropped.
+    /// to `newcomers`, until the last reference to this list is dropped.
     pub fn watch(&self, pattern: &Pattern, newcomers: &Arc<NewLogs>) -> Result<LogsToRead, SubscribeError> {
         self.may_subscribe(pattern)?;
         Ok(self.restrict_to_readable(self.registry().select(pattern, Some((newcomers, self.user())))?))
     }
 
     /// Returns an error if the position in [`KV`] or [`TASKS`] is one that no subscriber can have received yet. To find
-    /// out, this node first applies all entries on which the cluster has agreed. If it does not reach a majority within
-    /// seconds, it returns no error, and the subscriber waits for the records.
+    /// out, this node first applies all entries on which the cluster has agreed. If the node does not reach a majority
+    /// within seconds, this method returns no error, and the subscriber waits for the records.
     pub async fn check_position(&self, log: &Log, position: Position) -> Result<(), SubscribeError> {
         if !log.must_catch_up_to(position) {
             return Ok(());
@@ -159,7 +159,7 @@ impl Node {
             TASKS => self.tasks_if_any().is_none_or(|tasks| tasks.has_applied_log()),
             _ => return true,
         };
-        // A node that has just joined a cluster has no entries, and its log is in epoch 0 until it has received some.
+        // A node that has just joined a cluster has no entries. Until it has received entries, its log is in epoch 0.
         has_applied && log.last().epoch > 0
     }
 
@@ -203,8 +203,8 @@ impl Node {
         }
     }
 
-    /// Whether this node has a subscriber for the subject: one that reads the subject, or one that waits for its topic.
-    /// A durable topic always counts, because its records can be read later.
+    /// Whether this node has a subscriber for the subject: one that reads the subject, or one that waits until a topic
+    /// owns the subject. A durable topic always counts, because its records can be read later.
     pub(crate) fn has_local_subscriber(&self, subject: Subject<'_>) -> bool {
         let is_read = self.registry().owner(subject).is_some_and(|topic| {
             let tail = subject.as_str().strip_prefix(topic.logs()[0].name().subject_prefix.as_str());

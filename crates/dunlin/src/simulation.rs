@@ -19,7 +19,7 @@ use dunlin_topic::{Draft, Payload, Publish, PublishError};
 use crate::clock::now_ns;
 use punctual::Punctual;
 
-/// The longest sleep. It also limits how long the thread takes to notice that it should stop.
+/// The longest sleep. When the thread should stop, it notices this at the latest after such a sleep.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// Publishes simulated order books of several instruments, to this node or another one.

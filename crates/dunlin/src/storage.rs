@@ -97,8 +97,8 @@ struct StoredTopic {
 enum TopicOrigin {
     /// The topic is being created, in this epoch.
     Created(u32),
-    /// The topic was created before this start, in this epoch. `None` if an older version created it, which did not
-    /// store the epoch.
+    /// The topic was created before this start, in this epoch. `None` if an older version of Dunlin created the topic
+    /// without storing the epoch.
     Existing(Option<u32>),
 }
 
@@ -137,7 +137,7 @@ impl Storage {
     }
 
     /// The reason why the storing thread could not store all records when it last wrote to logs; `None` if it stored
-    /// them.
+    /// all records.
     pub(crate) fn shortage(&self) -> Option<Shortage> {
         self.worker.shortage()
     }

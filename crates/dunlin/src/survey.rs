@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::ownership::is_mirror;
 use crate::registry::NameRanges;
 
-/// The number of topics that are read while the registry is locked once. Callers that create or delete topics wait
+/// The number of topics that are read each time the registry is locked. Callers that create or delete topics wait
 /// during this time.
 const PAGE_TOPICS: usize = 256;
 
@@ -167,8 +167,8 @@ impl Node {
         self.collect_survey(survey, topics_max, subscriptions_max, &NameRanges::all(), |_| true)
     }
 
-    /// Like [`Node::survey`], but surveys only topics of which `bounds` allows all subjects. Deleted topics do not
-    /// count.
+    /// Like [`Node::survey`], but surveys a topic only if `bounds` allows all of the topic's subjects. Deleted topics
+    /// do not count.
     pub fn survey_within(&self, bounds: &SubjectRule, topics_max: usize, subscriptions_max: usize) -> Survey {
         let is_within = |topic: &Topic| {
             let pattern = Pattern::parse(topic.pattern());

@@ -5,9 +5,9 @@
 //! joins the first shard, and the node adds it to the others. The node to which a worker is attached divides the
 //! worker's slots among the shards (`dealer`).
 //!
-//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so computes the orders for the
-//! workers that are attached to this node ([`WorkerOrderQueue`]). The leader does not send orders to workers of other
-//! nodes. Events of tasks are published to the topic [`TASKS`].
+//! The state machine is in [`dunlin_tasks`]. Every node applies every command, and so computes the orders for its own
+//! workers ([`WorkerOrderQueue`]). The leader therefore need not send orders to the workers of other nodes. Events of
+//! tasks are published to the topic [`TASKS`].
 //!
 //! Invariants:
 //! - A command with unknown outcome returns [`ControlError::Unknown`] and is not retried automatically.
@@ -99,8 +99,8 @@ pub struct Tasks {
 impl Tasks {
     /// Starts this node as a member of a cluster. If the node was a member before, it takes part again at once. A new
     /// node waits until each shard adds it: by [`TaskShard::begin`] on one node, or by [`TaskShard::add_learner`] on
-    /// the leader. `transport` creates the transport of a shard. If [`Tasks::is_for`] returns `true` for a request,
-    /// other nodes pass it to [`Tasks::receive`].
+    /// the leader. `transport` creates the transport of a shard. This transport sends requests to other nodes. A node
+    /// passes a received request to [`Tasks::receive`] if [`Tasks::is_for`] returns `true` for it.
     pub fn start_member<T: Transport>(
         node: &Node,
         id: u64,
@@ -188,8 +188,9 @@ impl Tasks {
         self.first_shard().status()
     }
 
-    /// Describes the error of a shard's log, if the disk has too little room, or if the process or the machine lacks
-    /// file descriptors or memory. In this case, the shard's leader refuses commands that make the state larger.
+    /// If the log of a shard cannot grow, returns a description of the error: the disk has too little room, or the
+    /// process or the machine lacks file descriptors or memory. While this lasts, the shard's leader refuses commands
+    /// that make the state larger.
     pub fn lacks_room(&self) -> Option<String> {
         let error = self.shards.iter().find_map(|shard| shard.status().ok()?.lacks_room)?;
         Some(describe_shortage("tasks", error))

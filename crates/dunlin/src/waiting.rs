@@ -62,8 +62,8 @@ pub(crate) fn check() {
     );
 }
 
-/// Repeats `check_once` until it returns a value, which it does once this node has learned of a change in the cluster.
-/// Gives up after [`ARRIVAL_MAX`] and returns `None`.
+/// Repeats `check_once` at short intervals until this node has learned of a change in the cluster, so that `check_once`
+/// returns a value. Gives up after [`ARRIVAL_MAX`] and returns `None`.
 #[track_caller]
 pub(crate) fn poll_until_found<T>(check_once: impl Fn() -> Option<T>) -> Option<T> {
     check();
@@ -85,8 +85,8 @@ pub struct NodeFuture<T, E>(Outcome<T, E>);
 /// The future of an operation that creates, finds or deletes a topic.
 pub type TopicFuture<T> = NodeFuture<T, TopicError>;
 
-/// The future of opening a cursor. If another node owns the topic, it is ready once this node has the owner's latest
-/// records.
+/// The future of opening a cursor. If another node owns the topic, the future is ready once this node has the owner's
+/// latest records.
 pub type CursorFuture = NodeFuture<Cursor, SubscribeError>;
 
 #[derive(Debug)]
@@ -137,8 +137,8 @@ impl<T, E: From<TopicError>> Future for NodeFuture<T, E> {
 }
 
 impl Ownership {
-    /// Opens a cursor on a thread that only opens cursors for topics of the same owner. If the owner is unreachable,
-    /// only subscribers of its own topics therefore have to wait.
+    /// Opens a cursor on a thread that only opens cursors for topics of the same owner. If an owner is unreachable,
+    /// only subscribers of this owner's topics therefore have to wait.
     fn open_cursor(
         &self,
         log: Arc<Log>,
@@ -161,7 +161,7 @@ impl Node {
         NodeFuture(Outcome::Pending(self.0.waiters.run_with_result(move || run(&node))))
     }
 
-    /// Whether this node can find the topic that owns the subject, create it or refuse it without blocking.
+    /// Whether this node can find or create the topic that owns the subject, or refuse to create it, without blocking.
     pub fn finds_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         if is_reserved(subject.as_str()) || self.has_owner(subject) {
             return true;
@@ -175,8 +175,8 @@ impl Node {
         }
     }
 
-    /// Whether this node can find, create or refuse the destination of a record with this subject without blocking. The
-    /// record may be a reply.
+    /// Whether this node can find or create the destination of a record with this subject, or refuse the record,
+    /// without blocking. The record may be a reply.
     fn finds_to_publish_at_once(&self, subject: Subject<'_>, missing: MissingTopicPolicy) -> bool {
         match missing {
             MissingTopicPolicy::Refuse => self.finds_at_once(subject, missing),
@@ -273,8 +273,8 @@ impl Node {
                 let subject = subject.as_str().to_owned();
                 self.run_waiting(move |node| {
                     let subject = Subject::parse(&subject)?;
-                    // If a reply inbox accepts the subject, this call makes the node remember the inbox, so that the
-                    // later call finds it.
+                    // If a reply inbox accepts the subject, this call makes the node remember the inbox, so that
+                    // `owning_topic_or_pattern` finds the inbox later.
                     if node.resolve_reply_inbox(subject) {
                         Ok(())
                     } else {
@@ -289,7 +289,7 @@ impl Node {
     }
 
     /// Waits, without blocking, until this node knows a topic with this pattern. Call this when another node forwards
-    /// records to the topic: that node may have learned earlier than this one that this node owns the topic.
+    /// records to the topic: the other node may have learned sooner than this node that this node owns the topic.
     pub fn prepare_forwarded(&self, pattern: &Pattern) -> TopicFuture<()> {
         let is_known = self.registry().of_pattern(pattern).is_some();
         if pattern.is_literal() || is_reserved(pattern.as_str()) || is_known {
@@ -364,15 +364,15 @@ impl Node {
         subject.is_none_or(|subject| self.finds_at_once(subject, missing))
     }
 
-    /// Does the part of [`Node::select`] that may block, without blocking the caller. [`Node::select`] then does not
-    /// block. If the pattern has wildcards, waits until this node knows the cluster's topics.
+    /// Prepares a call of [`Node::select`], so that this call does not block. The preparation does not block the caller
+    /// either. If the pattern has wildcards, waits until this node knows the cluster's topics.
     pub fn prepare_select(&self, pattern: &Pattern, missing: MissingTopicPolicy) -> TopicFuture<()> {
         if self.may_subscribe(pattern).is_err() {
             // For a pattern that the user may not read, there is nothing to prepare: selecting returns the error.
             return TopicFuture::ready(Ok(()));
         }
-        // With other policies than `Create`, a subscription starts in the same way in existing and in new topics, so
-        // that it need not know which topics are new.
+        // Only the policy `Create` makes a difference between existing and new topics. With any other policy, a
+        // subscription starts in the same way in both.
         let has_wildcards = !pattern.is_literal() && !is_reserved(pattern.as_str());
         if has_wildcards && missing == MissingTopicPolicy::Create {
             return self.prepare_watch(pattern);
@@ -395,8 +395,9 @@ impl Node {
         }
     }
 
-    /// Waits, without blocking, until this node knows the cluster's topics, unless it knows the only topic that the
-    /// pattern can match. [`Node::watch`] then returns the existing topics, and takes none of them for a new one.
+    /// Waits, without blocking, until this node knows the cluster's topics. Does not wait if the pattern can match only
+    /// one topic, and this node knows it. [`Node::watch`] then returns the existing topics, and takes none of them for
+    /// a new one.
     pub fn prepare_watch(&self, pattern: &Pattern) -> TopicFuture<()> {
         let has_owner =
             || Subject::parse_existing(pattern.as_str()).is_ok_and(|subject| self.has_owner(subject));
@@ -436,8 +437,8 @@ impl Node {
         ownership.open_cursor(log, move |log| Cursor::with_start(log, &options, start, filter, consumption))
     }
 
-    /// Opens a cursor on a thread that may block: it first waits until the log contains the position at which the
-    /// cursor starts.
+    /// Opens a cursor on a thread that may block. This thread first waits until the log contains the position at which
+    /// the cursor starts.
     fn open_later(
         &self,
         log: Arc<Log>,

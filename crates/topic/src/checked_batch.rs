@@ -1,4 +1,4 @@
-//! Batches of frames that another process has sent and that this process has validated.
+//! Batches of frames that come from another process. This process has validated the frames.
 
 use dunlin_frame::{FLAG_REPLY, Frame, FrameError};
 
@@ -50,7 +50,7 @@ impl<'a> CheckedBatch<'a> {
         self.largest
     }
 
-    /// Checks that the reply subject of each frame is a valid subject, because listeners write it into lines of their
+    /// Checks that the reply subject of each frame is valid. Listeners write reply subjects into lines of their
     /// protocol.
     pub fn check_replies(&self) -> Result<(), FrameError> {
         if self.flags & FLAG_REPLY == 0 {

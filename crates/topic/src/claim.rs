@@ -2,8 +2,8 @@
 //! acknowledgement the publisher has received.
 //!
 //! Each record that the publisher sends carries the claim. An owner whose state lacks the claimed record refuses the
-//! new record with [`PublishError::StateLost`]. From then on, all records with this claim are refused, also those that
-//! the publisher sent before it received the error.
+//! new record with [`PublishError::StateLost`]. From then on, all records with this claim are refused, even records
+//! that the publisher sent before it received the error.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

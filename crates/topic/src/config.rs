@@ -58,7 +58,7 @@ impl Default for TopicConfig {
 }
 
 /// The limits of a log's history, by bytes, records and age. As soon as one of the limits is exceeded, the log drops
-/// its oldest records. It frees memory by whole segments, each with an eighth of `bytes`.
+/// its oldest records. The log frees memory by whole segments, each with an eighth of `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Maximum size of the history in bytes: its segments, and the payloads that are kept by reference.

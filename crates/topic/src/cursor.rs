@@ -55,15 +55,15 @@ enum Hint {
     PinnedSegment(PinnedSegment),
     /// A record that was made for this subscriber alone: merged from several records, or with a reduced payload.
     MergedRecord(Box<MergedRecord>),
-    /// The next record is on disk, but cannot be read at present. `retries` is how often the store had allowed such
-    /// reads to be repeated before this read. After the store has allowed it again, the read may be repeated.
+    /// The next record is on disk, but cannot be read at present. Each time a resource is available again, the store
+    /// allows all such reads to be repeated. `retries` is how often the store had done so before this read.
     Deferred {
         retries: u64,
     },
 }
 
-/// When a registered subscriber has consumed a record: as soon as it reads the next record, or only after an explicit
-/// call.
+/// Says when a record counts as consumed by a registered subscriber: as soon as the subscriber reads the next record,
+/// or only after an explicit call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumeMode {
     /// When a record is read, all records before it are consumed.
@@ -410,8 +410,8 @@ impl Cursor {
             self.armed =
                 self.log.arm(self.awaited(), waiter, token, subscriber, self.deferred_read_retries());
             if self.has_publisher_change() {
-                // The notice became due before the cursor was armed, so nothing would wake the cursor. It is disarmed
-                // again.
+                // The notice became due before the cursor was armed, so nothing would wake the cursor. Disarm the
+                // cursor again.
                 self.disarm(waiter, token);
             }
         }
@@ -509,7 +509,8 @@ impl Cursor {
         }
     }
 
-    /// Unregisters the subscriber. It keeps its position, but publishers no longer wait for it, so it may lose records.
+    /// Unregisters the subscriber. The subscriber keeps its position, but may lose records, because publishers no
+    /// longer wait for it.
     pub fn unregister(&mut self) {
         if let Some(subscriber) = self.subscriber.take() {
             self.log.unregister(subscriber);
@@ -556,7 +557,8 @@ impl Drop for Cursor {
         drop(self.disarm_by_subject());
         if self.armed.take().is_some() {
             // The log wakes the first sleepers, and each woken cursor wakes the next ones. The log may have woken this
-            // cursor just before the drop, so the next ones are woken here. This cursor's entry stays in the list.
+            // cursor just before the drop. The cursor therefore wakes the next ones here. This cursor's entry stays in
+            // the list.
             self.log.wake_next_two();
         }
         if let Some(subscriber) = self.subscriber.take() {

@@ -8,7 +8,7 @@ use dunlin_frame::Frame;
 /// A position in a log: an epoch and a sequence number. Sequence numbers count from 1 within each epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// The epoch's number. It grows when the log cannot guarantee that it still has all earlier records.
+    /// The epoch's number. The number grows when the log may have lost earlier records.
     pub epoch: u32,
     /// The record's number within the epoch, from 1. 0 is the position before the first record.
     pub seq: u64,
@@ -160,8 +160,8 @@ impl std::fmt::Debug for Snapshot {
 pub struct Checksum {
     /// The log.
     pub log: Arc<LogName>,
-    /// Position of the last record that the checksum includes. Before this notice, the subscriber has received each
-    /// record up to this position, or a notice that it is lost.
+    /// Position of the last record that the checksum includes. Before this notice, the subscriber has received every
+    /// record up to this position, or a gap for it.
     pub position: Position,
     /// The state's checksum.
     pub checksum: u64,

@@ -44,10 +44,11 @@ impl<F: FnMut() -> Option<SourceItem>> RecordSource for F {
 pub enum SourceItem {
     /// The next record.
     Record {
-        /// Sequence number of the record. The group does not receive the records between the previous item and this
-        /// one, because they are not for the group.
+        /// Sequence number of the record. The records between the previous item and this one are not for the group,
+        /// which therefore does not receive them.
         seq: u64,
-        /// The hash of the record's key, if it has one. A group may have to keep records with the same hash in order.
+        /// The hash of the record's key, if the record has a key. A group may have to keep records with the same hash
+        /// in order.
         key: Option<u64>,
     },
     /// A range of records that the log dropped before the group read them.

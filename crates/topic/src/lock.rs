@@ -65,9 +65,9 @@ impl<T> ShortLock<T> {
         }
     }
 
-    /// Whether the lock appears to be taken. Waiting threads check this with a plain load, which does not move the
-    /// cache line to this core. In loom models, the function always returns `false`, because loom could return an old
-    /// value for ever.
+    /// Whether the lock appears to be taken. This check is a plain load, which needs no exclusive access to the lock's
+    /// cache line. In loom models, the function always returns `false`, because loom could return an old value for
+    /// ever.
     #[inline(always)]
     fn appears_taken(&self) -> bool {
         !cfg!(loom) && self.taken.load(Ordering::Relaxed)
@@ -83,7 +83,7 @@ fn pause(tries: u32) {
     }
 }
 
-/// In loom models, more than two tries would only repeat the same states, so loom skips them.
+/// Loom models do not explore more than two tries, because further tries would only repeat the same states.
 #[cfg(loom)]
 fn pause(tries: u32) {
     if tries > 2 {

@@ -272,9 +272,9 @@ impl Log {
         }
     }
 
-    /// Sets whether several processes hold copies of the same records, so that this process may lag behind another. If
-    /// so, a subscriber that starts after a position that this process has not reached waits until this process has
-    /// reached it. Otherwise, such a subscriber is refused, because it would wait for ever.
+    /// Sets whether several processes hold copies of the same records. If so, this process may lag behind another one.
+    /// A subscriber may then start after a position that this process has not reached yet, and waits. If not, such a
+    /// subscriber would wait for ever, and is refused.
     pub fn set_replicated(&self, is_replicated: bool) {
         self.is_replicated.store(is_replicated, Ordering::Relaxed);
     }
@@ -365,8 +365,8 @@ impl Log {
         (epoch < state.epoch).then(|| known.unwrap_or_else(|| state.epoch_start()))
     }
 
-    /// Approximate number of bytes that the slowest subscriber has not read. Only those subscribers count that cannot
-    /// receive gaps and have read something recently. Updated each time a segment is created.
+    /// Approximate number of bytes that the slowest subscriber has not read. A subscriber counts only if it cannot
+    /// receive gaps and has read something recently. Updated each time a segment is created.
     #[inline(always)]
     pub fn pressure(&self) -> u64 {
         self.pressure.load(Ordering::Relaxed)
@@ -456,8 +456,8 @@ impl LogContents {
         }
     }
 
-    /// The segment that contains record `seq`, or to which it will be written if it is the next record. `None` if
-    /// record `seq` is not in memory.
+    /// The segment that contains record `seq`. If `seq` is the next record, the segment to which this record will be
+    /// written. `None` if record `seq` is not in memory.
     fn segment_of(&self, seq: u64) -> Option<&Arc<Segment>> {
         if let Some(writer) = &self.writer
             && writer.segment().first_seq <= seq

@@ -36,7 +36,7 @@ impl MemoryBudget {
         Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent: None, pool })
     }
 
-    /// Creates a budget with this limit, whose charges are also charged to the budget `self`.
+    /// Creates a child budget with this limit. Each charge to the child is also charged to its parent, `self`.
     pub fn child(self: &Arc<MemoryBudget>, limit: u64) -> Arc<MemoryBudget> {
         let parent = Some(Arc::clone(self));
         Arc::new(MemoryBudget { used: AtomicU64::new(0), limit, parent, pool: Arc::clone(&self.pool) })

@@ -101,8 +101,8 @@ impl<V> PatternIndex<V> {
         self.root.owner(subject.as_str())
     }
 
-    /// The value of one pattern in the index that overlaps `pattern`, which means that some subject matches both
-    /// patterns. `None` if no pattern in the index overlaps it.
+    /// The value of one pattern in the index that overlaps `pattern`; `None` if there is no such pattern. Two patterns
+    /// overlap if some subject matches both.
     pub fn find_overlapping(&self, pattern: &Pattern) -> Option<&V> {
         self.root.visit(pattern.as_str(), &mut ControlFlow::Break).break_value()
     }

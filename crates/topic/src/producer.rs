@@ -11,7 +11,7 @@
 //!   mixes old records with new ones.
 //!
 //! Limits: [`LogLimits::producers_max`] and [`LogLimits::producer_outcomes_max`]. A producer that the log has forgotten
-//! counts as new, so a retry of its records is appended again.
+//! counts as new: if it retries a record, the record is appended again.
 
 use std::collections::{HashMap, VecDeque};
 

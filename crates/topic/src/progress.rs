@@ -22,8 +22,8 @@ pub struct SubscriberProgress {
     name: String,
     protocol: &'static str,
     registered: bool,
-    /// The address of the log from which the subscriber has read at first. It is not the log's number, which a private
-    /// mirror has in common with the log that it mirrors.
+    /// The address of the log from which the subscriber read at first. The log's number would not do, because a private
+    /// mirror has the same number as the log that it mirrors.
     log: usize,
     clock: Clock,
     epoch: AtomicU32,
@@ -34,7 +34,8 @@ pub struct SubscriberProgress {
     keeps_history: AtomicBool,
     /// The value of `seq` when the log last checked the subscribers that cannot receive gaps.
     checked_seq: AtomicU64,
-    /// The time at which the log last noticed that `seq` had changed between two of its checks, ns.
+    /// The log checks from time to time whether `seq` has changed. This is the time of the last check that found a
+    /// change, ns.
     changed_ns: AtomicU64,
 }
 
@@ -185,7 +186,7 @@ impl Log {
     }
 
     /// Position of the newest record that the log or one of its private mirrors has received. A private mirror without
-    /// records does not count, because its position may be one that its subscriber has requested.
+    /// records does not count: its position may be the start that its subscriber requested.
     fn last_known(&self) -> Position {
         let private_mirrors = self.listed_subscribers.private_mirrors();
         let infos = private_mirrors.iter().map(|log| log.info());

@@ -268,8 +268,7 @@ pub enum PublishError {
         "topic {0} has lost its state and some acknowledged records; publish the whole state, then continue"
     )]
     StateLost(String),
-    /// Another process owns the log. This error is internal: the record is then forwarded to the owner, so that
-    /// publishers never receive the error.
+    /// Another process owns the log. Publishers never receive this error: the record is forwarded to the owner instead.
     #[error("another node owns the topic")]
     Elsewhere,
     /// The owner responds more slowly than this node forwards records, and did not catch up while the publisher waited.
@@ -307,7 +306,8 @@ pub enum PublishError {
         /// The reason why the record with the number `record` was refused.
         why: Box<PublishError>,
     },
-    /// The user lacks a permission for this, or the permission was revoked; or a reply may not go to its subject.
+    /// The user lacks the permission for this operation, perhaps because it was revoked. Or the operation is a reply
+    /// that must not go to the requested subject.
     #[error("{0}")]
     Forbidden(String),
     /// The node refused the request with an error that this version does not know.
@@ -353,7 +353,7 @@ fn record_text(record: u32) -> String {
 }
 
 impl PublishError {
-    /// Whether the error concerns a single record, so that other records of the same publisher may still succeed.
+    /// Whether the error concerns a single record. Other records of the same publisher may then still succeed.
     pub fn concerns_one_record(&self) -> bool {
         matches!(
             self,

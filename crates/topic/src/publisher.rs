@@ -34,8 +34,8 @@ pub struct Publisher {
     claims: Box<[Arc<StateClaim>]>,
     waiter: Option<Arc<Waiter>>,
     last: Option<Receipt>,
-    /// Receipts of sent records whose outcome is not known yet. Of the records that were appended to a partition of a
-    /// durable topic, only the last one is in the list. Of forwarded records, every one is.
+    /// Receipts of sent records whose outcome is not known yet. The list has every forwarded record. Of the records
+    /// that were appended to a partition of a durable topic, it has only the last one.
     unstored: VecDeque<Receipt>,
     waits_for_room: bool,
     waits_for_disk: bool,

@@ -3,8 +3,8 @@
 //! Invariants:
 //! - The same records in the same order give the same state and the same checksum in every process.
 //! - A refused append changes nothing: all its records are checked before any of them is applied.
-//! - All records give the same state as a snapshot together with the records after it, and as a snapshot together with
-//!   the merged changes after it.
+//! - There are three ways to the same state: all records, a snapshot together with the records after it, and a snapshot
+//!   together with the merged changes after it.
 
 use std::any::Any;
 use std::collections::BTreeMap;

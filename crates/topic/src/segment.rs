@@ -69,7 +69,7 @@ impl Commit {
     }
 }
 
-/// A value that has a cache line for itself, so that subscribers that write the value do not slow down the log's
+/// A value on a cache line of its own. When subscribers write this value, they therefore do not slow down the log's
 /// writer.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -143,8 +143,8 @@ impl Segment {
     }
 
     /// Frees the buffer. Returns `false`, and frees nothing, while a read is in progress. Payloads that were kept by
-    /// reference are moved to `payloads`. The caller drops them after it has unlocked the log, because dropping them
-    /// may run foreign code.
+    /// reference are moved to `payloads`. The caller must drop these payloads after it has unlocked the log, because
+    /// their drop may run foreign code.
     pub(crate) fn retire(&self, payloads: &mut Vec<Bytes>) -> bool {
         debug_assert!(self.commit().sealed, "only a sealed segment is retired");
         if self.pins.0.compare_exchange(0, RETIRED, RETIRE, Ordering::Relaxed).is_err() {

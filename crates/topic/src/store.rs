@@ -26,7 +26,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// that waits for its own records. The method may also return before the records are stored, or do nothing.
     fn store_staged(&self) {}
 
-    /// The number of bytes for which the disk has room at present. A log calls this method once after it was opened,
+    /// The number of bytes for which the disk has room at present. After it was opened, a log calls this method once,
     /// before its first append. The log holds its lock, so the method must not block. If there is not enough room, the
     /// publisher waits until the store grants more.
     fn free_room(&self) -> u64 {
@@ -100,8 +100,8 @@ impl LoadedSegment {
         self.0.buffer_bytes()
     }
 
-    /// Frees the memory. Returns `false` while a read is in progress. Afterwards, cursors that have read these records
-    /// look up their positions again.
+    /// Frees the memory. Returns `false`, and frees nothing, while a read is in progress. Once the memory is freed,
+    /// cursors that have read these records look up their positions again.
     pub fn retire(&self) -> bool {
         self.0.retire(&mut Vec::new())
     }

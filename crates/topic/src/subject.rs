@@ -96,8 +96,8 @@ pub(crate) fn literal_prefix(pattern: &str) -> &str {
 }
 
 /// Validates the length, the tokens and the characters of a text. `wildcard` decides whether a token is an allowed
-/// wildcard; its arguments are the token, and whether it is the last one. `is_refused` decides which characters all
-/// other tokens must not have.
+/// wildcard; its arguments are the token, and whether it is the last one. `is_refused` decides which characters are not
+/// allowed in the other tokens.
 #[inline]
 fn check_tokens(
     text: &str,
@@ -161,9 +161,9 @@ fn is_invisible(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Whether the character is invisible but was allowed by release 0.1.0. Such characters are blank symbols, and all
-/// remaining characters with the Unicode property `Default_Ignorable_Code_Point`, such as fillers and variation
-/// selectors.
+/// Whether the character is invisible but was allowed by release 0.1.0. Such characters are blank symbols, fillers,
+/// variation selectors, and all others with the Unicode property `Default_Ignorable_Code_Point` that `is_invisible`
+/// leaves out.
 fn is_blank(c: char) -> bool {
     matches!(c, '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{13441}' | '\u{13442}'

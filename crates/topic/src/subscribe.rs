@@ -43,15 +43,15 @@ pub enum OnGap {
 pub enum WaitStrategy {
     /// The thread spins and never parks.
     Spin,
-    /// The thread spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, and then parks. If its recent waits
-    /// were longer, it spins for a shorter time, or parks at once.
+    /// The thread spins for up to [`SPIN_US_DEFAULT`](crate::SPIN_US_DEFAULT) µs, and then parks. If the thread's
+    /// recent waits were longer than this, it spins for a shorter time, or parks at once.
     #[default]
     Default,
     /// The thread parks at once.
     Parked,
 }
 
-/// The options of a subscription. Its pattern is not one of them.
+/// The options of a subscription. The subscription's pattern is not among them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscribeOptions {
     /// The subscription's name, which operators see.
@@ -60,7 +60,7 @@ pub struct SubscribeOptions {
     /// process.
     pub protocol: &'static str,
     /// Where to start in the logs that exist when the subscription is made. A topic that is created later is read from
-    /// its first record, or from its state if this is [`Start::Snapshot`].
+    /// its first record, or from its state if `start` is [`Start::Snapshot`].
     pub start: Start,
     /// Where to continue after records were lost.
     pub on_gap: OnGap,
@@ -78,8 +78,8 @@ pub struct SubscribeOptions {
     /// Whether to read only the records that this process holds, even if the log is a mirror. Nodes set this option
     /// when they subscribe to one another.
     pub local_only: bool,
-    /// Whether the pattern has no wildcards. It matters for subscriptions that follow the state, when a topic without a
-    /// state is created later. Without wildcards, the subscription then fails; with wildcards, it reads the new topic
+    /// Whether the pattern has no wildcards. This matters if the subscription follows the state, and a topic without a
+    /// state is created later. A subscription without wildcards then fails; one with wildcards reads the new topic
     /// record by record.
     pub is_literal: bool,
 }
@@ -135,7 +135,7 @@ pub trait Subscribe {
     /// The event that [`ready`](Subscribe::ready) found.
     ///
     /// # Panics
-    /// If the last call was not a call of `ready`, or if it returned `false`.
+    /// If the last call was not a call of `ready`, or if `ready` returned `false`.
     fn take(&mut self) -> Event<'_>;
 
     /// Passes the available events to `each`, at most about `max` of them. Returns the number of events that were

@@ -20,8 +20,8 @@ pub use many::{NewLogArrivals, NewLogs};
 /// When a subscriber begins to wait, it makes at least this many spin-loop pauses before it first checks for records. A
 /// pause takes about 20 ns.
 const PAUSES_MIN: u8 = 4;
-/// Maximum number of such pauses before the first check. The number grows up to this value as long as each read returns
-/// several records.
+/// Maximum number of spin-loop pauses before the first check. The number grows up to this value as long as each read
+/// returns several records.
 const PAUSES_MAX: u8 = 16;
 
 /// A subscriber that reads one or several logs in the same process.

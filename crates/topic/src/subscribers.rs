@@ -1,8 +1,8 @@
 //! The subscribers of a log, and the subjects that they read. With this list, a request checks whether there is a
 //! responder for its subject.
 //!
-//! Cursors that feed the mirrors of other nodes are counted separately, because only those nodes know whether their
-//! mirrors have subscribers. The subscriber of a private mirror is also listed at the mirrored log, because requests
+//! Cursors that feed the mirrors of other nodes are counted separately, because only the node of a mirror knows whether
+//! the mirror has subscribers. The subscriber of a private mirror is also listed at the mirrored log, because requests
 //! look there.
 //!
 //! Limit: one entry for each cursor with a filter.
@@ -16,8 +16,8 @@ use crate::log::Log;
 /// The cursors that read one log: their number, and their filters.
 #[derive(Debug, Default)]
 pub(crate) struct LogSubscribers {
-    /// Two numbers of cursors that have no entry in `filters`. The lower half counts all of them, the upper half only
-    /// those that feed the mirrors of other nodes.
+    /// Two numbers of cursors that have no entry in `filters`. The lower half counts all such cursors. The upper half
+    /// counts only the ones that feed the mirrors of other nodes.
     unfiltered: AtomicU64,
     /// The filters of all cursors that do not feed the mirror of another node. On most logs, no cursor has a filter.
     filters: OnceLock<Box<Mutex<Vec<Filter>>>>,

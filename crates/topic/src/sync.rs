@@ -1,7 +1,7 @@
 //! The atomic types of segments, locks and waiters. They come from the standard library, but in loom models from loom.
 //!
-//! Each memory ordering has a name. `cargo xtask race --mutate` weakens one ordering after the other by its name, for
-//! example with `--cfg mutate="commit_store"`, and checks that a model then fails.
+//! Each memory ordering has a name. `cargo xtask race --mutate` weakens the orderings one at a time, and checks that a
+//! model then fails. It selects an ordering by its name, for example with `--cfg mutate="commit_store"`.
 
 #[cfg(loom)]
 pub(crate) use loom::{

@@ -57,7 +57,7 @@ pub struct BatchAppend<'a> {
     pub claim: Option<&'a Arc<StateClaim>>,
     /// Whether registered subscribers of a reliable topic that leave no room are unregistered.
     pub evict: bool,
-    /// Whether another node has forwarded the batch to this node, because it considers this node the owner.
+    /// Whether another node has forwarded the batch to this node, because the other node considers this node the owner.
     pub relayed: bool,
 }
 
@@ -318,8 +318,8 @@ impl Topic {
         Ok(Receipt { partition, position, duplicate, acknowledged, new_epoch: false })
     }
 
-    /// For a new owner: appends a batch that has waited until this process is the owner. The log accepts other batches
-    /// only afterwards.
+    /// For a new owner: appends a batch that has waited for this process to become the owner. The log accepts other
+    /// batches only after all such batches are appended.
     pub fn append_as_owner(&self, now_ns: u64, append: BatchAppend<'_>) -> Result<Receipt, PublishError> {
         let BatchAppend { batch, partition, mark, expect_last, claim, evict, .. } = append;
         let log = self.logs.get(partition).ok_or(PublishError::Batch("the partition does not exist"))?;

@@ -22,8 +22,8 @@ pub trait Upstream: Send + Sync + Debug {
     /// The time until which this process owns the log, in ns by [`Upstream::clock`]; 0 if another process owns the log.
     fn owned_until_ns(&self) -> u64;
 
-    /// The clock for the ownership lease. It differs from the log's own clock, which follows the time of day: if the
-    /// time of day were set back, an owner would continue beyond the end of its lease.
+    /// The clock for the ownership lease. It differs from the log's own clock, which follows the time of day: with that
+    /// clock, an owner could continue beyond the end of its lease after the time of day was set back.
     fn clock(&self) -> Clock;
 
     /// Forwards a batch to the owner, after all batches that were forwarded before. Returns a ticket for the batch's
@@ -52,8 +52,8 @@ pub trait Upstream: Send + Sync + Debug {
     fn publishers_changed(&self) {}
 
     /// Returns a private mirror of `log` for one subscriber, which is fed from `start`. A subscriber needs a private
-    /// mirror if the shared mirror lacks the records after its start, or if publishers must wait for the subscriber
-    /// (`registered`). Returns `None` if no private mirror is available at present.
+    /// mirror if the shared mirror lacks the records after the subscriber's start, or if publishers must wait for the
+    /// subscriber (`registered`). Returns `None` if no private mirror is available at present.
     fn private_mirror(&self, log: &Arc<Log>, start: Start, registered: bool) -> Option<Arc<Log>>;
 }
 
@@ -73,7 +73,7 @@ pub struct ForwardedBatch<'a> {
     /// The publisher's claim that the partition's state includes its last acknowledged record, if the topic keeps a
     /// state.
     pub claim: Option<&'a Arc<StateClaim>>,
-    /// Whether another node has forwarded the batch to this node, because it considers this node the owner. Such a
-    /// batch is not forwarded again.
+    /// Whether another node has forwarded the batch to this node, because the other node considers this node the owner.
+    /// Such a batch is not forwarded again.
     pub relayed: bool,
 }

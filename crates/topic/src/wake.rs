@@ -5,8 +5,8 @@
 //! publisher itself therefore wakes only one sleeper, whatever the number of waiting cursors.
 //!
 //! Invariants:
-//! - When a subscriber that was woken returns from waiting, reads again, or drops its cursor, it wakes the next
-//!   sleepers.
+//! - A subscriber that was woken wakes the next sleepers when it returns from waiting, reads again, or drops its
+//!   cursor.
 //! - If a cursor is armed, but no thread or task waits for it yet, it is notified, and the next cursor is woken at
 //!   once.
 //!

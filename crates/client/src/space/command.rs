@@ -19,8 +19,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// client reports this. An entity can change its region during a round, so that no process has it when it is asked.
 const ROUNDS: u32 = 5;
 
-/// The result of a request to change, add or remove an entity that the region's owner has carried out. The change can
-/// still be lost if the owner's process dies before the next tick ends.
+/// The result of a request to change, add or remove an entity that the region's owner has carried out. If the world has
+/// standbys, the region's standby has the change, too. Otherwise, the change can be lost with the owner's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandResult {
     /// The process that has the entity, or had it until the request removed it.

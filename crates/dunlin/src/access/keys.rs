@@ -24,8 +24,8 @@ impl KeyPattern {
         &self.0
     }
 
-    /// The first key of the range that the pattern covers, and the first key after the range. If the latter is empty,
-    /// the range has no end.
+    /// The first key of the range that the pattern covers, and the first key after the range. If the key after the
+    /// range is empty, the range has no end.
     fn range(&self) -> (Vec<u8>, Vec<u8>) {
         match self.0.strip_suffix('*') {
             Some(prefix) => (prefix.as_bytes().to_vec(), prefix_end(prefix.as_bytes())),
@@ -86,8 +86,8 @@ impl KeyRule {
     }
 
     /// Adds the user's permissions to `filter`, the filter of a subscriber to the topic of key changes. If only some
-    /// keys are readable, the new filter reduces each revision to the changes of these keys. Returns `None` if no key
-    /// is readable.
+    /// keys are readable, the new filter reduces each revision to the changes of readable keys. Returns `None` if no
+    /// key is readable.
     pub(super) fn restrict(&self, filter: Option<Filter>) -> Option<Option<Filter>> {
         if !self.reads_any() {
             return None;
@@ -135,7 +135,7 @@ impl KeyRule {
 
     /// Checks the permission for a command; the error names the keys. A command for a lock needs the permission to
     /// write the key that consists of [`LOCKS`] and the lock's name. When the command is applied, the cluster also
-    /// checks that the user owns the lease.
+    /// checks that the command's lease belongs to the user.
     pub fn command(&self, command: &ControlCommand<'_>) -> Result<(), (Action, String)> {
         match command {
             ControlCommand::Put { key, .. }

@@ -49,8 +49,9 @@ impl std::fmt::Display for Action {
 /// The permissions of one user: subjects, groups, keys and tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// The subjects that users of the tenant may use. This rule, too, must allow an action on a subject, except for
-    /// publishing to an inbox.
+    /// The subjects that users of the tenant may use. The user may act on a subject only if both this rule and the
+    /// action's own rule allow the subject. Publishing to an inbox is an exception: it needs only
+    /// [`publish`](Permissions::publish) not to deny the subject.
     pub tenant: SubjectRule,
     /// The subjects to which the user may publish.
     pub publish: SubjectRule,
@@ -109,8 +110,8 @@ impl Permissions {
         let filter = if denied.is_empty() { filter } else { Some(without(denied, filter)) };
         match log.topic.as_str() {
             KV => self.keys.restrict(filter),
-            // The records of this topic concern all tenants. Only a user who is not limited to one tenant's subjects
-            // may read them.
+            // The records of this topic concern all tenants. A user may read them only if the user's tenant may use all
+            // subjects.
             NODE_TOPIC => (self.surveys && self.tenant.is_everything()).then_some(filter),
             TASKS => Some(match self.tasks.readable_tenant()? {
                 None => filter,

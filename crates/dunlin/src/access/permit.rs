@@ -1,11 +1,13 @@
 //! Checks commands from clients, and adds the user's name to them, before they are sent to the cluster.
 //!
 //! When the cluster applies a command, it refuses the command if the command uses another user's lease. A task that
-//! publishes a record carries its user's name, so that the user's permission is checked again when the task publishes.
+//! publishes a record contains the name of the user that submitted the task. When the task publishes, this user's
+//! permission is checked again.
 //!
 //! Invariants:
 //! - Listeners send the cluster only commands that this module has checked.
-//! - Only this module adds a user's name to a command. It refuses a client's command that already has one.
+//! - Only this module adds a user's name to a command. It refuses a client's command that already contains a user's
+//!   name.
 
 use std::sync::Arc;
 
@@ -188,8 +190,8 @@ impl Node {
     /// `None` for other tasks, and on a node without users. Returns an error if the user may not publish to the
     /// subject.
     fn destination(&self, task: &NewTask<'_>) -> Result<Option<Vec<u8>>, TopicError> {
-        // A task without a subject, or of another kind, does not publish. The cluster refuses a task whose kind and
-        // subject do not fit together.
+        // A task publishes only if its kind is `PUBLISH` and it has a subject. The cluster refuses a task whose kind
+        // and subject do not fit together.
         if task.kind != PUBLISH || task.subject.is_empty() {
             return Ok(None);
         }

@@ -16,7 +16,7 @@ pub enum AccessExtent {
 /// The subjects for which a user has a permission: all that match an allowed pattern and no denied pattern.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubjectRule {
-    /// A subject or pattern is allowed only if at least one of these patterns covers it.
+    /// A subject or pattern is allowed only if one of these patterns covers it completely.
     pub allow: Vec<Pattern>,
     /// The subjects of these patterns are not allowed.
     pub deny: Vec<Pattern>,
@@ -29,7 +29,7 @@ impl SubjectRule {
     }
 
     /// Whether all, some or none of the pattern's subjects are allowed. If no single pattern of `allow` covers the
-    /// whole pattern, none counts as allowed.
+    /// whole pattern, no subject counts as allowed.
     pub fn extent(&self, pattern: &Pattern) -> AccessExtent {
         if !self.allow.iter().any(|allowed| allowed.covers(pattern)) {
             AccessExtent::Nothing
@@ -68,7 +68,8 @@ impl SubjectRule {
     }
 
     /// For the topic's subjects that are denied, adds patterns of their tails to `tails`. A tail is the part of a
-    /// subject after the prefix that all subjects of the topic have in common. Returns `false` if all of the topic's subjects are denied.
+    /// subject after the prefix that all subjects of the topic have in common. Returns `false` if all of the topic's
+    /// subjects are denied.
     pub(super) fn denied_tails(&self, topic: &Pattern, tails: &mut Vec<TailPattern>) -> bool {
         for denied in &self.deny {
             match denied.select(topic) {

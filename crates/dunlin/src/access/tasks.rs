@@ -66,8 +66,8 @@ impl TaskRule {
     }
 
     /// Returns the tenants whose tasks a worker receives if it requests the tasks of the tenants `requested`. Returns
-    /// `None` if the user lacks the permission for one of them. An empty list means all tenants, in the argument and in
-    /// the result.
+    /// `None` if the user lacks the permission for one of the requested tenants. An empty list means all tenants, in
+    /// the argument and in the result.
     pub fn serve(&self, requested: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
         match &self.work {
             WorkScope::Of(tenants) if requested.is_empty() && !self.manage => {
@@ -114,7 +114,7 @@ impl TaskRule {
             | TaskCommand::Leave { .. }
             | TaskCommand::Join { .. } => self.work.is_any() || self.manage,
             TaskCommand::Tenant { .. } => self.manage,
-            // Clients may not send these commands, which only nodes send to each other.
+            // Clients may not send these commands. Only nodes send them, to each other.
             TaskCommand::Published { .. }
             | TaskCommand::Unpublished { .. }
             | TaskCommand::Clock { .. }

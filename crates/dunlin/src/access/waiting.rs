@@ -5,7 +5,7 @@
 //! - If the user of a wait loses the permission, the user's lease leaves the lock's queue, even if the client has
 //!   disconnected.
 //!
-//! If a client disconnects while it waits for a lock, its lease keeps its place in the lock's queue. The client may
+//! If a client disconnects while it waits for a lock, the client's lease stays in the lock's queue. The client may
 //! continue to wait under the same lease, at any node.
 
 use std::sync::Arc;
@@ -77,8 +77,9 @@ impl Node {
         });
     }
 
-    /// Ends the leases of the `removed` users, with the keys and locks of these leases. Ends those waits for locks of
-    /// the `changed` users for which the permission is now missing. Retries while the cluster has no leader.
+    /// Ends the leases of the `removed` users, with the keys and locks of these leases. If one of the `changed` users
+    /// waits for a lock and now lacks the permission for this lock, ends the wait. Retries while the cluster has no
+    /// leader.
     pub fn users_changed(&self, removed: Vec<String>, changed: Vec<String>) {
         let (Some(control), Some(users)) = (self.control_if_any(), self.0.users.get()) else { return };
         if !removed.is_empty() {

@@ -56,8 +56,8 @@ pub(super) fn refuse_cluster_log(disk: &Arc<dyn Disk>, data_dir: &Path) -> Resul
     Ok(())
 }
 
-/// Returns an error if the Raft group with this status is not that of a single node, because the other members may have
-/// a newer state.
+/// Returns an error if the Raft group with this status has other members than this node, because they may have a newer
+/// state.
 pub(crate) fn refuse_members(status: &Status) -> Result<(), ControlError> {
     let members = status.voters.iter().chain(&status.learners);
     nodes_of_cluster(members).map_or(Ok(()), |nodes| Err(refusal(&nodes)))

@@ -1,5 +1,5 @@
-//! Executes commands and reads of keys, leases and locks. The leader executes them itself; any other node sends them to
-//! the leader.
+//! Executes commands and reads of keys, leases and locks. The leader executes commands and reads itself; any other node
+//! sends them to the leader.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -34,9 +34,9 @@ const RESTORE_SKIPS: u64 = 1_000_000_000;
 const BATCH_MAX: usize = 1_000;
 
 impl Control {
-    /// Proposes commands to the Raft group, through the leader if this node does not lead. The cluster applies them one
-    /// after another, with no other command in between. Returns an encoded [`ControlOutcome`] for each command.
-    /// Commands that certainly were not applied are retried for `answer_ms_max`.
+    /// Proposes commands to the Raft group, through the leader if this node does not lead. The cluster applies these
+    /// commands one after another, with no other command in between. Returns an encoded [`ControlOutcome`] for each
+    /// command. Commands that certainly were not applied are retried for `answer_ms_max`.
     pub async fn propose(&self, commands: CommandBatch) -> Result<Vec<Bytes>, ControlError> {
         commands.iter().try_for_each(|command| ControlCommand::decode(command).map(drop))?;
         self.propose_decoded(commands).await
@@ -129,7 +129,7 @@ impl Control {
         }
     }
 
-    /// Whether this node has applied all log entries that existed when it started, or has stopped.
+    /// Whether this node has stopped, or has applied all log entries that existed when it started.
     pub(crate) fn has_applied_log(&self) -> bool {
         self.has_caught_up().unwrap_or(true)
     }
@@ -190,8 +190,8 @@ impl Control {
         }
         let mut cancelled = pin!(cancelled);
         loop {
-            // First apply all earlier commands. Otherwise this node could apply one of them, such as a release by the
-            // same lease, after this wait has begun, and this wait would end with the outcome of an earlier wait.
+            // First apply all earlier commands, such as a release by the same lease. If this node applied such a
+            // command only after this wait has begun, this wait would end with the outcome of an earlier wait.
             self.catch_up().await.map_err(queued_error)?;
             let mut lock_wait = LockWait {
                 control: self,
@@ -254,9 +254,9 @@ impl Control {
         }
     }
 
-    /// Begins a new epoch after a restore from a backup. The epoch is later than the present one. It is not below the
-    /// clock's epoch, so that it is also later than all epochs that this node has begun. Skips the revisions, fencing
-    /// tokens and lease numbers that clients may have received after the backup was made.
+    /// Begins a new epoch after a restore from a backup. The new epoch is later than the present one, and not below the
+    /// clock's epoch. It is therefore also later than all epochs that this node has begun since the backup. Skips the
+    /// revisions, fencing tokens and lease numbers that clients may have received after the backup was made.
     pub async fn begin_restored(&self) -> Result<(), ControlError> {
         let epoch = self.epoch.max(self.view.state().epoch().saturating_add(1));
         self.execute(&ControlCommand::BeginRestored { epoch, skipped: RESTORE_SKIPS }).await.map(drop)
@@ -298,8 +298,8 @@ impl Control {
             && group.leadership() == Leadership::Local
             && self.prepare_term(group).await.is_err()
         {
-            // This error says that the command was certainly not applied. The other node therefore sends the command
-            // again.
+            // This error says that the command was certainly not applied. The node that forwarded the command therefore
+            // sends it again.
             return forward::encode_responses(&Err(RaftGroupError::NotLeader { leader: None }));
         }
         proposing::handle_forwarded(group, request, |command| ControlCommand::decode(command).is_ok()).await

@@ -118,15 +118,15 @@ fn write_error(error: &RaftGroupError, out: &mut Vec<u8>) {
         RaftGroupError::Unknown => (3, 0, 0, ""),
         RaftGroupError::NoQuorum(why) => (4, 0, 0, why.as_str()),
         RaftGroupError::Busy(waiting_max) => (5, *waiting_max as u64, 0, ""),
-        // `BusyBytes` has the same code as `Busy`, so that an older version of Dunlin, which does not know `BusyBytes`,
-        // reads it as `Busy`.
+        // `BusyBytes` has the same code as `Busy`. An older version of Dunlin, which does not know `BusyBytes`,
+        // therefore reads this error as `Busy`.
         RaftGroupError::BusyBytes(bytes_max) => (5, *bytes_max as u64, 1, ""),
         RaftGroupError::TooLarge { bytes, bytes_max } => (6, *bytes as u64, *bytes_max as u64, ""),
         RaftGroupError::Refused(why) => (7, 0, 0, why.as_str()),
         RaftGroupError::Stopped(why) => (8, 0, 0, why.as_str()),
         RaftGroupError::NoRoom(why) => (9, 0, 0, why.as_str()),
-        // `LacksResource` has the same code as `NoRoom`, so that an older version of Dunlin, which does not know
-        // `LacksResource`, reads it as `NoRoom`.
+        // `LacksResource` has the same code as `NoRoom`. An older version of Dunlin, which does not know
+        // `LacksResource`, therefore reads this error as `NoRoom`.
         RaftGroupError::LacksResource(why) => (9, 0, 1, why.as_str()),
         // A newer version of the raft crate may have further errors. The outcome of the commands then counts as
         // unknown.

@@ -46,8 +46,8 @@ impl ChangeHistory {
         Ok(ChangeHistory { topic, epoch: 0, in_snapshots })
     }
 
-    /// Marks the topic as unreplicated. Call this only if no other node exists and this node has applied its whole log:
-    /// then no subscriber can have read records that this node lacks.
+    /// Marks the topic as unreplicated. Call this only after this node has applied its whole log, and only if no other
+    /// node exists: under these conditions, no subscriber can have read records that this node lacks.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(KV) {
             topic.logs()[0].set_replicated(false);

@@ -58,8 +58,8 @@ impl StartFailure {
         self.lock().as_ref().map(|failed| failed.error.to_string())
     }
 
-    /// The error of the last start if it was temporary and the pause before the next attempt has not passed; otherwise
-    /// `None`.
+    /// The error of the last start, if this error was temporary and the pause before the next attempt has not passed;
+    /// otherwise `None`.
     pub(crate) fn temporary_error(&self) -> Option<ControlError> {
         let failed = self.lock();
         let recent =
@@ -67,9 +67,9 @@ impl StartFailure {
         recent.map(|failed| failed.error.clone())
     }
 
-    /// Whether the last start failed for a temporary reason and had found no restored files. The files that it left are
-    /// then this node's own. They lack the node's mark (module `part_mark`), and so look as if they were restored from
-    /// a copy.
+    /// Whether the last start failed for a temporary reason and had found no restored files. The files that the failed
+    /// start left are then this node's own, although they lack the node's mark (module `part_mark`). Files that were
+    /// restored from a copy may also lack this mark.
     fn has_own_files(&self) -> bool {
         self.lock().as_ref().is_some_and(|failed| failed.is_temporary() && !failed.is_restored)
     }
@@ -96,8 +96,8 @@ impl StartFailure {
         let failed = |error| E::from(ControlError::from_start_error(error));
         let started = is_unchanged.map_err(failed).and_then(|is_unchanged| {
             is_restored = !has_own_files && !is_unchanged;
-            // The directory's logs of both keys and tasks have to be checked only if this part's log is new, or may
-            // have been restored from a copy.
+            // This part is either keys or tasks. If its log is new, or may have been restored from a copy, check the
+            // directory's logs of both parts.
             if is_restored || !dunlin_raft::is_begun(&**disk, &dir.join(part)) {
                 refuse_cluster_log(disk, dir)?;
             }
@@ -241,8 +241,8 @@ impl Node {
     }
 
     /// If the disk has no room for keys, tasks or durable topics, or the process or the machine lacks file descriptors
-    /// or memory, returns a text that names the data concerned and the error. Meanwhile, requests that make these data
-    /// larger are refused, or wait.
+    /// or memory, returns a text that names the data concerned and the error. As long as the shortage lasts, requests
+    /// that make these data larger are refused, or wait.
     pub fn lacks_room(&self) -> Option<String> {
         let keys = self.control_if_any().and_then(|control| control.lacks_room());
         let tasks = || self.tasks_if_any().and_then(|tasks| tasks.lacks_room());

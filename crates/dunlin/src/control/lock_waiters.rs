@@ -30,7 +30,7 @@ impl LockWaiters {
         outcome
     }
 
-    /// Removes the callers that waited for this lock under this lease and have dropped their receivers.
+    /// Removes the callers that waited for this lock under this lease, and whose receivers were dropped.
     pub(super) fn unregister(&self, name: &[u8], lease: u64) {
         let mut waiters = self.waiters();
         let key = (lease, Key::from_slice(name));

@@ -13,8 +13,8 @@ use super::history::{ChangeHistory, PastChanges, is_past};
 use super::lock_waiters::LockWaiters;
 use super::view::StateView;
 
-/// A log entry that ends more leases and keys than this is applied on a thread of its own, not on Raft's. Ending a
-/// thousand takes some milliseconds.
+/// If a log entry ends more leases and keys than this, a separate thread applies it, because ending a thousand of them
+/// takes some milliseconds. Otherwise, Raft's thread applies the entry.
 const ENDS_MAX: usize = 1_000;
 
 /// The replicated state of keys, leases and locks. Each log entry also updates the topic of changes and the copy of the
@@ -100,8 +100,9 @@ impl StateMachine for ControlMachine {
     ///
     /// # Panics
     ///
-    /// If this version of Dunlin does not know the command. The node stops then, because nodes that skip the command
-    /// would differ from nodes that apply it. No node proposes a command that it does not know itself.
+    /// If this version of Dunlin does not know the command. The node stops in this case. If it skipped the command, its
+    /// state would differ from the state of nodes that apply the command. No node proposes a command that it does not
+    /// know itself.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = ControlCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");

@@ -85,9 +85,9 @@ impl AnyGroup {
         }
     }
 
-    /// Ends the group because another node now owns the topic. `last_epoch` is the last epoch before the new owner's
-    /// epoch, if that epoch is known. A `share` group then first delivers its remaining records of the epochs through
-    /// `last_epoch`.
+    /// Ends the group because another node now owns the topic. `last_epoch` is this node's last epoch if the new owner
+    /// begins a later epoch, and otherwise `None`. If `last_epoch` is given, a `share` group first delivers its
+    /// remaining records of the epochs through `last_epoch`.
     pub(super) fn end(&self, node: &Node, last_epoch: Option<u32>, why: &SubscribeError) {
         match (self, last_epoch) {
             (AnyGroup::Share(group), Some(last_epoch)) => group.end_after(node, last_epoch, why),

@@ -41,8 +41,8 @@ pub(super) struct LetterTarget {
     waker: Waker,
 }
 
-/// Wakes the thread or task that handles deadlines when the outcome of a sent letter is known. The alarm takes none of
-/// the group's locks, because it may run while one of them is held.
+/// When the outcome of a sent letter becomes known, wakes the thread or task that handles deadlines. The alarm takes
+/// none of the group's locks, because it may run while the same thread holds one of them.
 #[derive(Debug)]
 struct OutcomeAlarm {
     is_due: AtomicBool,
@@ -77,7 +77,7 @@ impl LetterTarget {
         self.alarm.is_due.load(Ordering::SeqCst)
     }
 
-    /// Resets the alarm. Called before the queues take outcomes, so that an outcome that becomes known afterwards runs
+    /// Resets the alarm. Called before the queues take outcomes. If another outcome becomes known afterwards, it runs
     /// the alarm again.
     pub(super) fn reset_alarm(&self) {
         self.alarm.is_due.store(false, Ordering::SeqCst);
@@ -101,7 +101,7 @@ struct Creation(Arc<AtomicBool>);
 struct Underway(Arc<AtomicBool>);
 
 impl Creation {
-    /// Marks a creation as under way. Returns `None` if another one is under way already.
+    /// Marks the creation of the topic as under way. Returns `None` if another thread is already creating the topic.
     fn begin(&self) -> Option<Underway> {
         (!self.0.swap(true, Ordering::AcqRel)).then(|| Underway(Arc::clone(&self.0)))
     }
@@ -165,7 +165,8 @@ impl LetterSender<'_> {
     ) -> Result<SentLetter, PublishError> {
         let subject = self.target.subject.as_str();
         let parsed = Subject::parse(subject).map_err(TopicError::from)?;
-        // Use a handle without a user: the user whose request has led to this call need not have the permission.
+        // Use a handle without a user. The user whose request has led to this call may lack the permission to publish
+        // dead letters.
         let node = self.node.unguarded();
         let durable = self.target.durable;
         let topic = match node.registry().owner(parsed) {
@@ -222,7 +223,7 @@ impl LetterSender<'_> {
         };
         let receipt = topic.append_batch(now_ns(), append).inspect_err(|error| {
             if matches!(error, PublishError::DiskBehind { .. }) {
-                // The disk reserves room only if somebody waits for it, as a publisher does.
+                // The disk reserves room only if a caller registers that it waits for room, as a publisher does.
                 topic.await_room(partition, &self.target.outcomes);
             }
         })?;
@@ -256,8 +257,8 @@ fn cause(cause: DeadCause) -> &'static str {
     }
 }
 
-/// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if no such topic exists,
-/// if the user may not publish to it, or if it is `source`, the topic of the group itself.
+/// Finds the topic for dead letters, or creates it if `auto_create` is set. Returns an error if the topic does not
+/// exist and is not created, if the user may not publish to it, or if the topic is `source`, the group's own topic.
 pub(super) fn prepare(node: &Node, subject: &str, source: &Topic) -> Result<(), super::JoinError> {
     let invalid = |error| super::JoinError::DeadLetterSubject { subject: subject.to_owned(), error };
     let parsed = Subject::parse(subject).map_err(invalid)?;

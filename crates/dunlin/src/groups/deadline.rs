@@ -29,10 +29,10 @@ impl NextDeadline {
     }
 
     /// Runs `handle`, which handles the deadlines that have passed and calls [`report`](NextDeadline::report) with each
-    /// of the others. Returns the earliest reported deadline, if there is one. If an earlier deadline is reported
-    /// afterwards, `waker` is woken.
+    /// later deadline. Returns the earliest reported deadline, if there is one. If a deadline before this one is
+    /// reported afterwards, `waker` is woken.
     pub(super) fn run(&self, waker: &Waker, handle: impl FnOnce()) -> Option<u64> {
-        // While `handle` runs, its own reports must not wake it.
+        // While `handle` runs, the deadlines that it reports itself must not wake the thread or task that runs it.
         self.set_waker(None);
         self.next_ns.store(u64::MAX, Ordering::SeqCst);
         handle();

@@ -1,8 +1,8 @@
-//! Remembers which records ended `share` groups have delivered.
+//! Remembers which records were delivered by `share` groups that have ended.
 //!
 //! After a topic has moved, a member at another node joins its group again at the next owner, some time after that
-//! owner's epoch has begun. By then, another group with this name may have been created there, have delivered records
-//! and have ended. The group that the member joins must not deliver these records again.
+//! owner's epoch has begun. By then, another group with this name may have been created at the next owner, may have
+//! delivered records, and may have ended. The group that the member joins must not deliver these records again.
 //!
 //! Limits: at most [`GROUPS_MAX`] groups are remembered; the oldest are forgotten first. At most [`RANGES_MAX`] ranges
 //! of records are remembered for each log.
@@ -16,7 +16,7 @@ const GROUPS_MAX: usize = 1_024;
 /// The maximum number of ranges that are remembered for each log of a group.
 const RANGES_MAX: usize = 64;
 
-/// The records of one epoch of a log that groups with the same name have delivered.
+/// The records of one epoch of a log that were delivered by groups with the same name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeliveredRanges {
     epoch: u32,
@@ -32,14 +32,14 @@ pub(super) struct EndedGroups {
 }
 
 impl DeliveredRanges {
-    /// Returns the ranges of `epoch`: those in `self`, and `ranges`, which a later group with the same name has
-    /// delivered.
+    /// Returns the delivered records of `epoch`: those that `self` has for this epoch, and `ranges`, which a later
+    /// group with the same name has delivered.
     pub(super) fn with(&self, epoch: u32, mut ranges: Vec<(u64, u64)>) -> DeliveredRanges {
         ranges.extend(self.in_epoch(epoch));
         ranges.sort_unstable();
         while ranges.len() > RANGES_MAX {
-            // Join the first two ranges. The records between them then count as delivered, although they were not: no
-            // record may be delivered twice.
+            // Join the first two ranges. The records between the two ranges then count as delivered, although they were
+            // not. This is safe, because a record must not be delivered twice, but may be lost.
             let (_, last) = ranges.remove(1);
             ranges[0].1 = ranges[0].1.max(last);
         }

@@ -28,7 +28,7 @@ pub enum JoinError {
         /// The kind of the existing group.
         kind: GroupKind,
     },
-    /// The group's own topic owns the subject for dead letters, so that the group would receive its dead letters again.
+    /// The subject for dead letters belongs to the group's own topic. The group would receive its own dead letters.
     #[error(
         "topic {topic:?} owns {subject:?}, so its dead letters would return to it: choose a subject of another \
          topic, or let the group drop them"

@@ -1,5 +1,5 @@
-//! Groups: a group consists of a state machine for each partition of its topic, and of a list of the members that
-//! sleep.
+//! A group of members that share a topic's records. It consists of a state machine for each partition of the topic, and
+//! of a list of the members that sleep.
 //!
 //! Invariants:
 //! - Every operation goes through [`Group::with`]. `with` first handles claims and delays that have expired, then runs
@@ -77,7 +77,8 @@ impl<M: GroupMachine> Wake for Alarm<M> {
 }
 
 impl<M> Drop for Group<M> {
-    /// Removes the cursors from the logs' sleepers. Otherwise they would count as subscribers until the next record.
+    /// Removes the group's cursors from the logs' sleepers. Otherwise the logs would count the cursors as subscribers
+    /// until the next record.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (part, token) in state.parts.iter_mut().zip(0..) {
@@ -159,9 +160,9 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Called when a member joins that was in the group earlier, at this owner or another one. If the member's earlier
-    /// membership ended before [`Log::process_start`](dunlin_topic::Log::process_start), the group from then on
-    /// delivers all records since that start, even if a newer member joined first.
+    /// Called when a returning member joins: one that was in a group with this name before, at this owner or at another
+    /// one. If the member's earlier membership ended before [`Log::process_start`](dunlin_topic::Log::process_start),
+    /// the group from then on delivers all records since that start, even if a newer member joined first.
     pub(super) fn include_records_after(&self, node: &Node, earlier: EarlierMembership) {
         self.with(node, |state, _| {
             state.parts.iter_mut().for_each(|part| part.include_records_after(earlier))
@@ -179,8 +180,8 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// The records that this group and earlier groups with its name have delivered, one entry for each log. Call this
-    /// only for a group without members.
+    /// The records that were delivered by this group and by earlier groups with its name, one entry for each log. Call
+    /// this only for a group without members.
     pub(super) fn delivered_ranges(&self, node: &Node) -> Vec<DeliveredRanges> {
         self.with(node, |state, _| state.parts.iter().map(GroupPartition::delivered_ranges).collect())
     }
@@ -194,7 +195,7 @@ impl<M: GroupMachine> Group<M> {
         });
     }
 
-    /// Counts as lost the records that the log dropped before a member claimed them.
+    /// Counts the records that the log dropped before a member claimed them. These records are lost.
     pub(super) fn tick(&self, node: &Node) {
         self.with(node, |state, _| {
             for part in &mut state.parts {
@@ -282,9 +283,9 @@ impl<M: GroupMachine> Group<M> {
         })
     }
 
-    /// Adds a member to the sleeping members. Returns the time in ns at which the member has to check again even if it
-    /// was not woken, or `None` if there is no such time. Returns an error if an event is available already.
-    /// `reported_ends` says for each partition whether the member has received the notice that the log has ended.
+    /// Adds a member to the sleeping members. If the member must check again even without being woken, returns the time
+    /// for this check, in ns; otherwise `None`. Returns an error if an event is available already. `reported_ends` says
+    /// for each partition whether the member has received the notice that the log has ended.
     pub(super) fn sleep(
         &self,
         node: &Node,
@@ -337,8 +338,9 @@ impl<M: GroupMachine> Group<M> {
         woken.iter().for_each(Sleeper::wake);
     }
 
-    /// Removes the members that are to be woken from the list, and returns them: all members if there is a new notice,
-    /// otherwise one that can take a record. If there is nothing to deliver, makes the logs wake a member later.
+    /// Removes from the list the members that are to be woken, and returns them. If there is a new notice, these are
+    /// all members; otherwise, it is one member that can take a record, if there is one. If there is nothing to
+    /// deliver, makes the logs wake a member later.
     fn take_sleepers_to_wake(&self, state: &mut MembershipState<M>) -> Vec<Sleeper> {
         let mut sleepers = self.sleepers();
         let notice_count = state.notice_count();

@@ -50,7 +50,7 @@ pub(crate) trait GroupMachine: Debug + Send + 'static {
         true
     }
 
-    /// Whether no record that was taken from the log remains to be delivered, for the first time or again.
+    /// Returns `false` if a record that was taken from the log still has to be delivered, for the first time or again.
     fn is_settled(&self) -> bool {
         true
     }

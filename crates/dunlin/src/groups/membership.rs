@@ -25,7 +25,8 @@ pub(super) struct GroupMember<M: GroupMachine> {
     waiter: Arc<Waiter>,
     token: u32,
     notices: VecDeque<Notice>,
-    /// Notices that a log has ended. The member receives them after all records that it took before.
+    /// Notices about logs that have ended. The member receives such a notice after all records that it took from the
+    /// log.
     ends: VecDeque<Notice>,
     /// For each partition, whether the member has received the notice that the partition's log has ended.
     reported_ends: Box<[bool]>,
@@ -68,7 +69,7 @@ impl<M: GroupMachine> GroupMember<M> {
         &self.group.name
     }
 
-    /// How many records the group has lost, as far as gaps have reported it to this member.
+    /// The number of records that the group has lost, as far as gaps have reported them to this member.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

@@ -29,14 +29,14 @@ impl std::fmt::Display for GroupKind {
 pub struct EarlierMembership {
     /// The last epoch in which the member was in the group.
     pub epoch: u32,
-    /// Whether the member was in the group only before the node that owns the topic was restarted.
+    /// Whether this membership ended before the last restart of the node that owns the topic.
     pub is_before_restart: bool,
 }
 
 impl EarlierMembership {
     /// Creates the description from `at`, the position with which another node asks to join for its member. `at.epoch`
-    /// is the last epoch of the earlier membership. `at.seq` is the number of the [run](Node::id) of the owner that had
-    /// accepted the member. `owner` is the present owner.
+    /// is the last epoch of the earlier membership. `at.seq` is the number of a [run](Node::id): that of the owner that
+    /// had accepted the member. `owner` is the present owner.
     pub fn from_position(at: Position, owner: &Node) -> EarlierMembership {
         // Earlier releases of Dunlin send 0 instead of the number of a run.
         EarlierMembership { epoch: at.epoch, is_before_restart: at.seq != 0 && at.seq != owner.id() }
@@ -49,23 +49,23 @@ impl EarlierMembership {
     }
 }
 
-/// Options with which a member joins a `share` group.
-/// Some of them apply only if this member creates the group.
+/// Options with which a member joins a `share` group. Some of these options apply only if this member creates the
+/// group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareOptions {
     /// The member's name, which operators see.
     pub member: String,
-    /// The position at which the group starts, if this member creates it.
+    /// If this member creates the group: the position at which the group starts.
     pub start: Start,
-    /// For a member that was in the group before, at this owner or an earlier one: when it was a member. Takes
-    /// precedence over `start`. If the member left before the owner's last start or before the topic's present epoch,
-    /// the group delivers all records since that start or since the beginning of the epoch. Otherwise the group begins
-    /// with the next record.
+    /// For a member that was in the group before, at this owner or an earlier one: describes this earlier membership.
+    /// Takes precedence over `start`. If the member left before the owner's last start or before the topic's present
+    /// epoch, the group delivers all records since that start or since the beginning of the epoch. Otherwise the group
+    /// begins with the next record.
     pub earlier: Option<EarlierMembership>,
     /// Whether publishers to a `reliable` topic wait for the group, if this member creates it.
     pub registered: bool,
-    /// Whether the group continues to exist after its last member has left, if this member creates the group. If it
-    /// does not, [`Node::end_group`](crate::Node::end_group) ends it.
+    /// Whether the group continues to exist after its last member has left. Applies if this member creates the group. A
+    /// group that is not lasting is ended by [`Node::end_group`](crate::Node::end_group).
     pub lasting: bool,
     /// Whether the member may join the group at another node if that node owns the topic. The membership then follows
     /// the topic to each new owner, and records count as consumed when they arrive at this node. If this option is not
@@ -94,8 +94,8 @@ impl Default for ShareOptions {
     }
 }
 
-/// Options with which a member joins a `work` group.
-/// Except for the member's name, they apply only if this member creates the group.
+/// Options with which a member joins a `work` group. Except for the member's name, these options apply only if this
+/// member creates the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkOptions {
     /// The member's name, which operators see.

@@ -28,7 +28,7 @@ impl OwnedEpochs {
         self.last = Some(last);
     }
 
-    /// Whether the topic has moved to another owner, so that the group only delivers its remaining records.
+    /// Whether the topic has moved to another owner. The group then delivers only the records that remain at this node.
     pub(super) fn is_ending(&self) -> bool {
         self.last.is_some()
     }

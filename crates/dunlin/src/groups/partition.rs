@@ -14,7 +14,7 @@ use super::options::EarlierMembership;
 use super::owned_epochs::OwnedEpochs;
 use super::reader::GroupReader;
 
-/// The pause after a record could not be read, before the group tries again, ns.
+/// How long a group that could not read a record waits before it tries again, ns.
 const READ_RETRY_NS: u64 = 100_000_000;
 
 /// A group's state for one partition of its topic.
@@ -40,12 +40,13 @@ pub(super) fn cursor(log: &Arc<Log>, options: &SubscribeOptions) -> Result<Curso
     Cursor::new(Arc::clone(log), options, None, ConsumeMode::Explicit)
 }
 
-/// Creates a cursor for a group that a returning member creates again, at this owner or another one. If the member left
-/// before [`Log::process_start`], the cursor starts at that position, otherwise at the next record.
+/// Creates the cursor of a new group whose first member was in a group with this name before, at this owner or at
+/// another one. If the member left that group before [`Log::process_start`], the cursor starts at that position,
+/// otherwise at the next record.
 ///
-/// The cursor skips records between the epoch in which the member left and the cursor's first record. They were
-/// published at other owners, or at this node before its restart. Other groups with this name may have delivered them,
-/// so this group does not. A notice reports that the group may have missed them.
+/// The cursor skips records between the epoch in which the member left and the cursor's first record. The skipped
+/// records were published at other owners, or at this node before its restart. Other groups with this name may have
+/// delivered these records, so this group does not deliver them. A notice reports that the group may have missed them.
 pub(super) fn cursor_after(
     log: &Arc<Log>,
     options: &SubscribeOptions,
@@ -77,8 +78,7 @@ fn skipped_epochs(log: &Log, epoch: u32, new_first: Position) -> Option<Notice> 
 }
 
 impl<M: GroupMachine> GroupPartition<M> {
-    /// Creates the state for the partition `log`. `cursor` reads `log` or, if there is one, a mirror that serves only
-    /// this group.
+    /// Creates the state for the partition `log`. `cursor` reads `log`, or a mirror that serves only this group.
     pub(super) fn new(
         log: &Arc<Log>,
         mut cursor: Cursor,
@@ -118,8 +118,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.paused_until_ns.is_some()
     }
 
-    /// Ends the pause, the claims and the delays whose time has come. If it is unknown whether the epoch that the
-    /// cursor has reached belongs to this node, checks this again.
+    /// Ends the pause, the claims and the delays whose time has come. If it is unknown whether this node owned the
+    /// topic in the cursor's epoch, checks this again.
     pub(super) fn tick(&mut self, now_ns: u64) {
         self.paused_until_ns = self.paused_until_ns.filter(|until_ns| now_ns < *until_ns);
         if self.is_at_next_owner() {
@@ -133,9 +133,9 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.machine.next_tick_ns().into_iter().chain(self.paused_until_ns).min()
     }
 
-    /// Called when a member joins that was in the group earlier. If the member left before [`Log::process_start`], the
-    /// group then delivers all records since that start, even those before the group's first record. Records from
-    /// before that start are not added, because another group may have delivered them.
+    /// Called when a returning member joins: one that was in a group with this name before. If the member left before
+    /// [`Log::process_start`], the group then delivers all records since that start, even those before the group's
+    /// first record. Records from before that start are not added, because another group may have delivered them.
     pub(super) fn include_records_after(&mut self, earlier: EarlierMembership) {
         let log = self.cursor.log();
         let (start, is_before) = (log.process_start(), earlier.is_before_start_of(log));
@@ -148,8 +148,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         self.first = start;
     }
 
-    /// The records of the group's first epoch that this group and earlier groups with its name have delivered. Called
-    /// only for a group without members.
+    /// The records of the group's first epoch that were delivered by this group or by earlier groups with its name.
+    /// Called only for a group without members.
     pub(super) fn delivered_ranges(&self) -> DeliveredRanges {
         self.delivered_before.with(self.first.epoch, self.machine.delivered_ranges(self.first.seq))
     }
@@ -171,7 +171,7 @@ impl<M: GroupMachine> GroupPartition<M> {
     }
 
     /// Whether the next record belongs to an epoch in which, as far as the group knows, another node owns the topic. If
-    /// the topic has indeed moved, the group will soon be ended.
+    /// the group is right and the topic has moved, the group will soon be ended.
     fn is_at_next_owner(&self) -> bool {
         self.cursor.next().epoch > self.epochs.newest()
     }
@@ -207,7 +207,8 @@ impl<M: GroupMachine> GroupPartition<M> {
         if position < self.machine.fed_through() {
             return position;
         }
-        // All records that were taken are settled, and those that the cursor has skipped since have expired.
+        // All records that were taken from the log are settled. The records that the cursor has skipped after them have
+        // expired.
         position.max(self.cursor.next().seq - 1)
     }
 

@@ -31,13 +31,13 @@ use remote::RemoteMember;
 /// members receive a gap.
 ///
 /// Records that the group has lost are reported as [`Gap`](dunlin_topic::Gap)s. If more than `group_lost_ranges_max`
-/// gaps wait for delivery, the last one is extended over all further lost records, and may then also cover records that
-/// are not lost. [`lost`](ShareMember::lost) returns the exact number of lost records.
+/// gaps wait for delivery, the last of these gaps is extended to the newest lost record. It may then also cover records
+/// that are not lost. [`lost`](ShareMember::lost) returns the exact number of lost records.
 #[derive(Debug)]
 pub struct ShareMember {
     location: MemberLocation,
-    /// The options with which the member joins again after the topic has moved. If `None`, the membership ends in this
-    /// case.
+    /// The options with which the member joins again after the topic has moved. If `None`, the membership ends when the
+    /// topic moves.
     rejoin: Option<Box<Rejoin>>,
 }
 
@@ -120,8 +120,8 @@ impl ShareMember {
         }
     }
 
-    /// Leaves the group, and consumes the last record. Records that the member has taken ahead are lost for the group,
-    /// unless another node owns the topic: then they go to other members.
+    /// Leaves the group, and consumes the last record. If this node owns the topic, records that the member has taken
+    /// ahead are lost for the group. If another node owns the topic, these records go to other members.
     pub fn leave(self) {
         if let MemberLocation::Local(member) = self.location {
             member.leave();
@@ -280,8 +280,8 @@ impl Subscribe for ShareMember {
     fn ready(&mut self) -> Result<bool, SubscribeError> {
         let (why, start) = match &mut self.location {
             MemberLocation::Local(member) => match member.ready() {
-                // Start after the epoch that the group has reached, because members have already received the records
-                // of this epoch.
+                // Start after the epoch that the group has reached, because members have already received records of
+                // this epoch.
                 Err(why) if is_moved(&why) => (why, Start::After(Position { epoch: member.epoch(), seq: 0 })),
                 other => return other,
             },

@@ -48,8 +48,8 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 
     /// Calls `visit` for one partition after another, beginning with `next_part`, until `visit` returns a value. All
-    /// partitions share one budget for skipping expired records, so that a partition with many of them can spend the
-    /// whole budget.
+    /// partitions share one budget for skipping expired records. A partition with many expired records can therefore
+    /// spend the whole budget.
     pub(super) fn find<R>(
         &mut self,
         mut visit: impl FnMut(usize, &mut GroupPartition<M>, &mut SkipBudget) -> Option<R>,
@@ -102,9 +102,9 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 
     /// The time until which publishers of a reliable topic wait for the group although it has no members. `None` if the
-    /// group has members, or if publishers do not wait or wait without such a limit. The wait is half as long as for
-    /// other subscribers: a publisher that began to wait when the last member left can then continue before its own
-    /// time limit.
+    /// group has members, if publishers do not wait for the group, or if they wait without a limit. The wait is half as
+    /// long as the wait for other subscribers. A publisher that began to wait when the last member left can therefore
+    /// continue before its own time limit.
     fn registered_until_ns(&self) -> Option<u64> {
         let is_registered = || self.parts.iter().any(|part| part.cursor.is_registered());
         if M::WAITED_FOR_WITHOUT_MEMBERS || !self.members.is_empty() || !is_registered() {
@@ -169,7 +169,7 @@ impl<M: GroupMachine> MembershipState<M> {
     }
 }
 
-/// The name that the group has as a subscriber. Operators see it, and so do publishers that wait for the group.
+/// The name of the group in lists of subscribers. Operators and publishers that wait for the group see this name.
 pub(super) fn subscriber_name(group: &str) -> String {
     format!("group {group}")
 }

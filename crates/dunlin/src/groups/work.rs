@@ -90,7 +90,7 @@ impl WorkMember {
         self.membership.group()
     }
 
-    /// How many records the group has lost, as far as gaps have reported it to this member.
+    /// The number of records that the group has lost, as far as gaps have reported them to this member.
     pub fn lost(&self) -> u64 {
         self.membership.lost()
     }
@@ -191,8 +191,8 @@ impl WorkMember {
         Ok(deadline_ns)
     }
 
-    /// Leaves the group. Other members can claim at once the records that this member had claimed. The attempts that
-    /// end in this way do not count.
+    /// Leaves the group. Other members can then claim this member's records at once. The attempts that end in this way
+    /// do not count.
     pub fn leave(mut self) {
         self.membership.leave(MemberDeparture::Left);
     }
@@ -206,7 +206,7 @@ impl WorkMember {
     }
 
     /// Claims records until `events` has `max` entries, no record is available, or the operation has skipped as many
-    /// expired records as it may.
+    /// expired records as it may skip.
     fn fetch(&mut self, max: usize) -> Result<(), SubscribeError> {
         if self.events.is_empty() {
             self.membership.check_open()?;

@@ -147,8 +147,8 @@ impl Node {
             return Err(TopicError::Unknown(subject.as_str().to_owned()));
         }
         let (name, config) = if services {
-            // All subjects that begin with [`SERVICES`] share one topic, because most of them are used only for a short
-            // time.
+            // All subjects that begin with [`SERVICES`] share one topic, because most of these subjects are used only
+            // for a short time.
             let limits = &self.0.config.limits;
             (SERVICES, limits.inbox(format!("{SERVICES}.>"), limits.inbox_bytes_max))
         } else {
@@ -222,7 +222,7 @@ impl Node {
         }
     }
 
-    /// Whether the topic has the configuration with which the node would create it for a subject that equals its name.
+    /// Whether the topic's configuration is the one with which the node automatically creates a topic of this name.
     pub fn would_auto_create(&self, topic: &Topic) -> bool {
         let config = &self.0.config;
         let limits = config.topic_limits(&config.topic);
@@ -230,7 +230,8 @@ impl Node {
         config.auto_create && **topic.config() == created
     }
 
-    /// Removes a topic that was created for a record which was then refused, unless another caller uses the topic.
+    /// Removes a topic that was created for a record, after the record was refused. Keeps the topic if another caller
+    /// uses it.
     pub(crate) fn remove_if_unused(&self, topic: &Arc<Topic>) {
         if self.ownership().is_some() {
             // Other nodes of the cluster may know the topic already, so keep it.

@@ -1,8 +1,9 @@
 //! Lets subscriptions with wildcards wait until a starting node knows the topics on which the cluster has agreed.
-//! Otherwise the node would take these topics for new ones, and deliver their retained records.
+//! Without this wait, the node would take these topics for new ones, and would deliver their retained records to
+//! subscriptions that want only new records.
 //!
-//! Limit: none of its own. Each waiting subscription is an unfinished request, and the limits on requests of a
-//! connection or stream apply to it.
+//! This module has no limit of its own. Each waiting subscription is an unfinished request, and the limits on the
+//! requests of a connection or stream apply to it.
 
 use std::sync::Mutex;
 

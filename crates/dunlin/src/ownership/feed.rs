@@ -91,8 +91,8 @@ pub enum MirrorFeedStart {
 pub enum MirrorFeedOutcome {
     /// The mirror has applied the event.
     Applied,
-    /// The mirror has no room until its single subscriber reads. Pass the same event again when [`MirrorFeed::room`] is
-    /// notified, or a little later.
+    /// The mirror has no room until its single subscriber reads. Pass the same event again after a pause, or as soon as
+    /// [`MirrorFeed::room`] is notified.
     Retry,
     /// Pass no more events: this node owns the topic now, or the mirror cannot continue.
     Ended,
@@ -350,7 +350,7 @@ impl MirrorFeed {
     /// Closes the logs because the topic was deleted. Subscribers can still read the remaining records. If the owner
     /// has not reported the end of a log, subscribers receive a report of an unknown loss.
     pub(super) fn close(&self) {
-        // If this node owns the topic now, only its own deletion closes the log.
+        // If this node owns the topic now, close the log only if the topic was deleted at this node.
         let is_deleted = self.route.upgrade().is_none_or(|route| route.is_deleted());
         for log in self.logs.iter().filter_map(Weak::upgrade) {
             if is_deleted || log.is_mirror() {
@@ -369,7 +369,8 @@ impl MirrorFeed {
         }
     }
 
-    /// The waiter that is notified when a mirror that serves a single subscriber may have room again.
+    /// The waiter that is notified when this feed's mirror may have room again. Used for a mirror that serves a single
+    /// subscriber.
     pub fn room(&self) -> &Arc<Waiter> {
         &self.room
     }

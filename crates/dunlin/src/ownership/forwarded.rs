@@ -8,8 +8,8 @@
 //! - The batches of a topic whose publishers may have to wait for room take at most a [`TOPIC_PART`]th of all bytes. A
 //!   full topic therefore leaves most bytes to other topics of its owner.
 //! - While the batches for an owner take no more bytes than are free, a batch of any size is accepted. The same applies
-//!   while the batches of a topic take at most half of its part. The limits are thus exceeded by at most one batch for
-//!   each owner and each such topic.
+//!   while the batches of a topic take at most half of the topic's part. The limits are thus exceeded by at most one
+//!   batch for each owner and each such topic.
 //! - At most [`OUTCOMES_MAX`] outcomes that no publisher has read are kept.
 //!
 //! Rejected alternative: an equal part of the bytes for each owner. Most nodes forward to few owners at a time, so that
@@ -40,7 +40,7 @@ pub fn last_flight() -> u64 {
 
 /// Begins a flight, which is a series of batches that are on their way at the same time. A sender calls this function
 /// when none of its batches is on its way. Batches that were sent before this call belong to an earlier flight, even if
-/// they are returned later.
+/// they are returned after the call.
 pub(super) fn begin_flight() -> u64 {
     FLIGHTS.fetch_add(1, Ordering::AcqRel) + 1
 }
@@ -107,8 +107,8 @@ pub struct InFlightBatch {
     /// If set, the publisher claims to know the topic's state. Whether it does is checked when the batch is sent.
     pub claim: Option<Arc<StateClaim>>,
     /// The number of the flight in which the batch was sent; later flights have higher numbers. All batches of one
-    /// flight go over the same relay (the link that forwards one topic's batches), so that the owner accepts no batch
-    /// after a refused one.
+    /// flight go over the same relay (the link that forwards one topic's batches). After the owner has refused one
+    /// batch, it therefore also refuses the later batches of the flight.
     pub flight: u64,
     /// The number of the topic's placement when the batch was sent; 0 for an inbox. Later placements have higher
     /// numbers, even those of a later topic with this name. A relay that was opened under an earlier placement may
@@ -117,7 +117,7 @@ pub struct InFlightBatch {
     pub(super) published_ns: u64,
     /// Whether a node may have appended the batch: it was sent, but the response was lost.
     pub(super) may_be_appended: bool,
-    /// Whether the sender counts this batch among those that are on their way.
+    /// Whether the sender's count of batches on their way includes this batch.
     pub(super) is_in_flight: bool,
     is_settled: bool,
 }
@@ -244,7 +244,7 @@ struct State {
     /// The number of bytes in all batches without a response.
     bytes: u64,
     /// The number of bytes in batches without a response, by owner. The owner is the one at the time of publishing;
-    /// `None` if it was not known then.
+    /// `None` if the node did not know the owner then.
     bytes_by_owner: BTreeMap<Option<u64>, u64>,
     /// The number of bytes in batches without a response, for each topic whose publishers may have to wait for room.
     bytes_by_topic: BTreeMap<Arc<str>, u64>,
@@ -336,7 +336,7 @@ impl Tickets {
     }
 
     /// Whether the batches for the target take so few bytes that a batch of any size is accepted. Publishers that wait
-    /// for room for this target are notified only then.
+    /// for room are notified only when this is the case.
     fn has_room(&self, state: &State, to: &ForwardTarget) -> bool {
         self.has_owner_room(state, to) && self.has_topic_room(state, to)
     }
@@ -403,7 +403,7 @@ impl Tickets {
     }
 
     /// Removes from `state` the waiters of the publishers for whose batches there is room now, and returns these
-    /// waiters. The outcome of a batch for one owner can also make room for batches to other owners.
+    /// waiters. When a batch for one owner has its outcome, there may also be room for batches to other owners.
     fn take_room_waiters(&self, state: &mut State) -> Vec<Arc<Waiter>> {
         let awaited = state.room_waiters.keys();
         let targets: Vec<_> = awaited.filter(|to| self.has_room(state, to)).cloned().collect();
@@ -435,7 +435,7 @@ impl Tickets {
     }
 
     /// Notifies the publishers that wait for room for the owner `owner`, because one of this owner's topics or inboxes
-    /// has another owner now. Publishers to its other topics then wait again.
+    /// has another owner now. The publishers to the other topics of `owner` then begin to wait again.
     pub(crate) fn owner_changed(&self, owner: Option<u64>) {
         let waiters: Vec<_> = {
             let mut state = self.state();

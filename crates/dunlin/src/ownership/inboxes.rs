@@ -12,12 +12,13 @@
 //! Invariants:
 //! - At most one node appends a record: another node is tried only if the previous one certainly did not append it.
 //! - Records for one inbox leave this node in the order in which they were published. Until a node has accepted a
-//!   record for the inbox, only one batch is sent at a time. A batch that a node did not append is sent again before
-//!   all newer batches, but only when no other batch is on its way.
+//!   record for the inbox, only one batch is sent at a time. A batch that a node did not append is sent again once no
+//!   other batch is on its way, and before all newer batches.
 //!
 //! Limits: this node remembers at most [`INBOXES_MAX`] inboxes. It also remembers at most this number of reply
-//! subjects, each for [`REPLY_KNOWN_FOR`]. At a limit, this node forgets all of them, and asks other nodes again.
-//! Inboxes with records whose outcome is not known yet are kept, unless all inboxes have such records.
+//! subjects, each for [`REPLY_KNOWN_FOR`]. If there are too many reply subjects, this node forgets all of them. If
+//! there are too many inboxes, this node forgets those without unfinished records, or all inboxes if all have
+//! unfinished records. When this node needs a forgotten inbox or subject, it asks the other nodes again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
@@ -101,11 +102,11 @@ struct State {
     /// The number of the present flight. A flight is a series of batches that are on their way to a node at the same
     /// time.
     flight: u64,
-    /// The ticket of the batch that was sent last. While batches are on their way, a waiting batch with this ticket or
-    /// a lower one is a batch that was returned.
+    /// The ticket of the batch that was sent last. As long as batches are on their way, a waiting batch whose ticket is
+    /// not higher than this was sent before, and was returned.
     sent_through: u64,
-    /// The last ticket that waited when the search for the inbox's node began. If no node has the inbox, all batches up
-    /// to this ticket are refused.
+    /// The ticket of the last batch that waited when the search for the inbox's node began. If no node has the inbox,
+    /// all batches up to this ticket are refused.
     search_through: u64,
     /// The time before which no batch is sent.
     paused_until_ns: u64,
@@ -120,8 +121,9 @@ enum Next {
 }
 
 impl Ownership {
-    /// Returns the topic that represents the inbox to which `subject` belongs, so that a record can be published to
-    /// another node's inbox. `None` if the subject belongs to no inbox, or if the cluster has no other node.
+    /// Returns the topic that represents an inbox of another node, so that a record can be published to the inbox.
+    /// `subject` belongs to this inbox. Returns `None` if the subject belongs to no inbox, or if the cluster has no
+    /// other node.
     pub(crate) fn inbox(self: &Arc<Ownership>, subject: &str) -> Option<Arc<Topic>> {
         let (key, name, pattern) = split_subject(subject)?;
         if self.others().is_empty() {
@@ -130,7 +132,8 @@ impl Ownership {
         self.inbox_or_new(key, name, &pattern, None).map(|inbox| inbox.topic)
     }
 
-    /// The reply inbox at another node that accepts replies to this subject, if this node remembers one.
+    /// The reply inbox that accepts replies to this subject, if the inbox is at another node and this node remembers
+    /// it.
     pub(crate) fn known_reply_inbox(&self, subject: &str) -> Option<RemoteInbox> {
         let inboxes = lock(&self.inboxes.0);
         inboxes.replies.get(subject).filter(|reply| steady_ns() < reply.until_ns)?.inbox.clone()
@@ -235,8 +238,8 @@ fn split_subject(subject: &str) -> Option<(&str, &str, String)> {
 }
 
 impl InboxRoute {
-    /// Whether the outcome of some records for the inbox is not known yet. If this node forgot the inbox now, these
-    /// records could lose their order, or would not be sent to further nodes.
+    /// Whether the outcome of some records for the inbox is not known yet. A busy inbox must not be forgotten: its
+    /// records could lose their order, or the search for the inbox's node would end.
     fn is_busy(&self) -> bool {
         let state = lock(&self.state);
         state.in_flight > 0 || !state.waiting.is_empty()
@@ -290,7 +293,7 @@ impl InboxRoute {
             (Some(owner), _) => Some(owner),
             (None, Some(_)) => None,
             (None, None) => {
-                // The client may have reconnected to this node. Then this node has the inbox now.
+                // The client may have reconnected to this node, so that this node has the inbox now.
                 let here =
                     ownership.node_handle().and_then(|node| node.registry().get_pattern(&self.address));
                 if let Some(here) = here {
@@ -382,8 +385,8 @@ impl Sender for InboxRoute {
         let refusals = batch.tried.iter().filter(|&&node| Some(node) == last_node).count();
         let is_of_owner = lock(&self.state).owner == last_node;
         if is_of_owner && refusals == 1 {
-            // The client may have closed the inbox and opened it again, while the batch was sent to the closed one. Try
-            // the same node once more.
+            // The client may have closed the inbox and opened it again at the same node, while this batch was sent to
+            // the closed inbox. Try the node once more.
             return self.requeue(&ownership, batch, PAUSE, |_| {});
         }
         self.requeue(&ownership, batch, Duration::ZERO, |state| {
@@ -424,7 +427,7 @@ impl Upstream for InboxRoute {
     fn forward(&self, batch: ForwardedBatch<'_>) -> Result<u64, PublishError> {
         let ownership = self.ownership.upgrade().ok_or(PublishError::Closed)?;
         if batch.relayed || ownership.others().is_empty() {
-            // The batch comes from another node, which sends it to the next node after this error.
+            // The batch comes from another node. After this error, that node tries the next node.
             return Err(self.no_inbox());
         }
         let _in_order = lock(&self.sending);

@@ -1,10 +1,10 @@
 //! Asks the other nodes of the cluster whether they have a subscriber for a subject. A node that has one is called
 //! interested in the subject.
 //!
-//! No node keeps a list of the other nodes' subscriptions. Before a node publishes a request, or a record for which it
-//! would have to create a topic, it asks all other nodes at once. Once one node responds that it has a subscriber, the
-//! asking node does not wait for the others. Before the asking node publishes a reply, it waits for all responses: a
-//! reply goes to a reply inbox only if no node has another subscriber for the reply's subject.
+//! No node keeps a list of the other nodes' subscriptions. A node asks all other nodes at the same time before it
+//! publishes a request, or a record that needs a new topic. As soon as one of them responds that it has a subscriber,
+//! the asking node stops waiting. Before the asking node publishes a reply, it waits for all responses: a reply goes to
+//! a reply inbox only if no node has another subscriber for the reply's subject.
 //!
 //! Invariant: a node assumes that a subject has no subscriber only if every other member has responded that it has
 //! none. A member that does not respond may have a subscriber. For replies, a member that does not respond is assumed
@@ -62,7 +62,7 @@ enum QueryPurpose {
     /// A reply is to be published. A node that does not respond is assumed to have no subscriber.
     Reply,
     /// A client of this user opens an inbox with the query's pattern, and no other user may have such an inbox. A node
-    /// that does not respond is assumed to have none.
+    /// that does not respond is assumed to have no such inbox.
     InboxOfOtherUser(String),
 }
 
@@ -255,9 +255,9 @@ impl Node {
         }
     }
 
-    /// Whether the cluster has a subscriber for the pattern. Subscribers that wait for a topic with this pattern also
-    /// count, and so do durable topics, whose records can be read later. If this node has no subscriber, it asks all
-    /// other nodes. For code that must not block.
+    /// Whether the cluster has a subscriber for the pattern. A subscriber that waits for a topic with this pattern
+    /// counts. A durable topic also counts, because its records can be read later. If this node has no subscriber, it
+    /// asks all other nodes. For code that must not block.
     pub fn has_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         if let Some(has_subscriber) = self.known_interest(pattern) {
             return TopicFuture::ready(Ok(has_subscriber));
@@ -269,7 +269,7 @@ impl Node {
     }
 
     /// Whether another node has a subscriber for the subject of a reply. A node that does not respond is assumed to
-    /// have none. For code that must not block.
+    /// have no subscriber. For code that must not block.
     pub fn has_remote_reply_subscriber_async(&self, pattern: &Pattern) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => ownership.has_remote_reply_subscriber(pattern.as_str()),
@@ -278,7 +278,7 @@ impl Node {
     }
 
     /// Whether another node has an inbox with this pattern that belongs to another user than `user`. A node that does
-    /// not respond is assumed to have none. For code that must not block.
+    /// not respond is assumed to have no such inbox. For code that must not block.
     pub fn is_inbox_of_other_user_async(&self, pattern: &Pattern, user: &str) -> TopicFuture<bool> {
         match self.ownership() {
             Some(ownership) => {

@@ -43,8 +43,8 @@ impl Ownership {
         };
         let enlist = ControlCommand::Enlist { node: self.id, lease, value };
         self.peers.propose(&enlist).ok()?;
-        // Wait until this node knows of the new lease. Then it also knows which other owners the cluster has chosen
-        // since the previous lease ended.
+        // Wait until this node knows of the new lease. This node then also knows for which topics the cluster has
+        // chosen other owners since the previous lease ended.
         let until_ns = requested_ns.saturating_add(ttl.as_nanos() as u64);
         while self.enlisted.load(Ordering::Acquire) != lease {
             if steady_ns() >= until_ns {
@@ -86,7 +86,7 @@ impl Ownership {
                 route.apply_placement(self, &Placement { owner, epoch, kind, pattern, config: b"", from: 0 });
                 all
             }
-            // Another node owns the topic now. This node learns from the watch which node that is.
+            // Another node owns the topic now. The watch informs this node of the new owner.
             Err(ClusterCommandError::Refused(_)) => all,
             Ok(_) | Err(ClusterCommandError::Away(_)) => false,
         })

@@ -22,8 +22,8 @@ const FETCH_TIME_MIN: Duration = Duration::from_millis(200);
 
 impl Ownership {
     /// Hands this node's volatile topics over to other nodes, and ends the node's membership. If a topic cannot be
-    /// handed over within the time `within`, another node becomes its owner later. The new owner then has only the
-    /// records that it had already received.
+    /// handed over within the time `within`, another node becomes its owner later. The new owner then lacks the records
+    /// that it had not received by that time.
     pub fn leave(self: &Arc<Ownership>, within: Duration) {
         let until_ns = steady_ns().saturating_add(within.as_nanos() as u64);
         let moved = self.move_all(until_ns);

@@ -37,7 +37,7 @@ pub struct RemoteMemberOptions {
     pub group: String,
     /// The member's name, which operators see.
     pub member: String,
-    /// The user to whose groups the group counts if this member creates it.
+    /// If this member creates the group: the user to whose limit on groups the group counts.
     pub user: Option<String>,
     /// Whether the group continues to exist after its last member has left.
     pub lasting: bool,
@@ -60,11 +60,12 @@ pub struct RemoteMembership {
 
 #[derive(Debug)]
 struct State {
-    /// The start of the group if this member creates it. For a member that an owner has accepted before, this is a
-    /// position with the epoch of that membership and, in place of a sequence number, the number of the owner's run.
+    /// The start of the group, if this member creates it. If an owner has accepted the member before, this is a
+    /// position with two numbers of that membership: its epoch and, in place of a sequence number, the number of the
+    /// owner's run.
     start: Start,
-    /// The topic's epoch when the membership began; 0 for a durable topic. If the member creates the group and wants
-    /// only new records, the group delivers all records of epochs later than this one.
+    /// The topic's epoch when the membership began; 0 for a durable topic. If the member wants only new records and
+    /// creates the group in a later epoch, the group delivers all records of epochs after `joined_epoch`.
     joined_epoch: u32,
     /// Whether an owner was asked for the membership, and has not refused or ended it since.
     is_requested: bool,
@@ -257,7 +258,7 @@ impl RemoteMembership {
 
     /// Returns whether the caller has to ask the owner of this epoch for the membership. The result is `false` if
     /// another thread has already done so, or if no owner has to be asked. An owner that was asked twice would keep two
-    /// members for this membership, and could not tell which of them has ended.
+    /// members for this membership. When one of them ended, the owner would not know which.
     #[must_use]
     pub(super) fn begin_request(&self, epoch: u32) -> bool {
         let mut state = lock(&self.state);
@@ -275,8 +276,8 @@ impl RemoteMembership {
     /// group delivers the records of `epoch` since the restart.
     ///
     /// `epoch` may differ from the epoch for which the owner was asked. A durable topic begins an epoch with each start
-    /// of its owner. And an owner that does not know yet that its topic has moved accepts the member in the topic's
-    /// previous epoch.
+    /// of its owner. An owner that does not know yet that the topic has moved back to it accepts the member in an
+    /// earlier epoch.
     pub fn on_accepted(&self, epoch: u32, owner: u64) {
         let is_first_response = {
             let mut state = lock(&self.state);
@@ -382,9 +383,9 @@ impl State {
         !self.is_requested && self.outcome.is_none() && !self.is_ending && !self.has_left
     }
 
-    /// Called before the owner of the epoch `epoch` is asked for the membership. If no owner has accepted the
-    /// membership yet, and it began in an earlier epoch, a member that starts at new records receives all records of
-    /// the epoch `epoch`.
+    /// Called before the owner of the epoch `epoch` is asked for the membership. If the membership began in an earlier
+    /// epoch and no owner has accepted it yet, the member must receive all records of `epoch`, even if it wants only
+    /// new records. Changes the start accordingly.
     fn include_later_epochs(&mut self, epoch: u32) {
         if self.start == Start::Latest && (1..epoch).contains(&self.joined_epoch) {
             self.start = Start::After(Position { epoch: self.joined_epoch, seq: 0 });
@@ -494,16 +495,16 @@ mod tests {
         assert_eq!(member.start(), after(9));
     }
 
-    /// Two threads look for memberships that no owner was asked for: a thread that joins a group, and the housekeeping
-    /// thread. Without a guard, both would ask the owner of a topic that has just moved, and the owner would keep two
-    /// members for one membership.
+    /// Two threads look for memberships for which no owner was asked yet: a thread that joins a group, and the
+    /// housekeeping thread. Without a guard, both would ask the owner of a topic that has just moved, and the owner
+    /// would keep two members for one membership.
     #[test]
     fn only_one_thread_requests_a_group_membership() {
         let member = membership();
         let count_requests = |member: &RemoteMembership| {
             let barrier = Barrier::new(2);
             let request = || {
-                // Both threads check before one of them asks the owner.
+                // Both threads check whether an owner was asked, and only then one of them asks the owner.
                 assert!(member.is_unplaced());
                 barrier.wait();
                 u32::from(member.begin_request(5))

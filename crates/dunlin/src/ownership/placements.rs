@@ -89,7 +89,7 @@ impl Ownership {
         events.filter_map(name)
     }
 
-    /// Deletes this node's copies of the topics in `names` that the cluster has deleted. A topic that `state` contains
+    /// Deletes this node's copies of the topics `names`, which the cluster has deleted. A topic that `state` contains
     /// was created again with the same name, and is kept.
     pub fn remove_deleted_topics(
         self: &Arc<Ownership>,
@@ -185,8 +185,8 @@ impl Ownership {
             let (config, budget) = (Arc::clone(&config), node.budget());
             let topic =
                 Topic::mirrored(name, config, budget, CLOCK, placement.epoch, make_reducer, &upstream)?;
-            // Before the node has begun new epochs, it may own the topic only because it owned the topic before a
-            // restart. The topic then begins a new epoch when the node becomes a member.
+            // Until a restarted node has begun new epochs, this placement may be from before the restart. The topic
+            // then begins a new epoch when the node becomes a member.
             if self.owns_since_start(placement.owner) {
                 topic.logs().iter().for_each(|log| log.take_over(placement.epoch, true));
             }
@@ -224,8 +224,8 @@ impl Ownership {
         });
         if let Some(node) = self.node_handle() {
             let _ = match &route {
-                // If the mirror still receives records, do not close it yet: its subscribers first receive the owner's
-                // remaining records, and then the notice that the topic was deleted.
+                // If the mirror still receives records, do not close it yet: the mirror's subscribers must
+                // first receive the owner's remaining records, and then the notice that the topic was deleted.
                 Some(_) if is_fed => node.remove(name).map(drop),
                 Some(route) => node.remove(name).map(|topic| {
                     topic.logs().iter().for_each(|log| log.close_unfed(route.owner().1));
@@ -400,8 +400,8 @@ impl Ownership {
         self.propose(&ControlCommand::Move { topic: name.as_bytes(), node: to, epoch }).map(drop)
     }
 
-    /// The lowest epoch with which the topic may begin at the node `to`; 0 if that node already owns the topic, whose
-    /// epoch then does not change.
+    /// The lowest epoch with which the topic may begin at the node `to`; 0 if that node already owns the topic, because
+    /// the topic's epoch then does not change.
     pub(crate) fn epoch_to_move(&self, name: &str, to: u64) -> u32 {
         let is_owned = match self.route(name) {
             Some(route) => route.owner().0 == to,
@@ -413,7 +413,7 @@ impl Ownership {
         }
     }
 
-    /// The lowest epoch that may follow the topic's present epoch. It is not below the clock's epoch, because a cluster
+    /// The lowest epoch that may follow the topic's present epoch. This epoch is not below the clock's epoch: a cluster
     /// that was restored from a backup does not know the epochs that began after the backup.
     pub(super) fn epoch_after(&self, route: &Route) -> u32 {
         let by_clock = self.node_handle().map_or(0, |node| node.next_epoch(&route.name, now_ns()));

@@ -37,7 +37,7 @@ pub(crate) struct Route {
     /// The first epoch of the topic that this node knows. Topics that had this name before had lower epochs.
     first_epoch: u32,
     state: Mutex<State>,
-    /// A lock that is held while batches are sent or appended, so that they stay in order. Take it before `state`.
+    /// The lock that keeps batches in order: it is held while batches are sent or appended. Take it before `state`.
     sending: Mutex<()>,
     /// Notified when a mirror has received all records that the owner had.
     mirror_changed: Condvar,
@@ -69,14 +69,14 @@ struct State {
     flight: u64,
     /// The number of the placement (owner and epoch) that was applied to the topic last.
     placement: u64,
-    /// Batches that the owner refused because it does not have the topic. Their publishers get the error once this node
-    /// has removed the topic, too. A publisher that then repeats its record finds no topic, or a later one with the
-    /// same name.
+    /// Batches that the owner refused because the owner does not have the topic. Their publishers get the error once
+    /// this node has removed the topic, too. A publisher that then repeats its record finds no topic, or a later one
+    /// with the same name.
     refused: Vec<RefusedBatch>,
     /// Whether this node has removed the topic, so that the route accepts no more batches.
     has_ended: bool,
-    /// The ticket of the batch that was sent last. While batches are on their way, a waiting batch with this ticket or
-    /// a lower one is a batch that was returned.
+    /// The ticket of the batch that was sent last. As long as batches are on their way, a waiting batch whose ticket is
+    /// not higher than this was sent before, and was returned.
     sent_through: u64,
     feed: Option<Arc<MirrorFeed>>,
     /// The report to the owner that publishers are connected to this node; set only if another node is the owner.
@@ -86,13 +86,13 @@ struct State {
     publishers_until_ns: Option<u64>,
     /// The time since which the topic's owner has been unreachable.
     unreachable_since_ns: Option<u64>,
-    /// If a subscriber that wants only new records has waited for its mirror in vain, the time at which that wait
-    /// ended, by the wall clock.
+    /// The time, by the wall clock, at which a subscriber that wants only new records gave up waiting for its mirror.
+    /// `None` without such a subscriber.
     subscriber_since_ns: Option<u64>,
     why: String,
 }
 
-/// A batch that the owner refused because it does not have the topic.
+/// A batch that the owner refused because the owner does not have the topic.
 #[derive(Debug)]
 struct RefusedBatch {
     batch: InFlightBatch,
@@ -190,15 +190,15 @@ impl Route {
         self.topic().is_some_and(|topic| topic.subscribers().iter().any(of_node))
     }
 
-    /// Marks the topic as deleted. Returns whether the mirrors still receive records; they are then closed when their
-    /// feed ends. [`Route::end`] informs publishers and members of groups later.
+    /// Marks the topic as deleted. Returns whether the mirrors still receive records. Such mirrors are closed later, when
+    /// their feed ends. [`Route::end`] informs publishers and members of groups later.
     pub(super) fn mark_deleted(&self) -> bool {
         let state = lock(&self.state);
         self.is_deleted.store(true, Ordering::Release);
         state.feed.is_some()
     }
 
-    /// Called when this node has removed the topic. Ends the batches that wait, and so informs their publishers. Ends
+    /// Called when this node has removed the topic. Ends the batches that wait, with an error for their publishers, and
     /// the memberships that no owner ends.
     pub(super) fn end(&self) {
         let (refused, waiting) = {
@@ -238,8 +238,8 @@ impl Route {
             (state.topic.upgrade(), before, epoch_before, state.feed.take(), refused)
         };
         feed.into_iter().for_each(|feed| feed.stop());
-        // Do not send refused batches to the new owner. They may have been meant for a topic that was deleted and
-        // created again meanwhile, unnoticed by this node.
+        // Do not send refused batches to the new owner. They may have been meant for a deleted topic. Meanwhile,
+        // another topic with the same name may have been created without this node's knowledge.
         refused.into_iter().for_each(|refused| refused.batch.end(Err(refused.error)));
         if before != next.owner {
             ownership.tickets.owner_changed(Some(before));
@@ -251,8 +251,8 @@ impl Route {
             if let (Some(node), Err(why)) =
                 (ownership.node_handle(), ownership.check_owner(&topic, "its groups are joined"))
             {
-                // This node's groups delivered the earlier records of the topic. They still deliver the remaining ones
-                // from before the next owner's epoch.
+                // This node's groups delivered the earlier records of the topic. They still deliver the topic's
+                // remaining records from before the next owner's epoch.
                 node.end_topic_groups(&topic, epoch.map(|_| epoch_before), &why);
             }
         }
@@ -396,7 +396,7 @@ impl Route {
     }
 
     /// If the owner is not a member of the cluster, requests another owner, because a mirror that serves a single
-    /// subscriber needs one.
+    /// subscriber needs a living owner.
     pub(super) fn find_owner_for_subscriber(&self, ownership: &Arc<Ownership>) {
         if self.kind == TopicKind::Volatile
             && let Some(topic) = self.topic().filter(|_| !self.is_deleted())
@@ -450,7 +450,7 @@ impl Upstream for Route {
         let Some(ownership) = self.ownership.upgrade() else { return 0 };
         let state = lock(&self.state);
         // This node accepts a new batch only if no older batch waits, and if no batch is on its way to the previous
-        // owner, which could return it for another attempt.
+        // owner. The previous owner could return such a batch for another attempt.
         let is_own = state.owner == ownership.id && state.draining.is_none();
         if is_own && state.waiting.is_empty() && !state.appending && state.in_flight == 0 {
             ownership.lease_until_ns.load(Ordering::Acquire)
@@ -528,7 +528,7 @@ impl Upstream for Route {
         let mut feed = MirrorFeed::new(&this, logs, start, (owner, epoch), unread_max);
         (feed.permit, feed.registered) = (Some(permit), registered);
         if let Start::After(at) = start {
-            // The position applies to this log only, and this feed is for this log only.
+            // The position is one in this log, and this feed serves only this log.
             feed.after = Some(at);
         }
         let feed = Arc::new(feed);

@@ -1,9 +1,10 @@
-//! Ranges of topic names. A list of topics looks only at names in certain ranges. These names begin both with the part
-//! of the requested pattern before its first wildcard, and with a prefix of names that the user may see.
+//! Ranges of topic names. A list of topics looks only at names in certain ranges. A name in these ranges begins with
+//! the literal part of the requested pattern (before the first wildcard). It also begins with a prefix of names that
+//! the user may see.
 //!
 //! The cost of a list thus does not depend on the number of other users' topics. This holds for topics that own only
-//! the subject equal to their name, as nearly all topics do. Other topics are in a separate table. A list looks at all
-//! topics in this table that match the pattern.
+//! the subject equal to their name, and nearly all topics are of this kind. All other topics are in a separate table,
+//! in which a list looks at every topic that matches the pattern.
 
 use std::ops::Bound;
 
@@ -29,8 +30,8 @@ impl NameRanges {
     pub(crate) fn of<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> NameRanges {
         let mut all: Vec<NameRange> = patterns.into_iter().map(NameRange::of).collect();
         all.sort();
-        // Any two ranges are disjoint, or one contains the other. Drop the contained one: it follows the larger range,
-        // unless both begin at the same name.
+        // Any two ranges are disjoint, or one contains the other. Drop the contained range. In the sorted list, it
+        // comes after the larger range, unless both begin at the same name.
         all.dedup_by(|later, earlier| match earlier.from == later.from {
             true => {
                 if later.ends_after(earlier) {

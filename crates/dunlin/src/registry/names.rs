@@ -75,7 +75,8 @@ impl TopicNameIndex {
         let found = table.get().find_entry(hash, |named| named.name.is(name));
         let removed = found.ok().map(|entry| entry.remove().0);
         drop(table);
-        // If this was the last reference, dropping it frees the topic's records, which takes too long for the lock.
+        // If this was the last reference, dropping it frees the topic's records. Drop it after unlocking, because this
+        // takes long.
         drop(removed);
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Watchers {
     watchers: usize,
     /// The number of watchers of each tenant, by the tenant's name.
     of_tenant: HashMap<Arc<str>, usize>,
-    /// If the number of watchers has reached this number, a sweep is made before another one is added.
+    /// If the number of watchers has reached this number, a sweep is made before another watcher is added.
     sweep_at: usize,
     watchers_max: usize,
     /// The number of watchers that were refused since the last sweep.

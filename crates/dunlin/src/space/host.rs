@@ -8,7 +8,7 @@
 //! - A region that has no lease, or that waits for its standby, does not delay other regions.
 //!
 //! Limits: those of `space::RegionLimits`. If regions report more than `reports_max` events between two calls of
-//! [`Host::take_reports`], the host drops and counts the others.
+//! [`Host::take_reports`], the host drops the further events and counts them.
 
 mod entities;
 mod figures;
@@ -39,7 +39,8 @@ const RECORD_BYTES_MAX: u32 = 64 << 20;
 /// When a region's topic has refused a record, the region's whole state is published after this number of ticks.
 const WHOLE_AFTER_TICKS: u64 = 10;
 
-/// Describes the topics to which a [`Host`] publishes its regions: the node that has them, the world, and the history.
+/// Describes the topics to which a [`Host`] publishes its regions: the node that has the topics, the world, and the
+/// history.
 #[derive(Debug, Clone)]
 pub struct WorldTopics {
     /// The node that has the topics.
@@ -60,7 +61,8 @@ pub enum HostError {
     /// The world has no region with this number.
     #[error("region {} is not one of the regions of this world", .0.0)]
     Unknown(RegionId),
-    /// The strip along borders, whose entities neighbouring regions see as ghosts, is too narrow for the behaviour.
+    /// The strip along borders is too narrow for the behaviour. Neighbouring regions see the entities in this strip as
+    /// ghosts.
     #[error(transparent)]
     Strip(#[from] GhostStripError),
     /// The topic of the region cannot be created.
@@ -153,7 +155,7 @@ pub struct Host<const D: usize, B> {
 }
 
 impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
-    /// Creates a host without regions. `setup` applies to every region; only its region number is replaced.
+    /// Creates a host without regions. Every region is set up with `setup`, except that each region has its own number.
     pub fn new(
         setup: RegionSetup<D>,
         behaviour: B,
@@ -198,7 +200,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         let (setup, mut out) = (RegionSetup { region, ..self.setup.clone() }, RegionOutputs::default());
         let (behaviour, partition) = (self.behaviour.clone(), self.partition.clone());
         let region_state = Region::take_over(setup, behaviour, partition, state, succession, &mut out);
-        // Drop this record of changes: the region's topic begins with the complete state, which contains them.
+        // Drop this record of changes: the region's topic begins with the complete state, which contains these changes.
         out.record.clear();
         self.insert(region, region_state, out)
     }

@@ -57,7 +57,7 @@ pub enum StandbyError {
 }
 
 impl<const D: usize> Standbys<D> {
-    /// Creates a set without copies. `setup` applies to every region; only its region number is replaced.
+    /// Creates a set without copies. Every region is set up with `setup`, except that each region has its own number.
     pub fn new(setup: RegionSetup<D>) -> Standbys<D> {
         Standbys { setup, states: BTreeMap::new() }
     }

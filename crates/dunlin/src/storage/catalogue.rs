@@ -5,7 +5,7 @@
 //! damage.
 //!
 //! When a topic is deleted, its file becomes a mark `ID.deleted`, which stays until the logs are removed. If a log's
-//! topic has neither a file nor a mark, the node did not delete the topic, and a log with records is kept.
+//! topic has neither a file nor a mark, the node did not delete the topic. If such a log has records, it is kept.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -56,7 +56,7 @@ pub(super) struct DiskLog {
     position_path: PathBuf,
     /// The pattern of the topic.
     pattern: String,
-    /// If records are missing that were stored before this start, the position up to which the log was stored.
+    /// If this start has found that stored records are missing: the position up to which the log was stored.
     missing: Option<StoredPosition>,
     /// Epochs that may have had more records than those on disk.
     uncertain_epochs: Vec<u32>,
@@ -477,10 +477,10 @@ impl DiskLog {
         }
     }
 
-    /// Writes a position file which says that the log was created in this epoch and has no record. If the next start
-    /// finds an empty log without such a file, it knows that records were removed. The caller syncs the directory.
+    /// Writes a position file which says that the log was created in this epoch and has no record. If the node finds an
+    /// empty log without such a file at its next start, records were removed. The caller syncs the directory.
     pub(super) fn write_new_position(&self, epoch: u32) {
-        // Ignore an error. If the next start then finds no record, it reports that records may be lost.
+        // Ignore an error. If the log has no record at the next start, the node then reports that records may be lost.
         let Ok(origin) = FileOrigin::of(&*self.disk, &self.topic_path, &self.dir) else { return };
         let pattern = Some(self.pattern.clone());
         let (uncertain_epochs, changed_ns) = (Vec::new(), None);
@@ -569,7 +569,7 @@ impl DiskLog {
         }
     }
 
-    /// Makes subscribers wait until the storing thread calls `retry_reads`, so that they do not repeat a failing read
+    /// Makes subscribers wait until the storing thread calls `retry_reads`. Otherwise, they would repeat a failing read
     /// without a pause.
     fn defer_reads(&self) {
         if !self.defers_reads.swap(true, Ordering::AcqRel) {
@@ -641,8 +641,8 @@ impl Store for DiskLog {
     }
 }
 
-/// Sets `full` to whether the disk is full. If it is, the log's publishers may append another `bytes`, and are then
-/// refused. Otherwise, they wait for room as for a slow disk.
+/// Sets `full` to whether the disk is full. If the disk is full, the log's publishers may append `bytes` more bytes,
+/// and are then refused. If the disk is not full, publishers wait for room, as for a slow disk.
 fn report_shortage(log: &Log, full: &mut bool, why: &AppendError, bytes: u64) -> Shortage {
     let was_full = std::mem::replace(full, matches!(why, AppendError::Full { .. }));
     if *full {

@@ -1,4 +1,4 @@
-//! Limits how many of the files that a process may have open are used by durable topics.
+//! Limits how many files durable topics keep open: a part of the files that the process may have open.
 //!
 //! Each log of a durable topic keeps two files open: its lock file and its last file. Without a limit, many topics
 //! would use up the process's file descriptors. The node could then accept no connection.

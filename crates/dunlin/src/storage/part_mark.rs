@@ -1,5 +1,6 @@
-//! The marks of the two parts of a single node's data that are not topics: `DIR/control.made` for its keys, and
-//! `DIR/tasks.made` for its tasks. A mark shows whether its part was restored from a copy.
+//! A single node's data has two parts that are not topics: its keys and its tasks. Each part has a mark:
+//! `DIR/control.made` for the keys, and `DIR/tasks.made` for the tasks. A mark shows whether its part was restored from
+//! a copy.
 //!
 //! A mark contains the modification times of each log's lock file and, if the log is closed, of its newest file. Copies
 //! of the files have other times. If the times differ, the part was restored from a copy, and may be older than what

@@ -39,7 +39,8 @@ pub struct RefusedTopic {
     /// The reason why the topic is not open.
     pub why: String,
     /// The topic's number, if its files could not be opened and have to be repaired or deleted. `None` if the files are
-    /// intact, for example because another topic has the name or some of the subjects.
+    /// intact and the topic was refused for another reason: for example, another topic has the same name or some of the
+    /// subjects.
     pub(crate) id: Option<u64>,
 }
 
@@ -51,8 +52,8 @@ impl RefusedTopic {
 }
 
 impl Storage {
-    /// Opens all topics in the data directory. `epoch` returns a new epoch for the topic with this name, later than all
-    /// its earlier epochs. A topic that cannot be opened is listed as refused. But if the process lacks file
+    /// Opens all topics in the data directory. For a topic's name, `epoch` returns a new epoch that is later than all
+    /// earlier epochs of the topic. A topic that cannot be opened is listed as refused. But if the process lacks file
     /// descriptors or memory, this function returns an error, because the files may be intact.
     pub(crate) fn recover(
         &self,

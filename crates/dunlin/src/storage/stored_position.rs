@@ -8,8 +8,8 @@
 //! subjects stay reserved if the topic's own file is damaged or gone.
 //!
 //! Files that were restored from a copy may lack records that subscribers have read. The position file therefore also
-//! contains attributes of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). If a log is empty
-//! or was not closed, it may have had further records, unless these attributes are unchanged.
+//! contains attributes of the topic's and the log's files that a copy does not keep ([`FileOrigin`]). If these
+//! attributes have changed, a log that is empty or was not closed may have had further records.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -128,8 +128,8 @@ impl StoredPosition {
         }
         let here = found.last.filter(|last| last.epoch == self.epoch);
         let first = Position::new(self.epoch, here.map_or(self.first_seq, |last| last.seq + 1));
-        // The first record of this position's epoch shows where earlier epochs ended, so their ends are not unknown any
-        // more.
+        // The first record of this position's epoch shows where earlier epochs ended, so the ends of earlier epochs are
+        // known.
         found.holes.retain(|hole| {
             let is_known = hole.first.epoch < self.epoch && hole.first.seq >= self.first_seq;
             hole.last.is_some() || !(is_known || hole.first == first)

@@ -36,9 +36,9 @@ impl Logs {
         })
     }
 
-    /// Looks for logs of topics that are not in `ids`. Removes the logs of topics in `deleted`, and the logs of topics
-    /// without records, because their creation was not completed. Returns the numbers of the remaining topics: their
-    /// logs have records, but the topics' files are missing.
+    /// Looks for logs of topics that are not in `ids`. Removes the logs of topics in `deleted`. Also removes the logs
+    /// of topics without records, because the creation of these topics was not completed. Returns the numbers of the
+    /// remaining topics: their logs have records, but the topics' files are missing.
     pub(super) fn remove_strays(
         &self,
         disk: &Arc<dyn Disk>,

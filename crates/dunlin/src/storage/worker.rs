@@ -232,7 +232,7 @@ impl StoreQueue {
 }
 
 impl QueueState {
-    /// Takes the logs whose subscribers may read from disk again. Returns no logs before it is time for that.
+    /// Takes the logs whose subscribers may read from disk again. Returns no logs before the time `retry_reads_at`.
     fn take_deferred(&mut self) -> Vec<Weak<DiskLog>> {
         if self.retry_reads_at.is_none_or(|at| Instant::now() < at) {
             return Vec::new();

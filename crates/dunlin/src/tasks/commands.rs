@@ -1,5 +1,5 @@
-//! Executes commands and queries about tasks. The leader of a shard executes them itself; any other node sends them to
-//! the leader.
+//! Executes commands and queries about tasks. The leader of a shard executes the shard's commands and queries itself;
+//! any other node sends them to the leader.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,8 @@ use crate::control::Consistency;
 use crate::control::forward::ForwardedRequest;
 use crate::control::proposing::{self, RetryDeadline};
 
-/// If the cluster's clock is ahead of this node's clock by more than this number of ms, it is corrected.
+/// If the cluster's clock is ahead of this node's clock by more than this number of ms, the cluster's clock is
+/// corrected.
 const CLOCK_MS_MAX: u64 = 20;
 
 impl Tasks {
@@ -173,8 +174,8 @@ impl TaskShard {
             return self.set_clock_of_term(&group).await;
         }
         let unix_ms = now_ns() / 1_000_000;
-        // The clock in the state is that of the last command, so it may be behind even if it is right. If it is ahead
-        // of this node's clock, or far behind, it is wrong.
+        // The state contains the clock's value at the last command, so a correct clock may look as if it were behind. A
+        // clock that is ahead of this node's clock, or far behind it, is wrong.
         let known_ms = group.with(|machine| machine.state().unix_ms_of(machine.state().now_ms()));
         if known_ms > unix_ms + CLOCK_MS_MAX || known_ms + CLOCK_RENEWED_MS < unix_ms {
             self.propose_clock(&group).await?;
@@ -223,5 +224,5 @@ impl TaskShard {
     }
 }
 
-/// If the cluster's clock is behind this node's clock by more than this number of ms, it is corrected.
+/// If the cluster's clock is behind this node's clock by more than this number of ms, the cluster's clock is corrected.
 const CLOCK_RENEWED_MS: u64 = 60_000;

@@ -74,7 +74,7 @@ impl DealerSignal {
 impl Dealer {
     pub(super) fn new() -> Dealer {
         let (sender, receiver) = channel();
-        // Set the flag, which keeps shards from sending signals, until the thread starts. If there is only one shard,
+        // The flag keeps shards from sending signals. It stays set until the thread starts. If there is only one shard,
         // the thread never starts.
         let is_signalled = Arc::new(AtomicBool::new(true));
         Dealer { sender, receiver: Mutex::new(Some(receiver)), is_signalled, thread: Mutex::default() }
@@ -133,7 +133,7 @@ fn run(receiver: &Receiver<DealerMessage>, is_signalled: &AtomicBool, tasks: &We
         }
         let Some(tasks) = tasks.upgrade() else { return };
         let now = Instant::now();
-        // Ignore the error: slots that could not be assigned are divided again.
+        // Ignore the error: slots that could not be assigned are part of the next division.
         let _ = allocate_slots(&tasks, &mut allocator, now.duration_since(began).as_millis() as u64);
         drop(tasks);
         thread::sleep((now.elapsed() * PAUSE_FACTOR).clamp(PAUSE, PAUSE_MAX));

@@ -1,6 +1,6 @@
 //! Passes orders to the connections of this node's workers. An order tells a worker, for example, to start or stop a
-//! task. The state machine of every node computes the orders of all workers; this module passes on those of its own
-//! node's workers.
+//! task. The state machine of every node computes the orders of all workers. This module passes on the orders of its
+//! own node's workers.
 //!
 //! Invariants:
 //! - A worker has one connection: the latest one. The orders of all shards go to this connection.
@@ -86,8 +86,8 @@ impl WorkerOrderQueue {
         lock(&self.workers).retain(|worker, _| state.lease_end_ms(*worker).is_ok());
     }
 
-    /// Returns the workers of this queue that have sent nothing, through any connection, since the last call of
-    /// `refresh_leases`: their leases still end at the same time as then.
+    /// Returns the workers of this queue whose leases end at the same time as at the last call of `refresh_leases`.
+    /// Since then, these workers have sent nothing through any connection.
     pub(super) fn silent_workers(&self, state: &SchedulerState) -> Vec<u64> {
         let workers = lock(&self.workers);
         let silent = workers.iter().filter(|(worker, end_ms)| state.lease_end_ms(**worker) == Ok(**end_ms));
@@ -233,8 +233,8 @@ fn lost_tasks(before: &HeldTasks, held: &HeldTasks) -> Vec<(u64, u64)> {
     before.starts.iter().map(number).filter(|one| !still.contains(one)).collect()
 }
 
-/// Wakes connections, but only after the responses to the log entry were sent. A connection that has already taken its
-/// orders by then is not woken.
+/// Wakes connections, but only after the responses to the log entry were sent. A connection that has taken its orders
+/// before these responses is not woken.
 fn wake_after_responses(woken: Vec<Arc<WorkerOrderQueue>>) {
     let wake = |woken: &[Arc<WorkerOrderQueue>]| {
         woken.iter().filter(|order_queue| !order_queue.is_empty()).for_each(|order_queue| order_queue.wake());
@@ -257,8 +257,8 @@ mod tests {
 
     use super::*;
 
-    /// If a follower is far behind, it receives a snapshot instead of the commands, and so does not see the orders that
-    /// result from these commands.
+    /// A follower that is far behind receives a snapshot instead of commands. It therefore does not compute the orders
+    /// that result from these commands.
     #[test]
     fn dispatcher_sends_workers_the_orders_skipped_by_a_snapshot() {
         let (mut state, mut effects) = (SchedulerState::default(), TaskEffects::default());

@@ -71,8 +71,8 @@ impl TaskHistory {
         node.registry().remove(TASKS);
     }
 
-    /// Marks the topic as unreplicated. Call this only if no other node exists: then no subscriber can have read events
-    /// that this node lacks.
+    /// Marks the topic as unreplicated. Call this only if no other node exists: without other nodes, no subscriber can
+    /// have read events that this node lacks.
     pub(super) fn mark_unreplicated(node: &Node) {
         if let Some(topic) = node.registry().get(TASKS) {
             topic.logs().iter().for_each(|log| log.set_replicated(false));
@@ -118,8 +118,8 @@ impl TaskHistory {
                 }
             })
             .collect();
-        // The append time is the time of the last event, so that it is the same when a restarted node applies its log
-        // again.
+        // The append time is the time of the last event. When a restarted node applies its log again, the append time
+        // is therefore the same as before.
         let happened_ms = events.last().map_or(0, |event| state.unix_ms_of(event.at_ms));
         let happened_ns = happened_ms.saturating_mul(1_000_000);
         match topic.append_drafts(happened_ns, self.partition, false, drafts.iter()) {
@@ -132,7 +132,7 @@ impl TaskHistory {
     }
 }
 
-/// The names of tenants in the form in which events contain them, cached for one batch of events.
+/// The tenants' names as they appear in events, cached for one batch of events.
 #[derive(Default)]
 struct Tenants(HashMap<u32, TenantName>);
 

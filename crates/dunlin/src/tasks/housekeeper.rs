@@ -1,8 +1,8 @@
 //! The thread of a shard that publishes due tasks and corrects the cluster's clock.
 //!
 //! Invariants:
-//! - Only the leader publishes, and only tasks that are not confirmed: a node that applies its log again publishes
-//!   nothing.
+//! - Only the leader publishes tasks, and it publishes only tasks that are not confirmed. A node that applies its log
+//!   again therefore publishes nothing.
 //! - A task that is not confirmed is published again after `publish_retry_ms`, with the same producer and sequence
 //!   number. A topic that remembers the producer appends the record once.
 //! - A topic that is full, or whose owner is unreachable, does not delay tasks for other topics. The thread does not
@@ -31,8 +31,8 @@ use crate::node::Node;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of tasks that one command confirms.
 const BATCH_MAX: usize = 1_000;
-/// The number of due tasks that are handled together. Once there are as many, tasks that become due later wait for the
-/// next round.
+/// The number of due tasks that are handled together. Once this many tasks are collected, tasks that become due later
+/// wait for the next round.
 const DUE_MAX: usize = 10_000;
 /// How long the thread waits for the confirmations of tasks that were due together.
 const CONFIRM_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -119,8 +119,8 @@ fn run(receiver: &Receiver<HousekeeperCommand>, shard: &Weak<TaskShard>, node: &
     }
 }
 
-/// Adds the tasks that have become due meanwhile, so that all of them share one wait for confirmations. Returns `None`
-/// if the thread has to end.
+/// Adds the tasks that have become due since `due` was received. All of these tasks then share one wait for
+/// confirmations. Returns `None` if the thread has to end.
 fn with_later_tasks(mut due: Vec<Due>, receiver: &Receiver<HousekeeperCommand>) -> Option<Vec<Due>> {
     while due.len() < DUE_MAX {
         match receiver.try_recv() {

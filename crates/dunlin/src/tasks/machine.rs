@@ -20,8 +20,8 @@ const EPOCH_ZERO_MS: u64 = 1_767_225_600_000;
 /// The number of ms after which the present time belongs to the next epoch number.
 const EPOCH_UNIT_MS: u64 = 100;
 
-/// A log entry that changes more tasks and due timers than this is applied on a thread of its own, not on Raft's. A
-/// thousand changes take some milliseconds.
+/// If a log entry changes more tasks and due timers than this, a separate thread applies it, because a thousand changes
+/// take some milliseconds. Otherwise, Raft's thread applies the entry.
 const CHANGES_MAX: usize = 1_000;
 
 /// The replicated state of one shard. Each log entry also updates the history of events, and notifies the dispatcher
@@ -64,7 +64,7 @@ impl TasksMachine {
 
     fn apply_command(&mut self, command: &TaskCommand<'_>) -> TaskCommandOutcome {
         match (command, self.history.epoch_and_count()) {
-            // The state has no epoch yet: this first command with the time of the clock begins one.
+            // The state has no epoch yet. The first command that sets the clock begins an epoch.
             (TaskCommand::Clock { unix_ms }, (0, count)) => {
                 self.history.advance_to(epoch_at(*unix_ms), count)
             }
@@ -110,8 +110,9 @@ impl StateMachine for TasksMachine {
     ///
     /// # Panics
     ///
-    /// If this version of Dunlin does not know the command. The node stops then, because nodes that skip the command
-    /// would differ from nodes that apply it. No node proposes a command that it does not know itself.
+    /// If this version of Dunlin does not know the command. The node stops in this case. If it skipped the command, its
+    /// state would differ from the state of nodes that apply the command. No node proposes a command that it does not
+    /// know itself.
     fn apply(&mut self, _index: u64, command: &[u8]) -> Bytes {
         let command = TaskCommand::decode(command);
         let command = command.expect("every command of the log has a version that this node knows");

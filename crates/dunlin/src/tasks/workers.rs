@@ -154,9 +154,9 @@ impl Tasks {
         join_all(others).await.into_iter().collect()
     }
 
-    /// Passes the worker's present orders to `order_queue`, except for tasks that the worker already has, and from then
-    /// on all later orders. The worker's tasks, with their tokens, are given as the list `listed` and as the set `has`.
-    /// The state machines apply no commands during this call.
+    /// Passes the worker's present orders to `order_queue`, and from then on all later orders. Leaves out present
+    /// orders for tasks that the worker already has. The list `listed` and the set `has` both contain these tasks with
+    /// their tokens. The state machines apply no commands during this call.
     fn start_orders(
         &self,
         machines: &[&TasksMachine],
@@ -238,10 +238,10 @@ impl Tasks {
         self.first_shard().with(|state| order_queue.refresh_leases(state))
     }
 
-    /// Called when a connection has ended. Ends the leases of those of its workers that do not reconnect to some node
-    /// within `RECONNECT_TIME`. When a worker's process is killed, its connection ends at once, so that the worker's
-    /// tasks need not wait for the end of the lease. If a worker is alive but reconnects too late, its results are
-    /// refused because of their old tokens.
+    /// Called when a connection has ended. Waits for `RECONNECT_TIME`, and then ends the leases of the connection's
+    /// workers that have not reconnected to any node. When a worker's process is killed, its connection ends at once,
+    /// so that the worker's tasks need not wait for the end of the lease. If a worker is alive but reconnects too late,
+    /// its results are refused because of their old tokens.
     pub async fn connection_ended(&self, order_queue: &WorkerOrderQueue) -> Result<(), TasksError> {
         self.first_shard().group()?.pause(RECONNECT_TIME).await;
         self.first_shard().catch_up().await?;

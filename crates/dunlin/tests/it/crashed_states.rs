@@ -94,8 +94,8 @@ impl Reader {
                 }
                 Event::Notice(Notice::Checksum(sum)) => truth.check(sum.position, sum.checksum, "by the sum"),
                 Event::Notice(Notice::EpochChanged(changed)) => {
-                    // If the log retains no record of the epoch, it does not know the epoch's end. Otherwise the end
-                    // must not come before records that were read.
+                    // If the log retains no record of the epoch, it does not know where the epoch ends. If the log
+                    // knows the end, this end must not be before a record that was read.
                     let is_kept = changed.known_through.is_none_or(|last| last >= changed.last_seen);
                     assert!(is_kept, "records already read are lost: {changed:?}, from {start:?}");
                 }
@@ -201,8 +201,8 @@ fn compare_with_the_truth(seed: u64) {
     node.stop();
 }
 
-/// In this test, the log was removed, or replaced by an older one, so that the saved state includes records that the
-/// log lacks.
+/// In this test, the saved state includes records that the log lacks, because the log was removed or replaced by an
+/// older one.
 #[test]
 fn log_shorter_than_its_saved_state_continues_after_that_state() {
     let (disk, mut random) = (FakeDisk::new(5), Random(7_919));

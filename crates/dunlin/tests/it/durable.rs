@@ -340,7 +340,7 @@ fn retention_bounds_the_disk_and_gaps_report_removed_records() {
             _ => {}
         }
     }
-    // Read the log's position again: it may have dropped another segment while the subscriber read.
+    // Read the log's position again: the log may have dropped another segment while the subscriber read.
     let after = node.topic("a").unwrap().logs()[0].info();
     assert_eq!(records + missing, 5_000);
     assert!((before.oldest_seq - 1..after.oldest_seq).contains(&missing), "{missing} of {after:?}");

@@ -1,5 +1,5 @@
-//! Tests of the memory that a topic itself takes, and of topics that are removed again because they refused their first
-//! record.
+//! Tests of the memory that a topic takes, and of topics that are created for a record and removed because they refuse
+//! it.
 
 use dunlin::topic::{Publish, PublishError, Subject, TopicConfig};
 use dunlin::{Config, Node, NodeLimits, TopicError};
@@ -64,7 +64,7 @@ fn refused_first_record_leaves_no_topic_behind() {
     );
     let owner = node.owning_topic_for(subject, 10).unwrap();
     assert_eq!(names(&node), ["new.one"]);
-    // Drop the topic without publishing, as a caller does that refuses the record itself.
+    // Drop the topic without publishing. A caller that refuses the record itself does the same.
     drop(owner);
     assert_eq!(names(&node), [""; 0]);
     assert_eq!(node.budget().used(), 0);

@@ -212,8 +212,8 @@ fn node_with_two_records(dir: &Path) -> (Node, Position) {
     (node, last)
 }
 
-/// Opens the restored files several times. Checks each time that a subscriber at each of these positions is told that
-/// the end of its epoch is unknown.
+/// Opens the restored files several times. Checks each time, for each of these positions, that a subscriber at the
+/// position learns that the end of its epoch is unknown.
 fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
     let mut next = Position::default();
     for start in 0..3 {
@@ -520,7 +520,7 @@ fn restoring_only_keys_or_only_tasks_begins_a_new_epoch() {
         drop(node);
         restore(&backup.join(part), &dir.join(part));
         // The restored files of this part are older than its mark `.synced` says. An operator who wants to continue
-        // with them removes the mark.
+        // with these files removes the mark.
         fs::remove_file(dir.join(part).with_extension("synced")).unwrap();
         let (node, _) = open(&dir);
         let next = put_and_submit(&node, "3");

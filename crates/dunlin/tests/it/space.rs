@@ -339,8 +339,8 @@ fn one_of_two_regions_always_knows_an_entity_in_handover() {
     );
 }
 
-/// An entity was in the other region for some time, and has returned. If that region says that it knows the entity's
-/// id, it means the same entity, not a duplicate.
+/// An entity was in the other region for some time, and has returned. If that region then reports that it knows the
+/// entity's id, this id is not a duplicate: it belongs to the same entity.
 #[test]
 fn entity_that_returned_to_its_region_is_no_duplicate() {
     let regions = [RegionId(1), RegionId(2)];

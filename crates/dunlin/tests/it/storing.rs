@@ -35,7 +35,8 @@ struct GatedFile {
     disk: GatedDisk,
 }
 
-/// Opens all gates when a test ends, because a node that stops waits until its records are written.
+/// Opens all gates when a test ends. With closed gates, a node could not stop, because it first waits until its records
+/// are written.
 struct OpenAtEnd(GatedDisk);
 
 impl Drop for OpenAtEnd {

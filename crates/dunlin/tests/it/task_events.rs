@@ -57,8 +57,8 @@ fn last(node: &Node) -> Position {
     node.topic(TASKS).unwrap().logs()[0].last()
 }
 
-/// Before the node has applied its log, the topic of task events has no epoch. A subscriber that began then would
-/// receive the notice of a new epoch later, and old events as new ones.
+/// Before the node has applied its log, the topic of task events has no epoch. A subscriber that began in this state
+/// would later receive the notice of a new epoch, and would receive old events as new ones.
 #[test]
 fn task_events_start_after_a_restarted_node_applies_its_log() {
     let network = Network::default();

@@ -269,7 +269,8 @@ fn start_position_is_accepted_if_the_pattern_matches_one_log() {
         assert_eq!(all(&mut subscriber), ["orders.eu=2"], "{pattern}");
     }
     assert_eq!(topic.logs().len(), 1);
-    // Another topic may be created that matches `>`. In its log, the same positions would denote other records.
+    // Another topic with subjects that `>` matches may be created. In its log, the same positions would denote other
+    // records.
     assert!(matches!(node.subscribe(">", &after).err(), Some(SubscribeError::ManyLogs { logs: 2, .. })));
 }
 

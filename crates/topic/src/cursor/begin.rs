@@ -111,8 +111,8 @@ impl Cursor {
         if let Start::After(_) = start
             && !self.log.is_positioned()
         {
-            // The shared mirror has no feed yet. Its feed starts at this position, unless another subscriber starts it
-            // elsewhere in the meantime.
+            // The shared mirror has no feed yet. The feed will start at this position, unless another subscriber starts
+            // the feed at another position first.
             self.log.request_feed(start);
         }
         match self.log.find_private_mirror(options, start) {

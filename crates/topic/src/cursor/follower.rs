@@ -139,8 +139,8 @@ impl Cursor {
         }
     }
 
-    /// Returns the notice with the checksum, for a follower that has read everything. `None` if a checksum was sent a
-    /// short time ago, or for this position.
+    /// Returns the notice with the checksum, for a follower that has read everything. `None` if the last checksum was
+    /// sent a short time ago, or was the checksum at this position.
     #[cold]
     pub(super) fn take_checksum_notice(&mut self) -> Option<ReadOutcome> {
         let follower = self.follower.as_mut()?;
@@ -251,7 +251,7 @@ impl Cursor {
             let follower = self.follower.get_or_insert_default();
             (follower.request, follower.catch_up) = (begin.request, None);
             // The next checksum and the publisher presence are sent again, because the subscriber may not have
-            // processed those that were sent last.
+            // processed the last ones.
             follower.checked = Position::default();
             follower.reported = ReportedPresence::new(true);
         }

@@ -45,14 +45,15 @@ impl SkipBudget {
     }
 }
 
-/// A filter that selects the records of a log that a subscriber receives, and may reduce their payloads.
+/// A subscriber's filter for the records of a log. The filter decides which records the subscriber receives, and may
+/// reduce the payloads of these records.
 #[derive(Clone)]
 pub struct Filter {
     /// Returns whether the subscriber receives records with this subject tail, which is the subject without the topic's
     /// literal prefix.
     pub accepts: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// A pattern that matches every subject tail for which `accepts` returns `true`, if such a pattern is known. The
-    /// cursor then wakes only for matching records.
+    /// A pattern that matches every subject tail for which `accepts` returns `true`; `None` if no such pattern is
+    /// known. With a pattern, the cursor wakes only for matching records.
     pub tails: Option<TailPattern>,
     /// Reduces the payloads. Set if the subscriber may see only parts of them.
     pub payload_filter: Option<PayloadFilter>,

@@ -32,8 +32,8 @@ pub enum SpanContent<'a> {
     },
     /// Records that this subscriber does not receive, because a filter excludes them, or because they have expired.
     Skipped,
-    /// A record that is withheld for tests. The next record has the same `prev_seq` as if this record had been sent, so
-    /// that the subscriber notices the loss.
+    /// A record that is withheld for tests. The `prev_seq` of the next record is not changed, so that the subscriber
+    /// notices the loss.
     Lost,
 }
 

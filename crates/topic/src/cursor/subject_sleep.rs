@@ -55,7 +55,7 @@ impl Cursor {
         Some(sleep.resume_seq.load(Ordering::Acquire) != ASLEEP)
     }
 
-    /// Moves a cursor that was notified to the record that woke it.
+    /// For a cursor that was notified: moves the cursor to the record that woke it.
     pub(super) fn handle_subject_wake(&mut self) {
         if self.is_armed_by_subject() && !self.was_released() {
             // Something other than a record caused the notification, for example a notice.

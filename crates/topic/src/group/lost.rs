@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 /// A range of records of which a group has lost some or all. The group does not deliver a lost record again.
 ///
-/// If `dropped` plus `unconfirmed` equals the number of records in the range, all of them are lost; otherwise, only
-/// some of them.
+/// If `dropped` plus `unconfirmed` equals the number of records in the range, all records of the range are lost;
+/// otherwise, only some are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRecords {
     /// Sequence number of the first lost record, or of an earlier record.
@@ -62,7 +62,7 @@ pub(super) struct LostRanges {
 
 impl LostRanges {
     /// Adds a range for the loss with this number. If the list is full, or if the merge loses no information, merges
-    /// the range with the last range, which keeps the lower number of the two.
+    /// the range with the last range. The merged range keeps the lower of the two numbers.
     pub(super) fn push(&mut self, number: u64, lost: LostRecords, ranges_max: usize) {
         let full = self.ranges.len() >= ranges_max.max(1);
         match self.ranges.back_mut() {

@@ -18,10 +18,10 @@ impl std::fmt::Display for MemberId {
 
 /// The members of a group. `T` is the part of the group's state that belongs to one member.
 ///
-/// A loss is reported to each member that is present when the loss occurs. If the last of these members leaves before
-/// it receives the report, the loss is reported to all remaining members, or to the next member that joins. At least
-/// one member therefore receives a report of each loss. Several members may receive a report of the same loss, even at
-/// different times.
+/// A loss is reported to each member that is present when the loss occurs. If one of these members leaves without
+/// having received the report, and no other of them remains, the loss is reported to all remaining members, or to the
+/// next member that joins. At least one member therefore receives a report of each loss. Several members may receive a
+/// report of the same loss, even at different times.
 #[derive(Debug)]
 pub(super) struct Members<T> {
     by_id: BTreeMap<MemberId, Member<T>>,
@@ -70,8 +70,8 @@ impl<T: Default> Members<T> {
         Ok(id)
     }
 
-    /// Removes a member. A loss that was not reported to it yet is reported to other members, unless one of them was
-    /// present at the loss.
+    /// Removes a member. A loss that was not yet reported to this member is reported to the other members, unless one
+    /// of them was present at the loss.
     pub(super) fn leave(&mut self, id: MemberId) -> Result<T, GroupError> {
         let Member { part, mut lost, .. } = self.by_id.remove(&id).ok_or(GroupError::NoMember(id))?;
         let first_joined = self.by_id.values().map(|member| member.joined_at).min();

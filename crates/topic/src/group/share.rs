@@ -1,9 +1,9 @@
 //! Share groups: each record goes to one member, at most once.
 //!
 //! Members take records when they have room, so that the fastest member gets the most. A member confirms the records
-//! that it has consumed. If a member leaves without having used its unconfirmed records, it returns them, and other
-//! members receive them. Otherwise, its unconfirmed records are reported as lost, because the member may have used
-//! them.
+//! that it has consumed. When a member leaves, it can state that it has not used its unconfirmed records; other members
+//! then receive these records. Otherwise, the unconfirmed records are reported as lost, because the member may have
+//! used them.
 
 use std::collections::VecDeque;
 

@@ -8,8 +8,8 @@
 //! - A claim ends when its member acknowledges or returns the record, at its deadline, or when its member leaves. The
 //!   group refuses the token of a claim that has ended.
 //! - Every record is acknowledged, becomes a [`DeadLetter`], or is reported to the members as [`LostRecords`].
-//! - A record is settled when it is acknowledged, dead-lettered or lost. Only records with the same key wait until a
-//!   record is settled, unless a limit is reached.
+//! - A record is settled when it is acknowledged, dead-lettered or lost. While a record is not settled, only later
+//!   records with the same key wait for it, unless a limit is reached.
 //!
 //! Limits: `work_claims_max`, `work_member_claims_max`, `work_look_ahead_max` and `work_keys_blocked_max` of
 //! [`LogLimits`]. At a limit, the group lets members claim no further records, or reads no further records from the
@@ -86,8 +86,8 @@ impl WorkGroup {
     }
 
     /// Claims a record for this member. Prefers records that the group has already read. If none of them can be
-    /// claimed, reads the log up to a record whose key no unsettled record has. Returns `None` if there is no such
-    /// record, or if the member or the group is at a limit.
+    /// claimed, reads the log until it finds a record whose key differs from the keys of all unsettled records. Returns
+    /// `None` if there is no such record, or if the member or the group is at a limit.
     pub fn claim(
         &mut self,
         member: MemberId,
@@ -116,8 +116,8 @@ impl WorkGroup {
         Ok(())
     }
 
-    /// Returns record `seq`, which the member has claimed with this token. The record is delivered again after
-    /// `delay_ns`; after its last attempt, it becomes a dead letter instead.
+    /// Ends the member's claim with this token on record `seq`, without an acknowledgement. The record is delivered
+    /// again after `delay_ns`. If this was the record's last attempt, the record becomes a dead letter instead.
     pub fn nack(
         &mut self,
         member: MemberId,
@@ -160,8 +160,8 @@ impl WorkGroup {
         self.backlog.next_due_ns()
     }
 
-    /// Reports that the log has dropped records before `oldest_seq`. Unclaimed records among them are lost. A claimed
-    /// record among them is lost only if it would have to be delivered again.
+    /// Reports that the log has dropped records before `oldest_seq`. Of the dropped records, those without a claim are
+    /// lost. A claimed record is lost only when it would otherwise be delivered again.
     pub fn drop_before(&mut self, oldest_seq: u64) {
         self.oldest_retained = self.oldest_retained.max(oldest_seq);
         for seq in self.backlog.unclaimed_before(oldest_seq) {

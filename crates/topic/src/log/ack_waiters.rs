@@ -1,9 +1,9 @@
 //! The publishers that wait until a durable log has written or synced their records.
 //!
-//! A publisher waits with a [`Waiter`] and a token. For each waiter and token, only the earliest record whose write is
-//! awaited, and the earliest record whose sync is awaited, are kept. One thread may wait for tens of thousands of
-//! records, with a waiter for each record. The time to add, find or remove a waiter therefore grows only with the
-//! logarithm of the number of waiters.
+//! A publisher waits with a [`Waiter`] and a token. For each waiter and token, at most two records are kept: the
+//! earliest one whose write is awaited, and the earliest one whose sync is awaited. One thread may wait for tens of
+//! thousands of records, with a waiter for each record. The time to add, find or remove a waiter therefore grows only
+//! with the logarithm of the number of waiters.
 //!
 //! Invariant: each entry of `seqs` has exactly one entry with the same sequence number in `written` or `synced`. The
 //! entry in `written` or `synced` keeps the waiter alive, so that no other waiter can have the same address.

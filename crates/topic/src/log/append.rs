@@ -17,10 +17,11 @@ use crate::segment::SegmentWriter;
 /// Maximum total size of the frames in a batch of several records, bytes.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
-/// After a single record is written, the cache line at this distance after the written bytes is prefetched, bytes.
-const PREFETCH_SINGLE_BYTES: usize = 128;
-/// After each record of a batch is written, the cache line at this distance after the written bytes is prefetched,
+/// After a single record is written, one cache line is prefetched. It is this many bytes after the end of the written
 /// bytes.
+const PREFETCH_SINGLE_BYTES: usize = 128;
+/// After each record of a batch is written, one cache line is prefetched. It is this many bytes after the end of the
+/// written bytes.
 const PREFETCH_BATCH_BYTES: usize = 512;
 
 /// The producer of a batch, and the number that the producer gave to the batch's first record. From both, the log
@@ -271,9 +272,9 @@ impl LogContents {
         // reading of the clock.
         if self.owned_until_ns != u64::MAX && self.has_ownership_ended() && (self.closed || !append.as_owner)
         {
-            // A mirror may be closed before its node has removed the deleted topic. Until then, its records are still
-            // forwarded to the owner. The upstream ends them with an error after the removal, so that a publisher that
-            // repeats them does not find the old topic.
+            // A mirror may be closed before its node has removed the deleted topic. Until the removal, records for the
+            // topic are still forwarded to the owner. Only after the removal, the upstream ends these records with an
+            // error: a publisher that repeats them then does not find the old topic.
             let is_closed = self.closed && (append.as_owner || !self.is_mirror());
             return Err(if is_closed { PublishError::Closed } else { PublishError::Elsewhere });
         }

@@ -1,8 +1,9 @@
 //! Looks up positions in a durable log. Its history is partly in memory and partly on disk, and may span several
 //! epochs.
 //!
-//! A subscriber reads the epochs one by one. It receives a gap for each range of records that an epoch lacks, and an
-//! [`EpochChanged`] notice at the end of each epoch, so that no sequence number is skipped silently.
+//! A subscriber reads the epochs one by one. For each range of records that an epoch lacks, the subscriber receives a
+//! gap. At the end of each epoch, it receives an [`EpochChanged`] notice. No sequence number is therefore skipped
+//! silently.
 
 use std::sync::Arc;
 
@@ -148,8 +149,8 @@ impl Log {
     pub(super) fn position_since(&self, state: LogGuard<'_, LogContents>, ns: u64) -> Position {
         let oldest = state.oldest(&self.config);
         let end = Position { epoch: state.epoch, seq: state.visible_next() };
-        // The search uses the segments in memory if the oldest of them ends before `ns`. Otherwise, the record may be
-        // older than all segments in memory, and the store is searched.
+        // The search uses the segments in memory if the oldest of them ends before `ns`. Otherwise, the wanted record
+        // may be older than all segments in memory, so that the store is searched.
         let in_memory = state.retained.front().filter(|retained| retained.last_append_ns < ns).map(|_| {
             let after = state.retained.partition_point(|retained| retained.last_append_ns < ns);
             let tail = || state.writer.as_ref().map_or(state.next_seq, |w| w.segment().first_seq);

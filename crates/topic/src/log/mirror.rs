@@ -12,8 +12,8 @@
 //! - The state of a mirror equals the owner's state after the mirror's last record. If the two states differ, followers
 //!   of the state wait until the mirror has received the owner's state.
 //! - A segment belongs to one epoch. If a new epoch continues the sequence numbers of the old one, the history stays
-//!   readable. If the sequence numbers restart at 1, the mirror drops the history, and tells subscribers the last
-//!   record of the old epoch that it knows.
+//!   readable. If the sequence numbers restart at 1, the mirror drops the history, and tells subscribers which record
+//!   of the old epoch was the last one that the mirror received.
 //!
 //! Limits: a mirror remembers [`EPOCHS_MAX`] past epochs and [`SKIPS_MAX`] skipped ranges. If a subscriber needs older
 //! ones, it receives a gap.
@@ -49,14 +49,15 @@ pub(super) struct Mirror {
     /// Whether this process owned the log until it handed the log over. The next owner then copies the records from
     /// this process.
     was_owner: bool,
-    /// The last epoch in which this process owned the log before it handed the log over; 0 if it never did.
+    /// The last epoch in which this process owned the log before it handed the log over; 0 if it has never handed the
+    /// log over.
     owned_epoch: u32,
     /// Whether this is a private mirror, which serves only one subscriber.
     private: bool,
     /// Whether the topic is durable at its owner, which may then have dropped records from its disk.
     owner_is_durable: bool,
-    /// Whether the owner retains more records than this mirror. A subscriber that needs records which the mirror has
-    /// dropped reads them from the owner.
+    /// Whether the owner retains more records than this mirror. If a subscriber needs records that the mirror has
+    /// dropped, the subscriber reads them at the owner.
     owner_retains_more: bool,
     /// For a private mirror: the range of records that the owner retained when it warned the mirror's feed of a loss.
     at_owner: Option<Range<u64>>,
@@ -77,7 +78,7 @@ pub(super) struct Mirror {
 #[derive(Debug, Clone, Copy)]
 struct PastEpoch {
     epoch: u32,
-    /// The sequence number after the last record of this epoch that the mirror knows.
+    /// The sequence number after the mirror's last known record of this epoch.
     next_seq: u64,
     /// Whether it is certain that the epoch had no record at `next_seq` or later.
     is_complete: bool,
@@ -97,8 +98,9 @@ impl Log {
 
     /// Hands the log over to another node. The log's records stay readable, and the log continues as a mirror.
     ///
-    /// `owner_is_durable` states whether the topic is durable at the next owner. If the next owner copies all records
-    /// and then begins a new epoch, `next_epoch` is this epoch, and the present epoch ends at the handover.
+    /// `owner_is_durable` states whether the topic is durable at the next owner. `next_epoch` is set if the next owner
+    /// copies all records and then begins a new epoch. It is the number of this new epoch. The present epoch then ends
+    /// at the handover.
     pub fn hand_over(&self, owner_is_durable: bool, next_epoch: Option<u32>) {
         let armed = self.hand_over_locked(owner_is_durable, next_epoch);
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
@@ -123,8 +125,8 @@ impl Log {
             (mirror.was_owner, mirror.owned_epoch) = (true, epoch);
         }
         (mirror.is_owner, mirror.owner_is_durable) = (false, owner_is_durable);
-        // The numbers of producers are forgotten. If this process becomes the owner again, it accepts whatever number a
-        // producer sends first.
+        // Forget the producers and their numbers. If this process becomes the owner again, it accepts any number as a
+        // producer's first one.
         let limits = state.limits;
         state.rare().producers = Producers::new(limits);
         state.wake_publishers();
@@ -162,8 +164,8 @@ impl Log {
         armed.into_iter().for_each(|armed| armed.waiter.notify(armed.token));
     }
 
-    /// Sets that the owner retains more records than this mirror. A record that the mirror drops is then not lost, so
-    /// the mirror does not warn its subscribers.
+    /// Sets that the owner retains more records than this mirror. A record that the mirror drops is then still at the
+    /// owner, so the mirror sends no lag warnings to its subscribers.
     pub(crate) fn set_owner_retains_more(&self) {
         self.lock().mirror_or_new().owner_retains_more = true;
     }
@@ -173,8 +175,8 @@ impl Log {
         self.lock().is_mirror()
     }
 
-    /// The newest epoch whose records a group at this process may deliver. If this process has handed the log over to
-    /// another process, this is the epoch of the handover; otherwise, it is the present epoch.
+    /// The newest epoch whose records a group at this process may deliver. For a log that this process has handed over
+    /// to another process, the epoch of the handover; otherwise, the present epoch.
     pub fn owned_through(&self) -> u32 {
         let state = self.lock();
         match state.mirror() {
@@ -313,14 +315,15 @@ impl LogContents {
         self.is_mirror() && !self.closed
     }
 
-    /// Whether this is a mirror from which records can be dropped without a loss, because the owner still retains them,
-    /// or because the only subscriber has read them. Only the owner then knows when a loss is near.
+    /// Whether only the owner knows when subscribers of this log are about to lose records. This is the case if the log
+    /// is a mirror that loses nothing by dropping records: the owner retains them, or the only subscriber has read
+    /// them.
     pub(super) fn is_warned_by_owner(&self) -> bool {
         self.mirror().is_some_and(|mirror| !mirror.is_owner && (mirror.private || mirror.owner_retains_more))
     }
 
-    /// The range of records to state in a lag warning: those that the owner retains, if it has warned the feed of this
-    /// mirror; otherwise, those that can be read in this log.
+    /// The range of records to state in a lag warning: the records that the owner retains, if the owner has warned the
+    /// feed of this mirror; otherwise, the records that can be read in this log.
     pub(super) fn warned_range(&self, config: &TopicConfig) -> Range<u64> {
         let at_owner = self.mirror().and_then(|mirror| mirror.at_owner.clone());
         at_owner.unwrap_or_else(|| self.oldest_seq(config)..self.visible_next())
@@ -369,8 +372,8 @@ impl LogContents {
         }
     }
 
-    /// Marks the state as wrong. The next state that the feed delivers then replaces it, even if its position is
-    /// earlier.
+    /// Marks the state as wrong. The next state from the feed then replaces the wrong state, even if the new state's
+    /// position is earlier.
     fn invalidate_state(&mut self) {
         self.mirror_or_new().feed_started = false;
     }

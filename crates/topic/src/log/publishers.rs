@@ -55,8 +55,8 @@ impl PublisherCount {
     }
 }
 
-/// The publisher presence in one number: twice the time since which it is unchanged, in ns, plus 1 if a publisher is
-/// connected. 0 if the presence is unknown.
+/// The publisher presence in one number: twice the time of its last change, in ns, plus 1 if a publisher is connected.
+/// 0 if the presence is unknown.
 #[derive(Debug, Default)]
 pub(super) struct PresenceTime(AtomicU64);
 
@@ -93,8 +93,8 @@ fn is_connected(presence: u64) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct ReportedPresence {
     presence: u64,
-    /// Whether the first report is made even if a publisher is connected. A follower that resumes needs this report,
-    /// because the node from which it read before may have reported that no publisher is connected.
+    /// Whether the first report is made even if a publisher is connected. A follower that resumes needs this report:
+    /// the node from which it read before may have reported that no publisher was connected.
     reports_connected: bool,
 }
 

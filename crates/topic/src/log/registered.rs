@@ -24,8 +24,8 @@ pub(crate) enum Lookup {
     /// The next record is in this segment, or will be written to it.
     Segment(Arc<Segment>),
     Nothing,
-    /// The next record is on disk, but cannot be read at present. The read may be repeated after the store has called
-    /// [`Log::retry_reads`] again. `retries` is how often the store had called that method before this lookup.
+    /// The next record is on disk, but cannot be read at present. The read may be repeated after the store's next call
+    /// of [`Log::retry_reads`]. `retries` is the number of the store's calls before this lookup.
     Later {
         retries: u64,
     },
@@ -106,8 +106,8 @@ impl Log {
     /// larger than the state.
     pub(crate) fn start(&self, start: Start, follows_state: bool) -> Result<StartPoint, SubscribeError> {
         let state = self.lock();
-        // `last` also counts records that are not visible yet, because a publisher may already know their positions and
-        // request them.
+        // `last` also counts records that are not visible yet: a client that has published such a record may already
+        // know its position and start there.
         let last = state.last();
         let oldest = state.start_before_loss(state.oldest(&self.config));
         let at = |next| StartPoint { next, appended_from_ns: 0, request: None };
@@ -147,8 +147,8 @@ impl Log {
     /// the time `since_ns`.
     ///
     /// This owner's clock may be up to [`SKEW_NS`] behind the mirror's. The feed therefore also includes records that
-    /// this owner appended up to [`SKEW_NS`] before `since_ns`. It does not include records from before this process
-    /// became the owner, because subscribers may have received them.
+    /// this owner appended up to [`SKEW_NS`] before `since_ns`. The feed does not include records from before this
+    /// process became the owner, because subscribers may have received those already.
     pub(crate) fn feed_start(&self, since_ns: u64) -> Result<StartPoint, SubscribeError> {
         let (first, last_ns) =
             self.lock().rare.as_ref().map_or_else(Default::default, |rare| rare.owned_from);
@@ -296,8 +296,8 @@ impl Log {
         self.lock().sleepers.remove(sleeper, waiter, token).is_some()
     }
 
-    /// Wakes a cursor. If no thread or task is waiting for this cursor's notification at the moment, it may react late,
-    /// so the next sleeping cursor is woken too.
+    /// Wakes a cursor. If no thread or task waits for this cursor's notification at the moment, the cursor may be read
+    /// late. The next sleeping cursor is then woken, too.
     #[cold]
     pub(super) fn wake(&self, mut armed: SleepingCursor) {
         while !armed.waiter.wake(armed.token) {
@@ -306,8 +306,8 @@ impl Log {
         }
     }
 
-    /// Wakes the next two cursors that have something to read. Every cursor that was woken calls this function, so that
-    /// all of them are woken.
+    /// Wakes the next two cursors that have something to read. Every woken cursor calls this function, so that in the
+    /// end all sleeping cursors are woken.
     pub(crate) fn wake_next_two(&self) {
         let next = {
             let mut state = self.lock();
@@ -347,8 +347,8 @@ impl Log {
         state.rare().losses.warnings += 1;
         let range = state.warned_range(&self.config);
         if self.is_private() {
-            // The mirror's only subscriber receives the owner's warning now. It must not receive the same warning again
-            // after it has read the mirror's records.
+            // The mirror's only subscriber receives the owner's warning now. After the subscriber has read the mirror's
+            // records, it must not receive this warning a second time.
             self.warn_before.store(0, Ordering::Relaxed);
         }
         Some(Lagging {
@@ -414,8 +414,8 @@ impl Log {
         if let Some(store) = store {
             store.notify_staged();
         }
-        // Only if this process is not the owner, the waiter also waits for room at the owner. Otherwise, the upstream
-        // would notify it at once, although neither a subscriber nor the disk has made room.
+        // The waiter waits for room at the owner only if this process is not the owner. Otherwise, the upstream would
+        // notify the waiter at once, although neither a subscriber nor the disk has made room.
         if is_forwarded && let Some(upstream) = self.upstream.get() {
             upstream.await_room(waiter);
         }

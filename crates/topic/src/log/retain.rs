@@ -139,8 +139,8 @@ impl Log {
         oldest.first
     }
 
-    /// Whether the oldest segment must stay, because a subscriber that cannot receive gaps has not read it, and the
-    /// limits allow the log to keep it. `wanted` is the size of the segment to be created.
+    /// Whether the oldest segment must stay. This is the case if a subscriber that cannot receive gaps has not read the
+    /// segment, and the limits allow the log to keep it. `wanted` is the size of the segment to be created.
     fn is_kept(&self, state: &LogContents, kept_from: Option<u64>, wanted: u64) -> bool {
         let is_unread = |first: u64| state.retained.front().is_some_and(|oldest| oldest.last_seq() >= first);
         kept_from.is_some_and(is_unread)
@@ -148,8 +148,8 @@ impl Log {
             && self.budget.room() >= self.budget.limit() / 2
     }
 
-    /// Drops records that are older than the retention allows. Appends drop such records too, so this method matters
-    /// for logs to which nothing is published.
+    /// Drops records that are older than the retention allows. Each append also drops such records. This method is
+    /// therefore needed only for logs to which nothing is published.
     pub(crate) fn expire(&self, now_ns: u64) {
         self.wake_overdue();
         if self.config.retention.age.is_none() {

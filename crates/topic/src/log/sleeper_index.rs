@@ -5,9 +5,9 @@
 //! cursors that read the record's subject. A woken cursor continues at the record that woke it.
 //!
 //! Invariants:
-//! - Since a cursor went to sleep, the index has checked every appended record.
+//! - The index checks every record that is appended while a cursor sleeps in the index.
 //! - After a quarter of the history was written, the log wakes the cursors that still sleep in the index, so that they
-//!   skip the records in between. Otherwise, these records would look like a backlog.
+//!   skip the records that were appended since they fell asleep. Otherwise, these records would look like a backlog.
 //!
 //! Limits: one entry for each cursor that sleeps in the index. A sweep removes patterns without a cursor; until the
 //! next sweep, the number of patterns may double, and may grow to [`SWEEP_AT_LEAST`] in any case.
@@ -44,7 +44,8 @@ pub(super) struct SleeperIndex {
     epoch: u32,
     /// Bytes of segments that were created since the index last released all its cursors.
     bytes: u64,
-    /// When the index has this number of patterns, it removes those without a cursor before it adds another pattern.
+    /// When the index has this number of patterns, it removes the patterns without a cursor before it adds another
+    /// pattern.
     sweep_at: usize,
 }
 
@@ -124,8 +125,8 @@ impl LogContents {
         }
     }
 
-    /// Counts the `bytes` of a new segment. If the cursors of the index have slept while a quarter of the history was
-    /// written, removes and returns all of them, so that they skip ahead.
+    /// Counts the `bytes` of a new segment. If a quarter of the history was written since the index was last emptied,
+    /// removes and returns all cursors of the index, so that they skip ahead.
     pub(super) fn take_long_sleepers(&mut self, bytes: u64, memory_bytes: u64) -> Vec<SleepingCursor> {
         match &mut self.sleeper_index {
             Some(index) if index.len > 0 => {
@@ -193,8 +194,8 @@ impl Log {
         true
     }
 
-    /// If the cursor with this `resume_seq` still sleeps, no record since it went to sleep was for it: returns the
-    /// position after the newest record, to which the cursor can skip.
+    /// If the cursor with this `resume_seq` still sleeps, returns the position after the newest record. The cursor can
+    /// skip to this position, because no record for the cursor was appended since it went to sleep.
     pub(crate) fn end_if_asleep(&self, resume_seq: &ResumeSeq) -> Option<Position> {
         let state = self.lock();
         let index = state.sleeper_index.as_ref().filter(|index| index.epoch == state.epoch)?;

@@ -91,8 +91,8 @@ impl Sleepers {
         self.overdue.is_some()
     }
 
-    /// Removes and returns the first cursor if it is overdue. A caller that repeats the call gets only overdue cursors:
-    /// if it took all cursors, it would never end, because woken cursors go to sleep again.
+    /// Removes and returns the first cursor if it is overdue. A caller may repeat the call until it returns `None`. A
+    /// loop over all cursors, not only the overdue ones, might never end, because woken cursors go to sleep again.
     pub(super) fn take_overdue(&mut self) -> Option<SleepingCursor> {
         self.overdue?;
         self.take(self.asleep.first?)

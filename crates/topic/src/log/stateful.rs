@@ -26,12 +26,13 @@ use crate::segment::{Commit, Segment};
 
 /// A follower with fewer unread bytes than this receives the records, even if the state is smaller.
 const BACKLOG_BYTES_MIN: u64 = 64 << 10;
-/// A follower receives the state instead of its unread records if they have more than this many times the state's size.
+/// A follower receives the state instead of its unread records if these records are more than this many times as large
+/// as the state.
 const BACKLOG_PER_STATE: u64 = 2;
 /// Minimum size of a record, bytes.
 const RECORD_BYTES_MIN: u64 = 24;
-/// A snapshot is fresh while the bytes that were appended since it was made are at most its size divided by this
-/// number, or at most [`FRESH_BYTES_MIN`].
+/// A snapshot is fresh while the bytes that were appended since it was made are at most the snapshot's size divided by
+/// this number, or at most [`FRESH_BYTES_MIN`].
 const FRESH_PART: u64 = 2;
 /// A snapshot is fresh, whatever its size, while at most this many bytes were appended since it was made.
 const FRESH_BYTES_MIN: u64 = 1 << 10;
@@ -61,8 +62,8 @@ pub struct StateInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CatchUpRequest {
     State,
-    /// The changes since this position. If they are not known, or larger than the state, the follower receives the
-    /// whole state.
+    /// The changes since this position. If these changes are unknown, or larger than the state, the follower receives
+    /// the whole state.
     Since(Position),
 }
 
@@ -107,7 +108,8 @@ pub(crate) struct MergedRecord {
     pub(crate) tail: Option<(Arc<Segment>, u32)>,
 }
 
-/// A snapshot of a state. At first, it has only the frozen state; its bytes are written when they are first requested.
+/// A snapshot of a state. At first, a snapshot has only the frozen state. Its bytes are written when a subscriber first
+/// requests them.
 #[derive(Debug)]
 pub(crate) struct FrozenSnapshot {
     pub(crate) position: Position,
@@ -239,8 +241,8 @@ impl Log {
         self.lock().with_reducer(change)
     }
 
-    /// Applies the records that were written since `from` to the state. If the reducer refuses one of them, removes all
-    /// of them from the segment.
+    /// Applies the records that were written since `from` to the state. If the reducer refuses one of these records,
+    /// removes all of them from the segment.
     #[inline(never)]
     pub(super) fn apply_to_state(
         &self,

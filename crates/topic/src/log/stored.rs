@@ -46,7 +46,8 @@ pub(crate) struct DiskProgress {
     /// The value up to which the store allows `appended_bytes` to grow.
     granted_bytes: u64,
     /// The number of bytes that the store granted when the log was opened. Other files may have taken this room since
-    /// then, so the log asks the store again at its first append. 0 after this request, or after another grant.
+    /// then. At its first append, the log therefore asks the store whether there still is room. 0 after this request,
+    /// or after another grant.
     unchecked_bytes: u64,
     /// The reason why the disk has no room; `None` while the disk is not full.
     full: Option<Arc<str>>,
@@ -167,14 +168,14 @@ impl DiskProgress {
         let after = self.epochs.partition_point(|start| start.epoch <= next.epoch);
         let (before, begin) = (self.epochs.get(after.checked_sub(1)?)?, *self.epochs.get(after)?);
         let last = begin.first_seq - 1;
-        // On disk, an epoch is known only by its first record. If the epoch of `next` is not known, but an earlier and
-        // a later epoch are, it had no records.
+        // On disk, an epoch is known only by its first record. If the epoch of `next` is unknown, but an earlier and a
+        // later epoch are known, the epoch of `next` had no records.
         (before.epoch == next.epoch || next.seq > last).then_some((last, begin))
     }
 
-    /// Sequence number of the last record in the epoch of `next`, which is `last`; `None` if this is not certain.
-    /// `begin` is the start of the next epoch. If a subscriber has read beyond `last`, the files were replaced by older
-    /// ones, and lack records.
+    /// Returns `last`, the last known sequence number in the epoch of `next`; `None` if the epoch may have had later
+    /// records. `begin` is the start of the next epoch. If a subscriber has read beyond `last`, the files were replaced
+    /// by older ones, and lack records.
     pub(super) fn known_through(next: Position, last: u64, begin: &EpochStart) -> Option<u64> {
         (!begin.after_loss && next.seq <= last + 1).then_some(last)
     }
@@ -185,8 +186,8 @@ impl DiskProgress {
         self.epochs.iter().any(|start| start.epoch > record.epoch && start.first_seq <= record.seq)
     }
 
-    /// Start of the first known epoch after `epoch`; `None` if there is none, or if no earlier epoch is known before
-    /// it.
+    /// Start of the first known epoch after `epoch`. `None` if no later epoch is known, or if `epoch` lies before all
+    /// known epochs.
     pub(super) fn after(&self, epoch: u32) -> Option<Position> {
         let at = self.epochs.iter().position(|start| start.epoch > epoch)?;
         let next = self.epochs.get(at)?;
@@ -219,7 +220,7 @@ impl DiskProgress {
     }
 
     /// If a publisher waits for room that the log has not requested yet, marks the room as requested and returns the
-    /// store, which the caller must then notify.
+    /// store. The caller must then notify the store.
     pub(super) fn request_room(&mut self) -> Option<Arc<dyn Store>> {
         let is_wanted = self.requested_bytes > 0 && self.full.is_none();
         (is_wanted && !std::mem::replace(&mut self.room_requested, true)).then(|| Arc::clone(&self.store))
@@ -252,7 +253,7 @@ impl DiskProgress {
         self.marks.push(new);
     }
 
-    /// Seals a segment. If some of its records are not synced yet, keeps its writer until they are.
+    /// Seals a segment. If some of its records are not synced yet, keeps its writer until they are synced.
     pub(super) fn seal(&mut self, writer: SegmentWriter) {
         let written = writer.written();
         if writer.segment().first_seq + u64::from(written.count) > self.synced + 1 {
@@ -357,8 +358,8 @@ impl Log {
     /// Reports that the staged records are safely on disk. They become visible, and publishers that wait for them are
     /// notified.
     ///
-    /// From now on, at most `granted_bytes` bytes may be appended but not synced. Bytes that are already in this state
-    /// count towards the number.
+    /// From now on, at most `granted_bytes` bytes may be appended but not synced. Bytes that are appended but not
+    /// synced already count towards this limit.
     pub fn mark_synced(&self, staged: StagedRecords, granted_bytes: u64) {
         let mut ended = Vec::new();
         let (woken, armed) = {
@@ -391,8 +392,8 @@ impl Log {
         }
     }
 
-    /// Sets how many bytes may be appended but not synced. Bytes that are already in this state count towards `bytes`.
-    /// If the disk is full, `full` is the reason.
+    /// Sets how many bytes may be appended but not synced. Bytes that are already appended but not synced count towards
+    /// `bytes`. If the disk is full, `full` is the reason.
     pub fn grant(&self, bytes: u64, full: Option<&str>) {
         let woken = {
             let mut state = self.lock();

@@ -1,6 +1,6 @@
 //! Tells whether two patterns overlap, and whether one pattern covers another.
 //!
-//! To compare the patterns token by token gives exact results. The number of possible tokens is infinite, so no finite
+//! Comparing the patterns token by token gives exact results. The number of possible tokens is infinite, so no finite
 //! set of literal tokens matches the same as a `*`.
 
 use super::pattern::{Pattern, is_wildcard, matches_tokens};

@@ -20,7 +20,7 @@ const READS_PER_CURSOR_MAX: u32 = 64;
 pub struct NewLogs {
     waiter: Arc<Waiter>,
     arrived: Mutex<VecDeque<(Arc<Log>, Option<Filter>)>>,
-    /// The list that learns when logs have joined this subscription, and the subscription's number in it.
+    /// The list to which this subscription's number is added when logs have joined the subscription, and that number.
     arrivals: Option<(Arc<NewLogArrivals>, u32)>,
     is_for_node: bool,
 }

@@ -1,6 +1,6 @@
 //! Tests random sequences of operations on a topic, and compares the results with a plain list. A failing run prints
-//! the shortest sequence that fails. Each run first tries the sequences of the seeds in `model.seeds`. For each failure
-//! that was found, there is also a test with a name. `PROPTEST_CASES` sets the number of random sequences.
+//! the shortest sequence that fails. Each run first tries the sequences of the seeds in `model.seeds`. Each failure
+//! that was found also has a test with a name of its own. `PROPTEST_CASES` sets the number of random sequences.
 
 use dunlin_topic::OnGap::Oldest;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Tests that all subscribers receive the records in the same order, in which the records of each publisher keep their
-//! order.
+//! Tests that all subscribers receive the records in the same order, and that the records of each publisher stay in the
+//! order in which they were published.
 
 use std::thread;
 

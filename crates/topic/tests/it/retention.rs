@@ -52,8 +52,8 @@ fn history_with_large_batches_stays_within_its_byte_limit() {
         publisher.publish_batch(&drafts).unwrap();
         publisher.publish(&payload).unwrap();
         let retained_bytes = topic.logs()[0].info().bytes;
-        // This holds although a batch is in a single segment, which is retained even if there is no room for any other
-        // segment.
+        // The retained bytes stay within the limit although a batch is in a single segment, which is retained even if
+        // there is no room for any other segment.
         assert!(retained_bytes <= bytes, "{retained_bytes}");
     }
 }

@@ -15,7 +15,7 @@ const READS_MIN: usize = 4;
 /// A single read must skip at most this many records.
 const SKIPPED_MAX: u64 = 10_000;
 
-/// A topic of several MiB, whose last record is the only one that the tests want.
+/// A topic with several MiB of records. The tests search for the last record only.
 fn long_topic(name: &str) -> Arc<Topic> {
     let config = TopicConfig { pattern: Some(format!("{name}.>")), ..config(64 << 20) };
     let topic = Arc::new(Topic::new(name, Arc::new(config), &budget(), MANUAL, 1).unwrap());

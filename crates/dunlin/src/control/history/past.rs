@@ -118,7 +118,7 @@ pub(in crate::control) fn is_past(block: &[u8]) -> bool {
     block.starts_with(&[VERSION, KIND])
 }
 
-/// Returns the changes of `epoch` in these blocks. If changes are missing in between, returns only the changes after
+/// Returns the changes of `epoch` in these blocks. If changes in the middle are missing, returns only the changes after
 /// the last missing one.
 pub(super) fn changes(epoch: u32, blocks: &[Bytes]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();

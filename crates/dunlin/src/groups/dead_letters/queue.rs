@@ -50,7 +50,8 @@ pub(in crate::groups) struct LetterQueue {
     sent: VecDeque<SentLetter>,
     /// Letters that are sent before the queue takes newer ones from the state machine.
     pending: VecDeque<PendingLetter>,
-    /// The number of letters at the front of `pending` that were first sent before those in `sent`.
+    /// The number of letters at the front of `pending` that are older than the letters in `sent`: their first attempt
+    /// was earlier, and was refused.
     refused_before_sent: usize,
     numbers: LetterNumbers,
     /// Whether all remaining letters have to get new numbers before the next one is sent.
@@ -263,14 +264,14 @@ impl LetterQueue {
         }
     }
 
-    /// Keeps a letter that was refused, or whose response was lost, in order to send it again.
+    /// Keeps a letter that has to be sent again, because it was refused or its response was lost.
     fn retry_later(&mut self, refused: PendingLetter, error: PublishError) {
         let is_first = self.refused_before_sent == 0;
         if !is_out_of_order(&error) {
             self.pause();
         } else if is_first && !self.must_renumber {
-            // The number was refused although no letter before it was refused: the owner expects other numbers than
-            // those of this queue.
+            // The letter's number was refused although no earlier letter was refused: the owner expects other numbers
+            // than those of this queue.
             self.must_renumber = true;
             self.pause();
         }
@@ -295,7 +296,7 @@ impl LetterQueue {
         count
     }
 
-    /// Counts as dropped a letter that can never be stored, and counts the letter's record as lost.
+    /// Counts a letter that can never be stored as dropped, and the letter's record as lost.
     fn lose(
         &mut self,
         lost: PendingLetter,
@@ -317,9 +318,9 @@ impl LetterQueue {
         // At this point, at least one of `sent` and `pending` is empty.
         self.refused_before_sent = 0;
         if std::mem::take(&mut self.must_renumber) {
-            // The outcomes of all sent letters have arrived. A letter whose response was lost may be stored twice,
-            // because it gets another number. This happens only if, among letters that were sent together, one response
-            // was lost and another letter was refused for good.
+            // The outcomes of all sent letters have arrived. A letter whose response was lost now gets another number,
+            // and may therefore be stored twice. This requires two faults among letters that were sent together: the
+            // response to one letter was lost, and another letter was refused for good.
             self.numbers.begin_epoch();
             self.pending.iter_mut().for_each(|pending| pending.number = None);
         }

@@ -137,8 +137,8 @@ impl LocalMember {
         });
     }
 
-    /// Confirms the last record and takes further records. Returns whether there are events. For a listener, also
-    /// returns after it has skipped as many expired records as one operation may.
+    /// Confirms the last record and takes further records. Returns whether there are events. A listener's call also
+    /// returns after it has skipped as many expired records as one operation may skip.
     fn fetch(&mut self) -> Result<bool, SubscribeError> {
         loop {
             let (is_found, is_budget_spent) = self.fetch_within_budget()?;
@@ -150,7 +150,7 @@ impl LocalMember {
     }
 
     /// Confirms the last record and takes further records, in one operation of the group. Returns whether there are
-    /// events, and whether the operation has skipped as many expired records as it may.
+    /// events, and whether the operation has skipped as many expired records as it may skip.
     fn fetch_within_budget(&mut self) -> Result<(bool, bool), SubscribeError> {
         if let Err(why) = self.membership.check_open() {
             if matches!(why, SubscribeError::Closed) {

@@ -72,8 +72,8 @@ impl Route {
         self.mirror_changed.notify_all();
     }
 
-    /// Waits until `is_unplaced` is false, which means that the mirror has all records that the owner had. Returns at
-    /// once if such a wait has failed shortly before, or on a thread that serves connections
+    /// Waits until `is_unplaced` returns `false`: the mirror then has all records that the owner had when the wait
+    /// began. Returns at once if such a wait has failed shortly before, or on a thread that serves connections
     /// ([`Node::open_cursor`](crate::Node::open_cursor)).
     pub(super) fn await_mirror(&self, ownership: &Ownership, log: &Log, is_unplaced: impl Fn(&Log) -> bool) {
         if !waiting::is_allowed() {
@@ -185,7 +185,7 @@ mod tests {
         fn feed_mirrors(&self, _: u64, _: Arc<MirrorFeed>) {}
     }
 
-    /// Blocks the thread that wakes it until the test lets that thread continue.
+    /// A waker. Blocks the thread that calls it, until the test lets that thread continue.
     struct Stop(Mutex<mpsc::Sender<()>>, Mutex<mpsc::Receiver<()>>);
 
     impl Wake for Stop {
@@ -224,8 +224,8 @@ mod tests {
         let taking_over = thread::spawn(move || thread_route.take_over(&thread_topic, 8));
         is_stopped.recv().unwrap();
 
-        // This thread checks the second log just before the other thread takes that log over, and begins to wait just
-        // afterwards.
+        // Order of events: this thread checks the second log, the other thread takes this log over, and then this
+        // thread begins to wait.
         let (began, has_checked) = (Instant::now(), Cell::new(false));
         route.await_mirror(&ownership, &topic.logs()[1], |log| {
             let is_unplaced = log.is_mirror();

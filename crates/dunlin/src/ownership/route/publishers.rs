@@ -15,7 +15,8 @@ use crate::ownership::{Ownership, housekeeper, lock};
 const PUBLISHER_GRACE: Duration = Duration::from_secs(2);
 
 impl Route {
-    /// Whether the topic keeps a state and has publishers at this node about which its present owner was not informed.
+    /// Whether publishers of the topic are connected to this node, and this node has not reported them to the topic's
+    /// present owner. Always `false` for a topic that keeps no state.
     pub(super) fn has_unannounced_publishers(&self, topic: &Topic) -> bool {
         let state = lock(&self.state);
         let is_announced = state.presence.as_ref().is_some_and(|presence| presence.owner == state.owner);

@@ -68,8 +68,8 @@ impl Route {
         ForwardTarget { owner: Some(owner), topic: may_wait.then(|| Arc::clone(&self.name)) }
     }
 
-    /// Whether the batch must be tried until an owner responds. Its outcome is unknown: if the publisher got an error,
-    /// it would use the batch's numbers for other records.
+    /// Whether the batch must be tried until an owner responds. The outcome of such a batch is unknown. If the
+    /// publisher got an error, it would use the batch's numbers for other records.
     fn must_keep(&self, batch: &InFlightBatch) -> bool {
         batch.may_be_appended && self.kind == TopicKind::Volatile
     }
@@ -87,8 +87,8 @@ impl Route {
         late.into_iter().for_each(|(_, batch)| self.fail_batch(batch, &why));
     }
 
-    /// Ends the refused batches whose wait is over. If their owner has left the cluster, ends them all: the owner may
-    /// have refused them because it was stopping. Returns whether some batches still wait.
+    /// Ends the refused batches whose wait is over. If their owner has left the cluster, ends all refused batches: the
+    /// owner may have refused them because it was stopping. Returns whether some batches still wait.
     pub(super) fn end_late_refusals(&self, ownership: &Ownership) -> bool {
         let now_ns = steady_ns();
         let (late, has_more) = {
@@ -148,7 +148,7 @@ impl Route {
                 }
                 let Some((&ticket, _)) = state.waiting.first_key_value() else { return false };
                 // A batch that was returned is sent again only when no batch is on its way: every batch that was sent
-                // after it has a response, or was returned, too.
+                // after the returned one has then received a response, or was returned, too.
                 let is_blocked =
                     state.in_flight > 0 && (state.sent_to != owner || ticket <= state.sent_through);
                 let was_returned = last.is_some_and(|last| ticket <= last);

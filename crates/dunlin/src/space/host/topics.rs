@@ -61,7 +61,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         regions.into_iter().map(|region| (region, self.restore_topic(region))).collect()
     }
 
-    /// The regions of this host whose topics were deleted, even if another topic with the same name exists now.
+    /// The regions of this host whose topics were deleted. A later topic with the same name does not count as the
+    /// region's topic.
     fn regions_without_topic(&self) -> Vec<RegionId> {
         let Some(topics) = &self.topics else { return Vec::new() };
         let has_topic = |region: RegionId, hosted: &HostedRegion<D, B>| {

@@ -48,7 +48,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
         }
     }
 
-    /// For one region after another, calls `deliver` with the changes that each viewer sees there since the last call.
+    /// For each region and each of its viewers, calls `deliver` with the changes that the viewer sees in this region
+    /// since the last call.
     pub fn send_viewer_updates(&mut self, mut deliver: impl FnMut(ViewerId, &ViewerUpdate<'_>)) {
         for (id, hosted) in &mut self.regions {
             let (region, epoch, tick) = (*id, hosted.epoch(), hosted.region.tick_number());
@@ -73,8 +74,8 @@ impl<const D: usize, B: Behaviour<D> + Clone> Host<D, B> {
     pub(super) fn add_viewers(&mut self, region: RegionId) {
         let Some(hosted) = self.regions.get_mut(&region) else { return };
         for (viewer, watch) in &self.viewers {
-            // Ignore the error: it cannot occur, because all regions have the same setup and the others have accepted
-            // this viewer.
+            // Ignore the error: it cannot occur, because all regions have the same setup, and the other regions have
+            // accepted this viewer.
             let _ = hosted.region.watch(*viewer, *watch);
         }
     }

@@ -102,7 +102,8 @@ impl DiskLog {
     }
 }
 
-/// Applies the records after `state_through` to the topic's state, which already contains the records up to it.
+/// Applies the records after `state_through` to the topic's state, which already contains the records up to
+/// `state_through`.
 fn replay_into_state(log: &Log, records: &Records<'_>, state_through: u64) -> Result<(), String> {
     let mut rest = records.frames;
     let mut seq = records.first_seq;

@@ -123,8 +123,8 @@ fn refusal_by_a_deleted_topic_does_not_affect_later_records() {
     let number = first.flight;
     assert_eq!(second.flight, number);
     first.complete(Err(PublishError::Closed));
-    // The second record has no response yet, so the flight has not ended. Until it has, the new record must not be
-    // sent.
+    // The second record has no response yet, so the flight has not ended. Until the flight has ended, the new record
+    // must not be sent.
     send(&node, "3", None);
     assert!(captured().is_empty(), "the relay would refuse the record");
     second.complete(Err(PublishError::Closed));

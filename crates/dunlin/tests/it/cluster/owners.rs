@@ -219,8 +219,8 @@ fn node_without_a_lease_accepts_no_record_as_owner() {
         .ownership(2)
         .apply_placement("t", &Placement { owner: 2, epoch: epoch + 1, from: 0, ..now })
         .unwrap();
-    // When this call returns, node 2 has tried to append the waiting batch, because it still believes that it owns the
-    // topic.
+    // Node 2 still believes that it owns the topic. When this call returns, node 2 has tried to append the waiting
+    // batch.
     assert!(cluster.node(2).publisher("t").unwrap().publish("tried").is_err());
     cluster.reconnect(2);
     let position = publishing.join().unwrap().unwrap().position;

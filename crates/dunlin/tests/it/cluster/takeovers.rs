@@ -108,7 +108,7 @@ fn publish_waits_until_the_topic_of_its_subject_is_known() {
     assert_eq!(receive.recv_timeout(PATIENCE).unwrap(), Ok(1));
 }
 
-/// The node has only a limited number of threads that may block, and other operations need them, too.
+/// Only a limited number of the node's threads may block, and other operations need these threads, too.
 #[test]
 fn waiting_dead_letter_occupies_only_one_thread() {
     let cluster = TestCluster::with(2, long_limits());

@@ -81,8 +81,8 @@ fn watch_from_a_future_revision_opens_without_a_majority() {
     assert!(watch.until(|seen| !seen.is_empty())[0].ends_with("a=3"), "{:?}", watch.seen);
 }
 
-/// A new leader cannot know whether a lease was renewed before the leader's term. It must not count this time as time
-/// without renewal.
+/// A new leader cannot know whether a lease was renewed before the leader's term. It must not count the time before its
+/// term as time without renewal.
 #[test]
 fn lease_does_not_end_early_under_a_new_leader() {
     // On a slow machine, an election takes longer than a short lease lasts. Then try a longer lease.
@@ -134,7 +134,7 @@ fn check_lease_under_new_leader(ttl_ms: u64) -> bool {
 }
 
 /// Returns the changes that a watch receives at a node which was unreachable for some time. Meanwhile, the other nodes
-/// have removed the log entries that this node lacks, so that it receives a snapshot.
+/// have removed the log entries that the node lacks. The node therefore receives a snapshot.
 fn changes_after_a_snapshot(history_bytes: u64) -> Vec<String> {
     let mut limits = limits();
     limits.raft.log_bytes_max = 4 << 10;
@@ -251,8 +251,8 @@ fn watch_resumes_at_a_restarted_node_that_has_applied_nothing() {
     assert_eq!(watch.until(|seen| !seen.is_empty()), ["4 b=2"]);
 }
 
-/// Before the node has applied its log, the topic of changes has no epoch. A watch that began then would report a new
-/// epoch later, and receive old revisions as new ones.
+/// Before the node has applied its log, the topic of changes has no epoch. A watch that began in this state would later
+/// report a new epoch, and would receive old revisions as new ones.
 #[test]
 fn watch_without_a_position_waits_for_a_restarted_nodes_log() {
     let mut cluster = TestCluster::of(3, limits());
@@ -326,7 +326,7 @@ fn lock_waiter_at_a_follower_gets_the_lock_after_a_revoke() {
     assert_eq!(refused, Err(ControlError::Refused(ControlRefusal::NotHeld { lease: first })));
 }
 
-/// A follower may apply a release by a lease late, when the same lease already waits for the lock again. The release
+/// When a follower applies a lease's release of a lock, the same lease may already wait for the lock again. The release
 /// must not end this new wait.
 #[test]
 fn lock_wait_is_not_ended_by_an_earlier_release() {

@@ -74,7 +74,7 @@ fn first_record_on_a_full_disk_is_refused() {
 }
 
 /// A group does not wait when it appends a letter. But the disk reserves room for a topic only if a publisher waits for
-/// this room, so the group has to register as one.
+/// this room, so the group has to register as a waiting publisher does.
 #[test]
 fn dead_letter_is_stored_when_the_disk_is_no_longer_full() {
     let disk = FakeDisk::new(14);

@@ -2,8 +2,8 @@
 //! be claimed.
 //!
 //! Invariants:
-//! - The oldest unsettled record with a key is ready, claimed or delayed. The other records with this key are
-//!   [`RecordState::Behind`] it, in order.
+//! - Of the unsettled records with the same key, the oldest is ready, claimed or delayed. The other records are
+//!   [`RecordState::Behind`] the oldest one, in order.
 //! - `ready` has exactly the records that are ready, and `timers` exactly those that are claimed or delayed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

@@ -43,8 +43,8 @@ pub struct ClaimError {
 pub enum MemberDeparture {
     /// The member left the group by itself. Its open claims do not count as attempts.
     Left,
-    /// The member died. Its open claims count as attempts, because a record that it had claimed may have caused its
-    /// death.
+    /// The member died. Its open claims count as attempts, because one of the claimed records may have caused the
+    /// member's death.
     Died,
 }
 

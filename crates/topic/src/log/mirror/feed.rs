@@ -63,7 +63,7 @@ impl Log {
     /// Adds a batch of records from the owner. `first` is the position of the batch's first record. No record between
     /// `prev_seq` and `first` is missing: those in between were filtered, have expired, or are merged into the first
     /// record. Records that the mirror already has are skipped. If the log keeps a state and the batch is one merged
-    /// record, it changes only the state, and is not added to the log.
+    /// record, this record changes only the state, and is not added to the log.
     pub fn feed(
         &self,
         first: Position,
@@ -95,8 +95,8 @@ impl Log {
             }
         }
         if !continues {
-            // The feed starts again at this position. If it has delivered an earlier epoch before, the owner reports
-            // the end of that epoch separately.
+            // The feed starts again at this position. If the feed has delivered records of an earlier epoch, the owner
+            // reports the end of that epoch separately.
             state.start_feed_at_end();
         }
         let (bytes, count, time_ns) = without_known(batch, state.next_seq - first.seq);

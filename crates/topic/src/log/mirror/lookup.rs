@@ -50,8 +50,8 @@ impl Log {
         self.find_mirrored(&self.lock(), next, on_gap, unfed)
     }
 
-    /// Returns a private mirror for a subscriber with this start if this shared mirror lacks records that the
-    /// subscriber needs. `None` if the subscriber can use this log.
+    /// For a subscriber with this start: returns a private mirror if this shared mirror lacks records that the
+    /// subscriber needs, and `None` if the subscriber can use this log.
     #[cold]
     pub(crate) fn find_private_mirror(
         self: &Arc<Log>,
@@ -110,7 +110,7 @@ impl Log {
                 Ordering::Less => self.find_within(state, mirror, next, state.next_seq, on_gap, unfed),
                 Ordering::Equal => state.find_at_end(next.seq),
                 // The subscriber has already read later records at another node. The feed will deliver the records up
-                // to its position to this log.
+                // to the subscriber's position to this log.
                 Ordering::Greater => Lookup::Nothing,
             };
         }

@@ -1,5 +1,5 @@
-//! Tests of followers that lack records, because they resume after a position, or because the topic withholds records
-//! from them to test this.
+//! Tests of followers that lack records: they resume after a position, or the topic withholds records from them as a
+//! test.
 
 use std::num::NonZeroU32;
 

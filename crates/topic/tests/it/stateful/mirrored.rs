@@ -57,8 +57,8 @@ impl Mirror {
         &self.topic.logs()[0]
     }
 
-    /// Returns a subscriber at the owner, with which the mirror is fed. It starts after the mirror's position, or with
-    /// the state if the mirror has received nothing yet.
+    /// Returns the subscriber at the owner that feeds the mirror. This subscriber starts after the mirror's position,
+    /// or with the state if the mirror has received nothing yet.
     pub(super) fn feed_of(&self, owner: &Topic) -> Subscriber {
         let start = self.log().fed_through().map_or(Start::Snapshot, Start::After);
         subscriber(owner, &SubscribeOptions { start, ..following() })
