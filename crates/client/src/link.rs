@@ -146,7 +146,7 @@ impl Link {
     fn pump_connected(&mut self, shared: &SharedClient, socket: &Arc<Socket>, wait: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match wait {
-            // Only one read in a row is skipped, because a caller that never waits needs the read of its next call.
+            // Skips at most one read in a row: a caller that never waits would otherwise receive nothing.
             PumpWait::Now if std::mem::take(&mut self.skip_read) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),

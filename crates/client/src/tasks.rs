@@ -157,7 +157,8 @@ impl Tasks {
         }
     }
 
-    /// Creates a tenant, or changes its share, quotas and limits. The new values apply to tasks that start after this.
+    /// Creates a tenant, or changes its share, quotas and limits. The new values apply to tasks that start after this
+    /// call.
     pub fn set_tenant(&self, tenant: TenantSettings<'_>) -> Result<(), TasksError> {
         self.command(&TaskCommand::Tenant { tenant }).map(drop)
     }

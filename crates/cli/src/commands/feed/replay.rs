@@ -189,8 +189,8 @@ fn play(
         }
         let before = tracks[index].offset;
         published += tracks[index].publish(client)?;
-        // At the end of a region, `publish` may also have read the log's next frames, so that `offset` begins again at
-        // 0.
+        // At the end of a region, `publish` may have loaded the log's next frames too. `offset` then counts from 0
+        // again, and may be lower than `before`.
         progress.add(tracks[index].offset.saturating_sub(before) as u64);
         next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
