@@ -21,8 +21,8 @@ impl PayloadContent {
         PayloadContent::named(object, || "a payload".to_owned())
     }
 
-    /// Like [`of`](Self::of), but also for bytes that are not a payload, such as a key. If the object has another type,
-    /// the error contains the name that `what` returns for these bytes.
+    /// Like [`of`](Self::of), but also for bytes that are not a payload, such as a key. If the type of the object is
+    /// not allowed, the error begins with the name that `what` returns for these bytes.
     pub fn named(object: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<PayloadContent> {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return Ok(PayloadContent::Bytes(bytes.clone().into()));

@@ -39,7 +39,8 @@ pub enum Failure {
     Python(PyErr),
 }
 
-/// Whether the interpreter is about to end. A thread that enters the interpreter after this would hang or panic.
+/// Whether the interpreter is about to end. A thread that enters the interpreter while this is `true` would hang or
+/// panic.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The number of threads that have finished waiting and are using the interpreter again.
@@ -108,7 +109,7 @@ thread_local! {
 }
 
 /// Runs Python's signal handlers. Returns `true` if this thread's call was cancelled, or if a handler raised an
-/// exception. [`take_signal_error`] returns this exception after the wait.
+/// exception. A later call of [`take_signal_error`] returns this exception.
 pub fn check_signals() -> bool {
     if CANCELLED.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Acquire))) {
         return true;

@@ -75,8 +75,9 @@ impl RefusedRecords {
         }
     }
 
-    /// Adds the collected errors about refused records to the outcome of a call. If the call has succeeded, it now
-    /// fails with these errors. If it has failed, they become the cause of its own error.
+    /// Adds the collected errors about refused records to the outcome of a call. If the call has succeeded, returns
+    /// these errors instead of its result. If the call has failed, these errors become the cause of the call's own
+    /// error.
     fn report<R>(self, py: Python<'_>, outcome: PyResult<R>) -> PyResult<R> {
         let Some(refused) = self.0 else { return outcome };
         let refused = PyErr::from(Failure::from(refused));

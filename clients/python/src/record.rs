@@ -71,8 +71,8 @@ impl PyRecord {
         self.records.head(self.index).seq
     }
 
-    /// A sequence number before this record's. The subscriber has lost no record between the two: those in between were
-    /// filtered, have expired, or are merged into this record.
+    /// A sequence number that is lower than this record's. The subscriber has lost no record between the two numbers:
+    /// records between them were filtered, have expired, or are merged into this record.
     #[getter]
     fn prev_seq(&self) -> u64 {
         self.records.head(self.index).prev_seq

@@ -147,8 +147,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// Returns the fields of a task as a dictionary, with the field names of `tasks.TaskInfo`.
 fn info<'py>(py: Python<'py>, view: &TaskView, now_ms: u64) -> PyResult<Bound<'py, PyDict>> {
-    // The cluster's clock does not count from 1970. Its time `ms` is therefore converted by its distance from the
-    // clock's present time, `now_ms`.
+    // `unix_time` converts a time `ms` of the cluster's clock, which does not count from 1970. The present time of this
+    // clock is `now_ms`.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let unix_time = |ms: u64| since_epoch + (ms as f64 - now_ms as f64) / 1e3;
     let dict = PyDict::new(py);

@@ -1,7 +1,7 @@
 //! Creates the certificates that a user needs to try TLS on one machine: for an authority, a node and a client.
 //!
 //! The authority's key is discarded after signing, so that nothing else can be signed with it. New certificates
-//! therefore need another directory.
+//! therefore need a new authority, and a directory of their own.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -146,7 +146,7 @@ impl<'a, P: CountingPublisher> RecordSender<'a, P> {
         Ok(())
     }
 
-    /// Sends each line as a record. Before it waits for more input, it waits until all sent records are acknowledged.
+    /// Sends each line as a record. Waits until all sent records are acknowledged before it waits for more input.
     /// Returns `false` if the command has to end.
     pub fn send_lines(&mut self, lines: &Input) -> Result<bool> {
         const CONTEXT: &str = "cannot read lines";

@@ -55,8 +55,8 @@ impl StopFlag {
     pub fn on_signal() -> Result<StopFlag> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: this handler ends the process if the flag is set, and the next one sets the flag. So
-            // only a second signal ends the process.
+            // The order matters: this handler ends the process if the flag is set, and the next one sets the flag.
+            // Therefore, only a second signal ends the process.
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
                 .and_then(|_| flag::register(signal, Arc::clone(&stop)))
                 .context("cannot listen for signals")?;
@@ -64,8 +64,8 @@ impl StopFlag {
         Ok(StopFlag(stop))
     }
 
-    /// Makes the flag also be set when the program that reads standard output, such as `head -1`, has ended. A command
-    /// notices this only when it writes, and it may have nothing to write.
+    /// Also sets the flag when the program that reads standard output, such as `head -1`, has ended. Without this, a
+    /// command would notice that end only at its next write, and it may have nothing to write.
     pub fn set_when_stdout_closes(&self) {
         let stop = self.clone();
         thread::spawn(move || {

@@ -40,8 +40,8 @@ pub struct ClientOptions {
     pub wait: WaitStrategy,
     /// The client's limits on memory and waiting times.
     pub limits: ClientLimits,
-    /// Whether the client never connects again after it has lost its connection. For connections between nodes: a node
-    /// that noticed no loss could send records out of order.
+    /// Whether the client never connects again after it has lost its connection. Set for connections between nodes: if
+    /// the client connected again and the node did not notice the loss, the node could send records out of order.
     pub connects_once: bool,
 }
 
@@ -232,8 +232,9 @@ impl Client {
         self.open_subscription(request, wait)
     }
 
-    /// Makes a subscription without waiting for the node. Each log in `after` continues after its position there. All
-    /// other logs start as `options` say. If the node refuses the subscription, the first read returns the error.
+    /// Makes a subscription without waiting for the node. Each log in `after` continues after the position that `after`
+    /// contains for it. All other logs start as `options` say. If the node refuses the subscription, the first read
+    /// returns the error.
     pub fn subscribe_nowait(
         &self,
         pattern: &str,

@@ -137,7 +137,8 @@ impl SharedClient {
                 }
                 PumpOutcome::Quiet if wait == WaitStrategy::Default && spins => {
                     spins = now - began < budget;
-                    // Let other threads run: this thread may wait for the work of one that needs its core.
+                    // Let other threads run: this thread may be waiting for a thread that needs the same processor
+                    // core.
                     std::thread::yield_now();
                 }
                 PumpOutcome::Quiet | PumpOutcome::Received => {}

@@ -115,7 +115,7 @@ pub enum GroupEvent<'a> {
 pub struct Settlement {
     /// The number of claims that were settled or renewed.
     pub settled: u32,
-    /// The tokens of the claims that had ended before. Another member may have their records.
+    /// The tokens of claims that had already ended. Other members may have the records of these claims.
     pub stale: Vec<u64>,
 }
 
@@ -218,7 +218,7 @@ impl Member {
     /// Takes the record or notice that [`ready`](Member::ready) found.
     ///
     /// # Panics
-    /// If the call before was not `ready` with the result `true`.
+    /// If the previous call was not a call of `ready` that returned `true`.
     pub fn take(&mut self) -> GroupEvent<'_> {
         let at = self.subscriber.at();
         let item_bytes = match self.subscriber.current_item() {
@@ -256,8 +256,8 @@ impl Member {
         Ok(if self.ready()? { Some(self.take()) } else { None })
     }
 
-    /// Reports the records at these positions as consumed, and with each of them all records of its log that were
-    /// delivered before. Only for members with [`returns_unconsumed`](GroupOptions::returns_unconsumed).
+    /// Reports the records at these positions as consumed. Each such record includes all records of its log that were
+    /// delivered before it. Only for members with [`returns_unconsumed`](GroupOptions::returns_unconsumed).
     pub fn consume(&mut self, consumed: &[ConsumedPosition]) {
         self.subscriber.report_consumed_for(consumed);
     }
@@ -276,7 +276,7 @@ impl Member {
     ///
     /// In a `share` group, the records that this member has taken count as consumed. The group loses the records that
     /// were delivered to this member, but that it has not taken; the other members receive a gap for them. If the
-    /// member is dropped without this call, the gap also covers the records that it took last.
+    /// member is dropped without this call, the gap also covers the records that this member took last.
     pub fn leave(mut self) {
         if let Some(last) = self.last_taken() {
             self.subscriber.consume_through(last);

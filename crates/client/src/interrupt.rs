@@ -28,8 +28,8 @@ pub(crate) fn is_interrupted() -> bool {
 }
 
 /// Runs `call` and returns its result. While `call` waits on this thread, `interrupted` is called about every 100 ms.
-/// If it returns `true`, the wait ends with [`DisconnectReason::Interrupted`](crate::DisconnectReason::Interrupted). No
-/// record is lost.
+/// If `interrupted` returns `true`, the wait ends with
+/// [`DisconnectReason::Interrupted`](crate::DisconnectReason::Interrupted). No record is lost.
 pub fn interruptible<T>(interrupted: impl Fn() -> bool + 'static, call: impl FnOnce() -> T) -> T {
     struct RestoreCheck(Option<SharedCheck>);
     impl Drop for RestoreCheck {

@@ -146,7 +146,7 @@ impl Link {
     fn pump_connected(&mut self, shared: &SharedClient, socket: &Arc<Socket>, wait: PumpWait) -> PumpOutcome {
         let flushed = shared.outbox.flush();
         let blocking = match wait {
-            // Only one read in a row is skipped, because a caller that never waits needs the read of its next call.
+            // Skips at most one read in a row: a caller that never waits would otherwise receive nothing.
             PumpWait::Now if std::mem::take(&mut self.skip_read) => return PumpOutcome::Quiet,
             PumpWait::Now => false,
             PumpWait::Spin => return self.spin(shared, socket),
@@ -166,8 +166,8 @@ impl Link {
         self.handle_read(shared, read)
     }
 
-    /// Prepares for not reading until the runtime reports an event of the socket. Returns `None` if bytes may be left
-    /// to read or to write.
+    /// Prepares a pause in reading, which lasts until the runtime reports an event of the socket. Returns `None` if
+    /// there may be bytes left to read or to write.
     #[cfg(feature = "tokio")]
     pub(crate) fn pause_reading(&mut self, shared: &SharedClient) -> Option<PumpOutcome> {
         let can_pause = self.is_drained && matches!(self.phase, Phase::Up { .. }) && shared.outbox.is_empty();
@@ -180,7 +180,8 @@ impl Link {
         (self.is_drained, self.skip_read) = (false, false);
     }
 
-    /// Reads the clock only once for several checks of the socket, because it takes as long as one check.
+    /// Checks the socket several times for each reading of the clock, because reading the clock takes as long as one
+    /// check.
     #[inline]
     fn spin(&mut self, shared: &SharedClient, socket: &Socket) -> PumpOutcome {
         let room = self.chunks.reserve(self.need);
@@ -401,8 +402,8 @@ impl Link {
                 Ok(true) => self.deliver_received(shared),
                 Ok(false) => PumpOutcome::Disconnected(disconnected.0, disconnected.1),
                 Err(why) => {
-                    // If the address has several nodes, the client does not pause as one node requests, because another
-                    // one may accept the client.
+                    // A node may request a pause before the next attempt. If the address has several nodes, the client
+                    // does not pause, because another node may accept the client.
                     let wait = why.wait().filter(|_| shared.tls.len() == 1);
                     self.disconnect_since(shared, why, disconnected.1, wait)
                 }
@@ -475,8 +476,8 @@ impl Link {
     }
 
     /// Closes the connection. First waits a moment, so that the node can read the last bytes and close the connection
-    /// itself. If the client closed it while it had unread responses, the operating system would discard bytes that are
-    /// still to be sent.
+    /// itself. If the client closed the connection before it had read all responses, the operating system would discard
+    /// bytes that are still to be sent.
     pub(crate) fn close(&mut self, shared: &SharedClient) {
         let until = Instant::now() + CLOSE_TIMEOUT;
         if let Phase::Up { socket } = std::mem::replace(&mut self.phase, Phase::Closed) {

@@ -20,7 +20,7 @@ pub(crate) struct OutgoingBytes {
     backlog: Vec<u8>,
     /// How many bytes at the beginning of `backlog` have been sent.
     sent: usize,
-    /// Whether the session has not yet sent its state on this connection. Until it has, all other bytes wait.
+    /// Whether the session has not yet sent its state on this connection. Until then, all other bytes wait.
     corked: bool,
 }
 

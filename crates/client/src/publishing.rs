@@ -108,8 +108,9 @@ impl PublisherShared {
         state.lanes.iter().flat_map(PublishLane::unanswered).for_each(|bytes| out.extend_from_slice(bytes));
     }
 
-    /// Encodes the messages that open the publisher. For a publisher that was open before, they include its last
-    /// acknowledged position in each partition: a state topic that has lost this record then refuses the publisher.
+    /// Encodes the messages that open the publisher. For a publisher that was open before, the messages include the
+    /// position of its last acknowledged record in each partition: a state topic that has lost one of these records
+    /// then refuses the publisher.
     pub(crate) fn encode_open(&self, state: &PublisherState, version: u8, out: &mut Vec<u8>) {
         if let Some(properties) = state.topic_properties
             && version >= MessageKind::ExpectTopic.since()

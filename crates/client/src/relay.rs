@@ -74,13 +74,13 @@ pub struct RelayBatch<'a> {
     pub frames: &'a [u8],
     /// The number of frames.
     pub count: u32,
-    /// The number that the producer has given to the first record; `None` if the producer does not number its records,
-    /// so that the relay has to.
+    /// The number that the producer has given to the first record; `None` if the producer does not number its records.
+    /// The relay then numbers them.
     pub producer_seq: Option<u64>,
     /// If set, the owner appends the batch only if the log's last record has this sequence number.
     pub expect_last: Option<u64>,
-    /// For a topic with a state: the position of the last record of the publisher that was acknowledged. If the owner
-    /// has lost this record, it refuses the batch.
+    /// For a topic with a state: the position of the publisher's last acknowledged record. If the owner has lost this
+    /// record, the owner refuses the batch.
     pub after: Option<Position>,
 }
 

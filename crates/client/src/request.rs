@@ -60,8 +60,8 @@ impl Client {
         Requester { client: self.clone(), inbox: None, publishers: HashMap::new(), requests: 0 }
     }
 
-    /// Fails if the subject has no subscriber. Succeeds if the node does not know this query, because it may then have
-    /// one.
+    /// Fails if the subject has no subscriber. Succeeds if the node does not know this query, because the subject may
+    /// then have a subscriber.
     fn check_subscriber(&self, subject: &str) -> Result<(), RequestError> {
         match self.topic_settings(&format!("{SUBSCRIBER_QUERY_PREFIX}{subject}")) {
             Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoResponder => {

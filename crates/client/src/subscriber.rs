@@ -42,7 +42,7 @@ pub struct Subscriber {
     seq: u64,
     /// The sequence number of the record before the one in the next frame.
     prev_seq: u64,
-    /// The credit of the items that were read, as far as it was not returned to the node yet.
+    /// The credit of the items that the subscriber has read, except the part that was already returned to the node.
     unreported_credit: u64,
     return_at: u64,
     /// Consumed positions that were not reported to the node yet; `None` if they need not be reported. Only reliable

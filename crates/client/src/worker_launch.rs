@@ -19,7 +19,8 @@ const PREPARED: &[u8] = b"prepared\n";
 /// The interval at which a waiting worker checks whether the order to attach has arrived.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The settings that a node has given to this worker process when it started the process. Empty if no node has.
+/// The settings that a node has given to this worker process when it started the process. Empty if no node has started
+/// this process.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerLaunch {
     name: Option<String>,

@@ -105,7 +105,7 @@ kinds! {
     Control = 24, "CONTROL";
     /// Contains commands for tasks, a query about tasks, or a request to attach a worker.
     Tasks = 25, "TASKS";
-    /// States which records a topic must have so that a publisher of it may continue.
+    /// States which records a topic must have so that a certain publisher of the topic may continue.
     ExpectTopic = 26, "EXPECT_TOPIC";
 
     /// Accepts the client.

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - Decoding copies nothing: a message and its lists refer to the bytes from which they were decoded.
 //! - Each length that the other side states is checked against [`DecoderLimits`] before it is used. No memory is
-//!   allocated in proportion to it.
+//!   allocated in proportion to such a length.
 //! - Decoding any bytes returns a message, [`DecodeOutcome::Need`] or a [`WireError`].
 //! - Decoding an encoded message gives the same message. `tests/golden` contains the bytes of an example of each
 //!   message.

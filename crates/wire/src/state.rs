@@ -28,7 +28,7 @@ layout! {
         /// Whether the subscription receives the state again after it has lost records.
         pub on_gap: bool,
         /// Whether to conflate: each batch then has one record that merges all changes since the previous one. The node
-        /// sends the next batch when CREDIT reports that this one is consumed.
+        /// sends each batch after CREDIT has reported that the previous one is consumed.
         pub conflate: bool,
         /// For tests: makes the node withhold each record whose sequence number is a multiple of this number, once; 0
         /// withholds none.

@@ -57,7 +57,8 @@ layout! {
 }
 
 layout! {
-    /// A setting of a topic, which has a name and a value. In a reply, it may also be a status.
+    /// A setting of a topic, which has a name and a value. In a reply, the pair of name and value may also be a status
+    /// of the topic.
     ///
     /// The setting `reducer` is the kind of the topic's state, and `reducer.<option>` is an option for this kind.
     /// SETTINGS also contains `reducer/<partition>`: a text with the position, the number of entries, the size and the
@@ -167,7 +168,7 @@ layout! {
         /// gets.
         pub first: Position,
         /// The sequence number of the last record that was appended. If no record is retained, `first` is the position
-        /// after it.
+        /// after this last record.
         pub last_seq: u64,
         /// Number of retained bytes.
         pub bytes: u64,

@@ -7,9 +7,9 @@
 //!  | D  U  N  L  I  N        | min u8  | max u8  |
 //!  +-------------------------+---------+---------+
 //! ```
-//! The client offers a range of versions. The node replies with the version that it has chosen as both the lowest and
-//! the highest version. If it supports none of the offered versions, it replies with its own range, and then sends
-//! REFUSED.
+//! The client offers a range of versions. The node chooses one of these versions. In its reply, the chosen version is
+//! both the lowest and the highest version. If the node supports none of the offered versions, it replies with its own
+//! range, and then sends REFUSED.
 //!
 //! A node supports its own version of the protocol and the previous one. Later versions may only add fields at the end
 //! of the preamble, HELLO, WELCOME and REFUSED, and older nodes and clients skip these fields. All other layouts may

@@ -29,7 +29,7 @@ use crate::outcome::ErrorWithAdvice;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the command may take to end after a signal, before it is killed with SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// The part of `--ttl` by which the command is asked to end before the lease ends: `--ttl` divided by this number, but
+/// The command is asked to end before the lease ends. The time between the two is `--ttl` divided by this number, but
 /// at most [`GRACE`].
 const NOTICE_DIVISOR: u32 = 4;
 

@@ -209,9 +209,9 @@ impl LogEnds {
         let Some(end) = self.0.get_mut(&partition) else { return false };
         let has_advanced = end.read_through.is_none_or(|read_through| read_through < position);
         end.read_through = end.read_through.max(Some(position));
-        // In a later epoch, the end no longer exists. The epoch of `end.last` may also be higher than the epoch of the
-        // log's last record: while an epoch has no records, the end has this epoch, but the previous epoch's last
-        // sequence number.
+        // A log that has reached a later epoch has passed its end. While an epoch has no records, `end.last` consists
+        // of this epoch and the previous epoch's last sequence number. The log then ends at this sequence number in the
+        // previous epoch, so the sequence numbers are compared without the epochs.
         if position.epoch > end.last.epoch || position.seq >= end.last.seq {
             self.0.remove(&partition);
         }

@@ -190,8 +190,8 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// The values in the list of topics that must be read for each topic separately. They are empty if the topic was
-/// deleted before they were read.
+/// Values that the list of topics shows, and that must be read for each topic separately. The values are empty if the
+/// topic was deleted before they were read.
 #[derive(Default)]
 struct TopicDetails {
     kind: Vec<String>,

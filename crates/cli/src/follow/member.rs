@@ -34,7 +34,7 @@ pub struct RecordHandling {
     /// The command to run for each record; `None` to print the record instead. If the command succeeds, the record is
     /// acknowledged.
     pub program: Option<ExternalProgram>,
-    /// How long the group waits before it delivers a record again whose command failed.
+    /// How long the group waits after the command of a record has failed, before it delivers the record again.
     pub retry_after: Duration,
     /// The number of attempts after which the group no longer delivers a record. `last_attempt_note` says where such a
     /// record goes.

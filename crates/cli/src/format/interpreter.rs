@@ -1,7 +1,8 @@
 //! Decodes records and states of state topics into readable text, such as `set bid 50000.10 x 1200` instead of bytes.
 //!
-//! The configuration of a topic is read from the node once, before the first of its records that may contain entries is
-//! decoded. If the configuration is unknown, or the bytes are not entries, the bytes themselves are shown.
+//! The configuration of a topic is read from the node once, when a record of the topic that may contain entries is
+//! decoded for the first time. If the configuration is unknown, or the bytes are not entries, the bytes themselves are
+//! shown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +47,7 @@ impl Interpreters {
         Interpreters { node: Some(node.clone()), known: Mutex::default() }
     }
 
-    /// Sets the reducer of a topic whose records come from files, so that no node can be asked for it.
+    /// Sets the reducer of a topic whose records come from files, so that no node can be asked for the reducer.
     pub fn set_reducer(&self, topic: &str, reducer: ReducerConfig) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(topic.to_owned(), TopicFormat::of(reducer).map(Arc::new));

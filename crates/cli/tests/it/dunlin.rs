@@ -15,8 +15,8 @@ pub fn dunlin(arguments: &[&str]) -> Command {
     prepared(Command::new(env!("CARGO_BIN_EXE_dunlin")), arguments)
 }
 
-/// Like [`dunlin`], but the process may have at most `files_max` files open. Its soft limit, which it may raise, is
-/// half of this.
+/// Like [`dunlin`], but the process may have at most `files_max` files open. The soft limit of the process, which the
+/// process may raise, is half of `files_max`.
 pub fn dunlin_with_files(files_max: u32, arguments: &[&str]) -> Command {
     let soft = files_max / 2;
     let script = format!("ulimit -S -n {soft} && ulimit -H -n {files_max} && exec \"$0\" \"$@\"");

@@ -13,9 +13,11 @@ use std::sync::Mutex;
 
 use crate::dunlin::{Node, dunlin, run_with};
 
-/// After how many seconds a command that does not end by itself is ended, if the page shows no output of the command.
+/// The time in seconds after which a command that does not end by itself is ended. This time applies if the page shows
+/// no output of the command.
 const STOP_AFTER: u32 = 3;
-/// After how many seconds a command that does not end by itself is ended, if the page shows output of the command.
+/// The time in seconds after which a command that does not end by itself is ended. This time applies if the page shows
+/// output of the command.
 const STOP_SHOWN_AFTER: u32 = 10;
 /// The number of blocks that run at the same time.
 const BLOCKS_AT_ONCE: usize = 8;

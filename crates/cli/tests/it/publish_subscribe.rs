@@ -62,8 +62,8 @@ fn slow_subscriber_gets_a_lag_warning_and_exact_gaps() {
     let mut slow = node.command(&slow).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(slow.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("\"first\""), "the subscriber reads the first record");
-    // The records have more bytes than the client requests in advance. So some of them leave the log before the
-    // subscriber has read them.
+    // The records have more bytes than the client requests in advance. Some of the records therefore leave the log
+    // before the subscriber has read them.
     node.run(&["pub", "ticks", &"x".repeat(500), "--repeat", "20000"]).done();
 
     let (mut next, mut gaps) = (2, 0);

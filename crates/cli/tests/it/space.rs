@@ -213,7 +213,8 @@ fn world_of_an_external_program_is_shown() {
     process.stop().unwrap();
 }
 
-/// The thread that runs the region is stopped before its topic is deleted, so that it cannot create the topic again.
+/// The thread that runs the region is stopped before the region's topic is deleted, so that the thread cannot create
+/// the topic again.
 #[test]
 fn space_watch_names_the_missing_topic_of_a_region() {
     let (node, _server, url, process) = start_own_world();

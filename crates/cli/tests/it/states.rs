@@ -25,8 +25,8 @@ fn prices() -> Node {
     node
 }
 
-/// Runs `dunlin sub` with `arguments`, and meanwhile calls `publish` again and again. Returns its output, which ends
-/// with the first record after the state.
+/// Runs `dunlin sub` with `arguments`, and meanwhile calls `publish` again and again. Returns the output of `dunlin
+/// sub`, which ends with the first record after the state.
 fn run_until_record(node: &Node, arguments: &[&str], publish: impl Fn() + Sync) -> String {
     let all = [&["sub"], arguments, &["--count", "1"]].concat();
     let child = node.command(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

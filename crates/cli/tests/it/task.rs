@@ -271,7 +271,8 @@ fn error_for_a_result_over_the_limit_names_its_size() {
     assert_eq!((ended.code, ended.err.contains("3 tasks done")), (Some(0), true), "{ended:?}");
 }
 
-/// Processes that hold the pipe of a task after its end, each for ten minutes. Dropping the value kills the processes.
+/// Processes that hold a task's pipe for ten minutes, even after the task has ended. Dropping the value kills the
+/// processes.
 struct Holders(std::path::PathBuf);
 
 impl Holders {

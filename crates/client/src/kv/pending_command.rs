@@ -105,7 +105,7 @@ impl Kv {
     }
 
     /// Like [`retry_until_answered`](Self::retry_until_answered), for a command that waits at the node. Before each
-    /// wait, `next_deadline` returns the wait's end; if it returns an error, this call fails.
+    /// wait, `next_deadline` returns the end of the wait. If `next_deadline` returns an error, this call fails.
     pub(super) fn retry_while(
         &self,
         bytes: &[u8],

@@ -26,7 +26,7 @@ pub enum WatchFrom {
     #[default]
     Now,
     /// The revision with this number in this epoch. [`Kv::revision`] and [`Change`] contain both. If the cluster has a
-    /// different epoch by now, its revision with this number is another one, and the watch fails with
+    /// different epoch by now, this number stands for another change, and the watch fails with
     /// [`WatchError::Restarted`].
     Revision {
         /// The epoch.

@@ -162,8 +162,8 @@ impl ClientSession {
             if channel.state.on_gap {
                 channel.state.unfilled_since.get_or_insert(channel.at);
             }
-            // The node's gap may begin after the subscriber's next record. The records before it are then missing too,
-            // so they are part of the reported gap.
+            // The node's gap may begin after the subscriber's next record. All records before that gap are then missing
+            // too, so the reported gap includes them.
             channel.report_gap(channel.at.seq + 1, gap.last);
             channel.set_position(Position { seq: gap.last, ..channel.at });
         }

@@ -21,8 +21,8 @@ use crate::session::{
 const RESUME_LOGS_MAX: usize = 200;
 
 impl ClientSession {
-    /// Makes the next connection resend all commands and queries that have no response. The node that was lost must
-    /// have responded to all requests that it carried out.
+    /// Makes the next connection resend all commands and queries that have no response. May be called only if the node
+    /// of the lost connection has responded to all requests that it carried out.
     pub(crate) fn resend_unanswered(&self) {
         self.requests.values().for_each(|slot| slot.mark_unsent());
     }

@@ -62,8 +62,8 @@ impl WorkerTable {
         Ok(true)
     }
 
-    /// Passes a refusal to the worker that sent the request. If it refers to the request that attached a worker, the
-    /// worker is detached. Returns `false` if no worker sent the request.
+    /// Passes a refusal to the worker that sent the request. If the refused request is the one that attached a worker,
+    /// the worker is detached. Returns `false` if no worker sent the request.
     pub(super) fn handle_refusal(&mut self, refused: &RequestRefused<'_>) -> bool {
         let Some(WorkerRequest { inbox, attaches }) = self.requests.remove(&refused.request) else {
             return self.handle_ended(refused);

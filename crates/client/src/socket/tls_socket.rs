@@ -38,7 +38,7 @@ impl TlsSocket {
     }
 
     /// Reads until `into` is full or no more bytes have arrived. With `blocking`, waits for the first encrypted bytes.
-    /// Fails with `WouldBlock` if these contain no data.
+    /// Fails with `WouldBlock` if the received bytes contain no data.
     pub(super) fn recv(&self, fd: &OwnedFd, into: &mut Vec<u8>, blocking: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
         let before = into.len();

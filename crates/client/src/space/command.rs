@@ -142,8 +142,8 @@ impl World {
     ) -> Result<CommandResult, CommandError> {
         let mut unanswered = None;
         let sent = self.query_processes(endpoint, request, timeout, not_found, &mut unanswered);
-        // A process that did not respond may have carried out the request, and another process may then have refused it
-        // for exactly this reason. So the error of the other process does not tell the outcome.
+        // A process that did not respond may have carried out the request. Another process may then have refused the
+        // request because of this change, so the other process's error does not tell the outcome.
         sent.map_err(|error| unanswered.map_or(error, CommandError::Lost))
     }
 
@@ -232,7 +232,7 @@ impl World {
                 return Err(CommandError::Refused(why));
             }
             // The process has ended, and another one may own its regions now. If the request was sent, the process may
-            // have carried it out before, and a standby may have copied the change.
+            // have carried it out before it ended, and a standby may have copied the change.
             Err(why @ (RequestError::NoResponder(_) | RequestError::Inbox(_))) => {
                 if requester.sent_requests() != sent_before {
                     *unanswered = Some(why.to_string());

@@ -43,7 +43,8 @@ impl From<SpaceDecodeError> for ViewError {
 
 /// Receives updates about the entities around one entity of a world, even after that entity has moved to another
 /// region. Every process of the world reports its own entities. The viewer finds new processes by itself, including
-/// those that take over the regions of a dead process. Until then, the entities of the dead process stay visible.
+/// those that take over the regions of a dead process. The entities of a dead process stay visible until the viewer has
+/// found the process that takes over.
 ///
 /// When an entity is handed over, the viewer may report that the entity left, and within the same tick that it entered
 /// again.

@@ -311,8 +311,8 @@ impl Attachment {
         });
     }
 
-    /// Restarts the timeout of a task. Its new length is `timeout`; `None` means the length that the task itself
-    /// states.
+    /// Restarts the timeout of a task. The timeout then has the length `timeout`; `None` means the length that the task
+    /// itself states.
     pub fn extend(&self, assigned: &AssignedTask, timeout: Option<Duration>) {
         let timeout_ms = timeout.map_or(0, |timeout| u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX));
         let (task, token) = (assigned.task(), assigned.token());

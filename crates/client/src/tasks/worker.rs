@@ -58,8 +58,8 @@ impl WorkerStopHandle {
     }
 }
 
-/// The error that the function for a task returns. Other error types are converted to it, as failures that allow
-/// another attempt.
+/// The error that the function for a task returns. Errors of other types are converted to this type, as failures that
+/// allow another attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFailure {
     why: String,

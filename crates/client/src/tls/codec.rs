@@ -160,7 +160,7 @@ impl TlsCodec {
     }
 }
 
-/// A writer, as rustls needs it, that calls a function.
+/// Implements [`Write`] with a function. The library rustls writes to such a value.
 struct Wire<F>(F);
 
 impl<F: FnMut(&[IoSlice<'_>]) -> io::Result<usize>> Write for Wire<F> {

@@ -143,8 +143,8 @@ fn returned_record_is_delivered_again_after_its_delay() {
     let (_running, client) = start(TopicConfig::default());
     publish(&client, 0..3);
     let mut member = client.join(JOBS, work_options()).unwrap();
-    // The member has not requested records yet. After the response to this ack, the node has handled everything before
-    // it.
+    // The member has not requested records yet. When the response to this `ack` arrives, the node has handled all
+    // earlier messages of the member.
     assert_eq!(member.ack(&[99]).unwrap().settled, 0);
     assert_eq!(next(&mut member, Duration::ZERO).unwrap(), None, "the member has not requested records");
     member.claim(3);

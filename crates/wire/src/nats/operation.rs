@@ -25,8 +25,8 @@ pub enum NatsOperation<'a> {
     Unsubscribe {
         /// The name that the client has given to the subscription.
         sid: &'a [u8],
-        /// Number of messages after which the subscription ends. Messages that it has already received count. `None`
-        /// ends the subscription immediately.
+        /// Number of messages after which the subscription ends. Messages that the subscription has already received
+        /// count too. `None` ends the subscription immediately.
         max: Option<u64>,
     },
     /// Operation `PING`, to which the node must reply with `PONG`.

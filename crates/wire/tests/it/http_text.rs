@@ -2,7 +2,8 @@
 
 use dunlin_wire::http::{ResumeToken, plain_text, query_pairs, write_event};
 
-/// Checks that a query string is either refused, or that its names and values can be written and read again unchanged.
+/// Checks that the names and values of a query string can be written and read again unchanged, unless the query string
+/// is refused.
 pub fn try_query(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(pairs) = query_pairs(text).collect::<Result<Vec<_>, _>>() else { return };
@@ -21,7 +22,7 @@ pub fn try_id(bytes: &[u8]) {
     assert_eq!(ResumeToken::parse(&again), Ok(resume));
 }
 
-/// Checks that bytes are either not sent as text, or that a client which reads the event receives exactly these bytes.
+/// Checks that a client that reads the event receives exactly these bytes, unless they are not sent as text.
 pub fn try_payload(bytes: &[u8]) {
     let Some(text) = plain_text(bytes) else { return };
     let mut out = String::new();

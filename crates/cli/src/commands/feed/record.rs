@@ -212,7 +212,8 @@ impl Recorder {
     }
 
     /// Returns an error if a recorded topic was deleted and created again without a state, because nothing could
-    /// interpret the new topic's records. Excludes topics without a state that were not recorded so far.
+    /// interpret the new topic's records. A topic without a state that was not recorded so far is excluded from the
+    /// recording instead.
     fn check_states(&mut self, client: &Client) -> Result<()> {
         for topic in std::mem::take(&mut self.suspect) {
             // If the node does not respond or the topic was deleted, the command cannot know whether the topic has a
@@ -246,8 +247,8 @@ impl Recorder {
                 self.leave_out(topic, why);
                 return Ok(());
             }
-            // A recording without the pattern could not be replayed. The next change tries again to begin the
-            // recording.
+            // A recording without the topic's pattern could not be replayed, so the recording of this topic does not
+            // begin yet. The topic's next change tries again.
             if config.is_none() && has_own_pattern(change.log) {
                 return Ok(());
             }

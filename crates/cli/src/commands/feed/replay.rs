@@ -172,8 +172,8 @@ fn play(
     for (index, track) in tracks.iter_mut().enumerate() {
         next.extend(track.next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
-    // The time of the first record that has a time. Recordings of earlier versions of Dunlin begin with states without
-    // one.
+    // The time of the first record that has a time. Recordings of earlier versions of Dunlin begin with states that
+    // have no time.
     let mut first_ns = None;
     let mut published = RecordCounts::default();
     while let Some(Reverse((time_ns, index))) = next.pop() {
@@ -189,8 +189,8 @@ fn play(
         }
         let before = tracks[index].offset;
         published += tracks[index].publish(client)?;
-        // At the end of a region, `publish` may also have read the log's next frames, so that `offset` begins again at
-        // 0.
+        // At the end of a region, `publish` may have loaded the log's next frames too. `offset` then counts from 0
+        // again, and may be lower than `before`.
         progress.add(tracks[index].offset.saturating_sub(before) as u64);
         next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
@@ -200,7 +200,8 @@ fn play(
 
 fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        // Records that were published before this pause must not wait until its end.
+        // Sends the records that were published before this pause, so that subscribers do not receive them only after
+        // the pause.
         track.publisher.flush()?;
         if stop.is_set() {
             break;

@@ -118,9 +118,9 @@ fn log_name(name: &str, dir: &Path) -> LogName {
     }
 }
 
-/// Returns the log name with which to print the records' subjects. A record stores only its subject's tail, which is the
-/// part after the topic's prefix. If the log is part of a recording that states the topic's pattern, the log name
-/// contains this prefix. Otherwise it is `name`.
+/// Returns the log name with which to print the records' subjects. A record stores only its subject's tail, which is
+/// the part after the topic's prefix. If the log is part of a recording that states the topic's pattern, the returned
+/// name contains this prefix. Otherwise, returns `name`.
 fn recorded_name(reader: &journal::Reader, name: &Arc<LogName>) -> Result<Arc<LogName>> {
     let mut scan = reader.scan(journal::Position::default());
     if let Some(ScanItem::Records(records)) = scan.next()?

@@ -58,8 +58,8 @@ impl Behaviour<3> for FlockAndAircraft {
         }
     }
 
-    /// Moves a group of birds together. Returns `None` if the group contains an aircraft: the caller then moves its
-    /// entities one by one.
+    /// Moves a group of birds together. Returns `None` if the group contains an aircraft: the caller then moves the
+    /// group's entities one by one.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -88,8 +88,8 @@ mod tests {
     const BIRDS: u64 = 1_200;
     const FLIGHTS: u64 = 40;
 
-    /// A behaviour for tests. With `alone`, it moves all entities one by one. Otherwise, it counts in `together` the
-    /// groups whose entities were moved together, and in `beside_aircraft` the groups with an aircraft.
+    /// A behaviour for tests. With `alone`, all entities are moved one by one. Without it, `together` counts the groups
+    /// whose entities were moved together, and `beside_aircraft` counts the groups with an aircraft.
     #[derive(Clone)]
     struct CountingLife {
         life: FlockAndAircraft,

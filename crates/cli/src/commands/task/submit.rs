@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments, tasks: &Tasks, console: &Console) -> Result<()
     if arguments.wait { wait(tasks, &submitted, &stop, console) } else { Ok(()) }
 }
 
-/// Submits each line as a task. Before it waits for more input, it has submitted all complete lines.
+/// Submits each line as a task. Submits all complete lines before it waits for more input.
 fn submit_lines(
     lines: &Input,
     stop: &StopFlag,

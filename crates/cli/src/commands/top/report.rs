@@ -62,7 +62,7 @@ impl NodeReport {
         &self.url
     }
 
-    /// Returns the last value of the part of the status with this name; null if the part has not arrived.
+    /// Returns the last value of `part`, a named part of the node's status; null if this part has not arrived.
     pub fn of(&self, part: &str) -> &Value {
         self.parts.get(part).unwrap_or(&Value::Null)
     }

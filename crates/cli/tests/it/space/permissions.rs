@@ -9,8 +9,8 @@ struct UsersFile {
 }
 
 impl UsersFile {
-    /// Creates the users `runner`, which may run world `w`, `keeper`, which may not read the world's secret, and
-    /// `watcher`, which may only watch this world.
+    /// Creates three users: `runner` may run world `w`, `keeper` may not read the world's secret, and `watcher` may
+    /// only watch this world.
     fn new() -> UsersFile {
         let users = UsersFile { dir: tempfile::tempdir().expect("a folder") };
         let map = ["--publish", "space.w.map.>", "--create", "space.w.map", "--create", "space.w.map.>"];

@@ -48,8 +48,8 @@ impl Driver {
 }
 
 impl AttachmentShared {
-    /// Drives the worker while no other thread does. The worker's own thread calls this, and returns when the worker
-    /// has ended.
+    /// Drives the worker while no other thread does. The worker's own thread calls this method, which returns when the
+    /// worker has ended.
     pub(super) fn drive_when_idle(&self) {
         while !self.is_over() {
             let phase = lock(&self.phase);
@@ -92,7 +92,7 @@ impl AttachmentShared {
         ControlFlow::Continue(())
     }
 
-    /// Stops driving, so that a waiting thread continues. If there is none, the worker's own thread continues after
+    /// Stops driving, so that a waiting thread continues. If no thread waits, the worker's own thread continues after
     /// [`TAKEOVER_DELAY`].
     pub(super) fn stop_driving(&self, phase: &mut Phase) {
         if std::mem::take(&mut phase.is_driven) {
