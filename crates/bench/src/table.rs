@@ -1,5 +1,5 @@
-//! Formats tables as text, with aligned columns for a terminal or a pipe, or as Markdown. No library is used, because
-//! the tables need only aligned cells, one horizontal line, and optional colours.
+//! Formats tables as text, with aligned columns for a terminal or a pipe, or as Markdown. The tables need only aligned
+//! cells, one horizontal line, and optional colours, so no library is used.
 
 use std::fmt::Write;
 

@@ -1,9 +1,9 @@
 //! Sends raft's messages over TCP. A lane is the queue for one kind of messages. Each lane has one connection to each
-//! other node, on which several messages can wait for responses at the same time.
+//! other node. Several messages on a connection can wait for responses at the same time.
 //!
-//! Messages and responses are encoded as `length, number, bytes`. If messages on a connection wait and no response
-//! arrives for [`RESPONSE_TIMEOUT`], the connection is closed, and these messages fail. The next message opens a new
-//! connection.
+//! Messages and responses are encoded as `length, number, bytes`. If messages on a connection wait for responses, and
+//! none arrives for [`RESPONSE_TIMEOUT`], the connection is closed, and the waiting messages fail. The next message
+//! opens a new connection.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
