@@ -1,8 +1,8 @@
 //! The demo on a cluster. The recordings are published through the nodes of a real cluster. During the publication,
 //! nodes are killed and restarted.
 //!
-//! Each market has one durable topic for its lines, and one durable topic for each of its order books. One node
-//! publishes all records of a market. At every node, one reader receives all lines, and a replica keeps all books.
+//! Each market has one durable topic for its lines, and one durable topic for each of its order books. All records of a
+//! market are published through one node. At every node, one reader receives all lines, and a replica keeps all books.
 //! Nodes are killed (SIGKILL) one at a time. Clients of a dead node wait until it has restarted. While a topic's owner
 //! is down, the cluster refuses records for the topic; publishers repeat the refused records.
 //!

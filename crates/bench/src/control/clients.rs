@@ -95,8 +95,8 @@ async fn run_case(
     }
 }
 
-/// Makes the requests that `work` describes, and measures them at the highest rate. If `work.half` is set, then
-/// measures a second time at half of the reached rate, and returns the second measurement.
+/// Makes the requests that `work` describes, and measures them. If `work.half` is set, then makes a second measurement
+/// at half of the reached rate, and returns the second measurement.
 async fn run_load(
     work: &ControlWorkload,
     leader: &StoreConnection,

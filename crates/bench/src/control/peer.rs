@@ -1,8 +1,8 @@
 //! Starts a cluster of a peer: etcd, or JetStream, which is a part of nats-server. Each node is a process with a data
 //! directory on a real disk.
 //!
-//! All nodes listen on 127.0.0.1 only. Apart from this, they have their default settings, with one exception: JetStream
-//! gets `sync_interval: always`. By default, etcd already syncs before each response.
+//! All nodes listen on 127.0.0.1 only. Otherwise, they have only the settings that a durable cluster needs. JetStream
+//! gets `sync_interval: always`, so that it syncs before each response. etcd does this by default.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

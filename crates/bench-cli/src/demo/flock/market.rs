@@ -2,8 +2,8 @@
 //! books.
 //!
 //! All lines that are due are published together, and the node acknowledges them when they are on disk. If the node
-//! fails, the client later sends the unacknowledged records again, with unchanged sequence numbers. The node therefore
-//! stores no record twice. If the node refuses records, this module publishes these records again.
+//! fails, the client later sends the unacknowledged records again, with the numbers that they had before. The node
+//! therefore stores no record twice. If the node refuses records, this module publishes these records again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
