@@ -43,7 +43,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns its output, even if its exit code is not 0.
+/// Runs a command and returns its output. An exit code other than 0 is not an error.
 pub fn output(command: &mut Command) -> Result<Output> {
     let line = command_line(command);
     command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))

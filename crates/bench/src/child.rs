@@ -4,8 +4,8 @@
 //! process ends without dropping the handle, the kernel kills the child. Waiting for a child always ends at a deadline.
 //!
 //! Other systems' programs are started through the command `bench-child bound PROGRAM`. The process of this command
-//! asks the kernel to kill it when the benchmark's process ends. Then it replaces itself with PROGRAM. This extra step
-//! is needed, because no safe code can run between fork and exec.
+//! first asks the kernel for a kill signal at the end of its parent, and then replaces itself with PROGRAM. This extra
+//! step is needed, because no safe code can run between fork and exec.
 //!
 //! The kernel kills a child when the thread that started the child ends. Therefore, start children from a thread that
 //! lives longer than the children, such as the runner's thread.

@@ -181,7 +181,7 @@ impl Write for SocketStream {
 pub enum SocketListener {
     /// A TCP listener on a free port of 127.0.0.1.
     Tcp(TcpListener),
-    /// A Unix socket, and its path, which no other socket has.
+    /// A Unix socket, and its path. No other socket has this path.
     Uds(UnixListener, PathBuf),
 }
 

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-/// How a table's line is highlighted in a terminal: not at all, as a success, as a failure, or as a line about another
-/// system.
+/// How a line of a table is highlighted in a terminal: not at all, as a success, as a failure, or as a line about
+/// another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
     /// The line is not highlighted.

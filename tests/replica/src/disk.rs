@@ -56,7 +56,7 @@ impl DiskFaults {
     }
 }
 
-/// A disk that loses its power, and with it all unsynced data, when the process ends.
+/// A disk that loses its power when the process ends. All unsynced data is then lost.
 #[derive(Debug, Default)]
 pub struct PowerLossDisk {
     faults: Arc<DiskFaults>,

@@ -60,7 +60,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     writer.finish()
 }
 
-/// Writes a line at once, so that no line of the ledger is lost if this process is killed.
+/// Writes a line immediately, so that no line of the ledger is lost if this process is killed.
 fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;

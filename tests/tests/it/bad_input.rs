@@ -179,7 +179,7 @@ fn open_and_close(node: SocketAddr, connections: u64) {
     }
 }
 
-/// Opens clients that read nothing: three of them subscribe to the topic, one sends PING messages, and one publishes.
+/// Opens five clients that read nothing: three subscribe to the topic, one sends PING messages, and one publishes.
 fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     let open = |requests: Vec<u8>| {
         let mut stream = connect(node);

@@ -31,7 +31,7 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         Writer::start(&node.url(), "t", &arguments)
     };
-    // The first publisher publishes without an end, until the test kills it.
+    // The first publisher publishes until the test kills it.
     let mut killed = start(u64::MAX);
     killed.wait_until(|ledger| ledger.attempted >= 100 * random.clone().between(1, 20));
     std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));

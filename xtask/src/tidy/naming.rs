@@ -1,8 +1,8 @@
 //! Finds names that say nothing about what they name, such as `utils`. Checks the names of files, folders, modules,
 //! types and functions.
 //!
-//! The file [`BANNED`] lists two kinds of words: words that no type or module may have as its name, and words with
-//! which no function's name may begin.
+//! The file [`BANNED`] lists two kinds of words: words that must not be the name of a type or module, and words with
+//! which the name of a function must not begin.
 
 use super::repository::Repository;
 use super::{Findings, source};

@@ -54,7 +54,8 @@ const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
 /// How many rounds the publisher may be ahead of the subscribers.
 const ROUNDS_AHEAD_MAX: u64 = 2;
-/// The number of subscribers in a chunk. A thread takes a chunk, and reads with all its subscribers, one after another.
+/// The number of subscribers in a chunk. A thread takes a chunk, and reads with all subscribers of the chunk, one after
+/// another.
 const CHUNK_SUBSCRIBERS: usize = 100;
 /// The ages of deliveries are recorded for the first of every eight subscribers.
 const AGE_SAMPLE_STEP: usize = 8;

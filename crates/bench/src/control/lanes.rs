@@ -18,8 +18,8 @@ use crate::names::RandomNumbers;
 use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
-/// The interval at which the due requests are passed to the lanes. The delay that this interval causes is part of the
-/// latency.
+/// The interval at which the requests that are due are passed to the lanes. This interval delays requests; the delay is
+/// part of the latency.
 const DISPATCH_INTERVAL: Duration = Duration::from_micros(50);
 
 struct Tally {

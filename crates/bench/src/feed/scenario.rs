@@ -1,4 +1,4 @@
-//! A scenario of suite `feed`: its instruments, its rates and its subscribers.
+//! Defines a scenario of suite `feed`: its instruments, its rates and its subscribers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -62,7 +62,7 @@ impl ServedProcess {
         Ok(Self { child, address })
     }
 
-    /// Waits until the node has published all records. Returns the time at which it began to publish, in ns.
+    /// Waits until the node has published all records. Returns the time at which the node began to publish, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         Ok(self.child.read_line::<Sent>(TIMEOUT)?.start_ns)
     }

@@ -137,7 +137,7 @@ impl NodeProcess {
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
-    /// Waits until the node has published all records. Returns the time at which it began to publish, in ns.
+    /// Waits until the node has published all records. Returns the time at which the node began to publish, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node was not started by this benchmark")?;
         Ok(child.read_line::<Sent>(TIMEOUT)?.start_ns)

@@ -1,4 +1,5 @@
-//! Measures handovers between processes, either as many as the entities' movement causes, or as many as possible.
+//! Measures handovers between processes. The entities cause either the usual number of handovers, or as many as
+//! possible.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
 const TASKS_MAX: u64 = 1 << 27;
 
-/// Counts the tasks that all client threads of a benchmark have submitted, and those that have been completed.
+/// Counts the tasks of all client threads of a benchmark: the submitted ones, and the completed ones.
 #[derive(Debug)]
 pub struct ClientTally {
     count_from_ns: u64,

@@ -16,7 +16,7 @@ use crate::point::RunSample;
 /// JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWorkload {
-    /// The address of the server that the peer needs, such as Redis.
+    /// The address of the server that the measured peer needs, such as Redis.
     pub endpoint: String,
     /// The number of workers. Each of Dunlin's workers has a connection and a lease of its own.
     pub workers: usize,

@@ -27,7 +27,7 @@ pub struct ReplicaPlan {
     conflate: bool,
     /// Whether the replica starts late: when half of the lines have been played.
     late: bool,
-    /// The mean time between two cuts; `None` for no cuts. A cut closes the replica's connection and drops all its
+    /// The mean time between two cuts; `None` for no cuts. At a cut, the replica loses its connection and drops all its
     /// books.
     cut: Option<Duration>,
     /// To test the detection of losses: withholds every Nth record from the replica; `None` withholds no record.
