@@ -1,5 +1,5 @@
-//! A topic that owns a pattern is one log with one order over all its subjects. If a subscription wants only some of
-//! the subjects, the node skips the records of the other subjects.
+//! A topic that owns a pattern has one log, in which the records of all its subjects have one order. For a subscription
+//! to only some of the subjects, the node skips the records of the other subjects.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{Event, Publish, Start, Subscribe, SubscribeOptions, TopicConfig};

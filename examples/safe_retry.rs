@@ -1,5 +1,5 @@
-//! A publisher that numbers its records can safely send a record again: the topic's owner recognizes the repetition and
-//! does not append the record twice.
+//! A publisher that numbers its records can safely send a record a second time: the topic's owner recognizes the
+//! repeated record and does not append it again.
 
 use dunlin::{Config, Node};
 use dunlin_topic::{ProducerMark, Publish, PublishError};
@@ -13,8 +13,8 @@ fn main() -> anyhow::Result<()> {
     println!("first at {}, retry at {}, duplicate: {}", first.position, retry.position, retry.duplicate);
     assert!(retry.duplicate && retry.position == first.position);
 
-    // With `publish_expecting(1, …)`, the owner accepts a record only if the log's last sequence number is 1. After the
-    // first record this number is 2, so the owner refuses the second one.
+    // With `publish_expecting(1, …)`, the owner accepts a record only if the log's last sequence number is 1. The first
+    // of these two records makes this number 2, so the owner refuses the second record.
     let mut publisher = node.publisher("payments")?;
     publisher.publish_expecting(1, "20 EUR")?;
     let refused = publisher.publish_expecting(1, "30 EUR");

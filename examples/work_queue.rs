@@ -1,5 +1,5 @@
-//! Two workers share the jobs of a topic. One worker dies before it has finished a job, and the other worker does this
-//! job.
+//! Two workers share the jobs of a topic. One worker dies before it has finished its job. The other worker then does
+//! this job too.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::{env, fs};
 
 const README: &str = "../README.md";
-/// The node's address as the README shows it. In the extracted program, `URL_ARGUMENT` replaces this address.
+/// The node's address in the README's program. In the extracted program, `URL_ARGUMENT` replaces this address.
 const ADDRESS: &str = "\"dunlin://127.0.0.1:4220\"";
 /// A Rust expression for the program's first argument, which is the address of a node.
 const URL_ARGUMENT: &str = "&std::env::args().nth(1).ok_or(\"a URL is to be given\")?";

@@ -1,4 +1,5 @@
-//! Reads arbitrary bytes as a frame and as a batch header. The code must accept or refuse the bytes without a panic.
+//! Reads arbitrary bytes as a frame and as a batch header. The code must accept the bytes or refuse them. It must never
+//! panic.
 #![no_main]
 
 #[path = "../../crates/frame/tests/it/any_bytes.rs"]

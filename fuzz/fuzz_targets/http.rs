@@ -1,5 +1,5 @@
-//! Reads arbitrary bytes as a query, an event's id and a payload. If the code can parse a value, writing the value must
-//! give the same bytes again.
+//! Reads arbitrary bytes as a query, an event's id and a payload. If the bytes can be parsed as one of these, writing
+//! the parsed value must give the original bytes.
 #![no_main]
 
 #[path = "../../crates/wire/tests/it/http_text.rs"]

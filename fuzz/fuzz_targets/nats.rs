@@ -1,5 +1,5 @@
-//! Reads arbitrary bytes as messages of a NATS client. The code must parse them, wait for more or refuse them without a
-//! panic.
+//! Reads arbitrary bytes as messages of a NATS client. The code must parse the bytes, wait for more, or refuse them. It
+//! must never panic.
 #![no_main]
 
 #[path = "../../crates/wire/tests/it/any_nats.rs"]

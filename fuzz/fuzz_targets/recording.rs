@@ -1,5 +1,5 @@
-//! Reads arbitrary bytes as a recording and as a file of instruments. The code must return valid records or refuse the
-//! bytes without a panic.
+//! Reads arbitrary bytes as a recording and as a file of instruments. The code must return valid records, or refuse the
+//! bytes. It must never panic.
 #![no_main]
 
 #[path = "../../crates/feed/tests/it/any_file.rs"]

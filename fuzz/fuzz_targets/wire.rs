@@ -1,5 +1,5 @@
-//! Reads arbitrary bytes as messages of a client and as messages of a node. The code must parse or refuse the bytes
-//! without a panic.
+//! Reads arbitrary bytes as messages of a client and as messages of a node. The code must parse the bytes or refuse
+//! them. It must never panic.
 #![no_main]
 
 #[path = "../../crates/wire/tests/it/any_bytes.rs"]

@@ -3,9 +3,9 @@
 //! - Positions have no holes: each record, gap or epoch change begins directly after the previous event.
 //! - Within an epoch, each record arrives once and in order. All received records are in the ledger. A record that was
 //!   acknowledged has the acknowledged position.
-//! - Every missing record was reported. Between two received records, the gaps contain at least as many records as were
-//!   acknowledged there, and at most as many as the publisher attempted to publish there. Only at an epoch change may
-//!   more records be missing.
+//! - Every missing record was reported. The gaps between two received records contain at least the acknowledged records
+//!   between the two, and at most the records that the publisher attempted to publish between the two. More records may
+//!   be missing only at an epoch change.
 
 use crate::ledger::Ledger;
 use crate::trace::TraceLine;
@@ -42,7 +42,7 @@ impl AuditCounts {
 /// Whether a subscriber started to read before or after the first record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReaderStart {
-    /// Before the first record, so that no record may be missing.
+    /// Before the first record. Such a subscriber must receive every record.
     First,
     /// After the first record. The audit ignores all records before the subscriber's first event.
     Late,

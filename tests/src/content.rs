@@ -1,7 +1,7 @@
-//! The payload of a test record, which identifies the record and proves that every byte is intact.
+//! The payload of a test record. It identifies the record, and shows whether every byte is intact.
 //!
-//! The layout is `u64 n, u32 writer, u32 last (1 or 0), u64 check`. The rest is filler, whose bytes follow from `n` and
-//! `writer`.
+//! The layout is `u64 n, u32 writer, u32 last (1 or 0), u64 check`. The remaining bytes are filler, and follow from `n`
+//! and `writer`.
 
 /// The smallest size of a payload in bytes.
 pub const BYTES_MIN: usize = 24;

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The records of one writer, numbered from 1: how many records the writer attempted to publish, which ones were
-/// acknowledged, and which errors its calls returned.
+/// The records of one writer, numbered from 1: the number of records that the writer attempted to publish, the
+/// acknowledged records, and the errors that the writer's calls returned.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// The highest number of a record that the writer may have sent.
     pub attempted: u64,
     /// The acknowledged records. Each key is a record's number. The value is the record's epoch and sequence number, or
-    /// `None` if the response did not contain them.
+    /// `None` if the response did not contain these two numbers.
     pub acked: BTreeMap<u64, Option<(u32, u64)>>,
     /// The errors that publish calls returned.
     pub failures: Vec<String>,
@@ -23,8 +23,8 @@ impl Ledger {
     /// Adds a line of the writer's output: `try N`, `ack FIRST LAST EPOCH SEQ`, `acks FIRST LAST`, `err WHY`, or `last
     /// N`. Other lines are ignored.
     ///
-    /// In `ack`, SEQ is the sequence number of record LAST, and the records before LAST have the sequence numbers
-    /// before SEQ. In `acks`, the positions of the acknowledged records are unknown.
+    /// In `ack`, SEQ is the sequence number of record LAST. The records from FIRST on have the consecutive sequence
+    /// numbers that end with SEQ. In `acks`, the positions of the acknowledged records are unknown.
     pub fn add_line(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();

@@ -46,8 +46,8 @@ where
     })
 }
 
-/// Returns a flag that is set when the test writes `stop` to this process's standard input. If standard input closes,
-/// the process exits with code 3 one second later.
+/// Returns a flag that becomes true when the test writes `stop` to this process's standard input. If standard input
+/// closes, the process exits with code 3 one second later.
 fn stop_flag() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);

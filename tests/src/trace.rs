@@ -26,7 +26,7 @@ pub enum TraceLine {
         old: u32,
         /// The sequence number of the last record that the subscriber received in the old epoch.
         last_seen: u64,
-        /// The position at which the new epoch begins for this subscriber, as epoch and sequence number.
+        /// The epoch and the sequence number at which the new epoch begins for this subscriber.
         new_first: (u32, u64),
     },
     /// The node warned the subscriber that it may soon miss records.
@@ -82,8 +82,8 @@ impl TraceLine {
         }
     }
 
-    /// If the records of the line `next` directly follow the records of this line, adds them to this line and returns
-    /// `true`. Otherwise changes nothing and returns `false`.
+    /// Adds the records of the line `next` to this line, and returns `true`. Does nothing and returns `false` if the
+    /// records of `next` do not directly follow this line's records.
     pub fn join(&mut self, next: &TraceLine) -> bool {
         let (
             TraceLine::Records { writer: a, epoch: e, seqs: (_, seq), ns: (_, n) },

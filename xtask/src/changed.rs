@@ -6,8 +6,9 @@ use anyhow::Result;
 
 use crate::{process, workspace};
 
-/// Returns the packages with files that were changed, added or removed since a revision. `None` means the last common
-/// revision with the origin's main branch, or else `HEAD`. Uncommitted changes count too.
+/// Returns the packages with files that were changed, added or removed since the revision `since`. Uncommitted changes
+/// count too. If `since` is `None`, compares with the last revision that `HEAD` and `origin/main` have in common, or
+/// with `HEAD` if there is none.
 pub fn packages(since: Option<&str>) -> Result<Vec<String>> {
     let base = match since {
         Some(revision) => revision.to_owned(),

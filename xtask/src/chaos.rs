@@ -1,9 +1,10 @@
 //! `chaos`: runs crash tests of the log on disk, the system tests with many seeds, and fault tests of a cluster's
-//! control state. The arguments `control`, `topics` and `space` run only the fault tests of the control state, of
-//! topics, or of worlds. The arguments `mutants` and `space-mutants` check that the fault tests find known bugs.
+//! control state. With the argument `control`, `topics` or `space`, the command runs only the fault tests of the
+//! control state, of topics or of worlds. With `mutants` or `space-mutants`, the command checks that the fault tests
+//! find known bugs.
 //!
-//! `cargo test` runs the same tests with few seeds. A failing test prints its seed. `--seed` repeats the random
-//! decisions of a run, but not the machine's timing, so a rare failure may need several runs.
+//! `cargo test` runs these tests too, with only a few seeds. A failing test prints its seed. `--seed` repeats the
+//! random decisions of a run, but not the machine's timing, so a rare failure may need several runs.
 
 pub mod control;
 mod mutants;

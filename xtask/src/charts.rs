@@ -1,7 +1,7 @@
 //! `charts`: draws charts from the benchmark runs that are stored in `bench-runs/`.
 //!
-//! All values of a chart come from one run: the newest run that has all of them. Text and lines have colours that suit
-//! the reader's colour scheme.
+//! All values of a chart come from one run: the newest run that contains all values of the chart. Text and lines have
+//! colours that suit the reader's colour scheme, light or dark.
 
 mod fanout;
 mod round_trips;

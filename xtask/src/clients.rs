@@ -92,7 +92,7 @@ pub fn run_all() -> Result<()> {
     run(&Options { name: None })
 }
 
-/// Tests the one client that belongs to the CI steps, because this client needs no compiler.
+/// Tests the one client that is tested in the CI steps. This client needs no compiler, as the other clients do.
 pub fn run_one() -> Result<()> {
     run(&Options { name: Some("grpcio".to_owned()) })
 }
@@ -108,8 +108,8 @@ fn prepare(client: &Client, paths: &ClientPaths) -> Result<()> {
     (client.install)(paths)
 }
 
-/// Whether the files `inputs` still have the contents that [`write_stamp`] stored in `stamp`. All that was made from
-/// these files is then up to date.
+/// Whether the files `inputs` have the contents that [`write_stamp`] stored in `stamp`. If they have, everything that
+/// was made from these files is up to date.
 fn is_up_to_date(stamp: &Path, inputs: &[PathBuf]) -> bool {
     std::fs::read(stamp).is_ok_and(|known| read_all(inputs).is_ok_and(|now| now == known))
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask dashboard`: builds the dashboard and compares it with the committed files in `web/dashboard/dist`. With
-//! `--write`, replaces the committed files. The files are committed because `cargo build` embeds them into the node's
-//! program, and must not need Node.js.
+//! `--write`, replaces the committed files. These files are committed, because `cargo build` embeds them into the
+//! node's program. Node.js builds the files, and `cargo build` must not need Node.js.
 
 use std::collections::BTreeMap;
 use std::fs;

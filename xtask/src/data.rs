@@ -1,13 +1,14 @@
 //! `data`: downloads recordings of markets and other real data into `data/`. The recordings are parts of packages on
 //! PyPI.
 //!
-//! - Every file in `data/` is complete and has its pinned checksum. New files are written and verified in
-//!   `data/.fetch`, and only then moved to `data/`. If a run is interrupted, the next run removes the files in
-//!   `data/.fetch`.
+//! - Every file in `data/` is complete and has its pinned checksum. For this purpose, new files are written and
+//!   verified in `data/.fetch`, and only verified files are moved to `data/`. If a run is interrupted, the next run
+//!   removes the files in `data/.fetch`.
 //! - pip verifies an archive's checksum before it runs any code of the archive.
-//! - Only one run downloads at a time, because each run first takes a lock on `data/.lock`.
+//! - Only one run downloads at a time: each run first takes a lock on `data/.lock`.
 //!
-//! Python unpacks archives and computes checksums, because pip needs Python in any case. This saves four Rust crates.
+//! A Python program unpacks archives and computes checksums. Python is needed for pip anyway, and its use saves four
+//! Rust crates.
 
 mod recordings;
 
@@ -65,7 +66,7 @@ fn fetch(package: &PypiPackage, data: &Path) -> Result<()> {
 }
 
 /// Downloads a package. With the option `--require-hashes`, pip verifies the archive before it reads the package's
-/// metadata. This order matters, because pip runs code of the package to read the metadata.
+/// metadata. The verification must come first, because pip runs code of the package to read the metadata.
 fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     let requirement = format!("{}=={} --hash=sha256:{}\n", package.name, package.version, package.sha256);
     fs::write(staging.join("requirements.txt"), requirement).context("cannot write requirements.txt")?;
@@ -97,8 +98,8 @@ fn download(package: &PypiPackage, staging: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the error messages in pip's standard error, preceded by the reason for pip's last retry if there was one. If
-/// `stderr` contains neither, returns all of it.
+/// Returns the error messages in `stderr`, pip's standard error. If pip has retried, the reason for its last retry
+/// comes first. If `stderr` contains no error message and no retry, returns all of `stderr`.
 fn pip_error(stderr: &[u8]) -> String {
     let stderr = String::from_utf8_lossy(stderr);
     let errors: Vec<_> = stderr.lines().filter(|line| line.starts_with("ERROR:")).collect();

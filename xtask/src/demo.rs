@@ -122,8 +122,8 @@ pub fn prepare(options: &Options) -> Result<Command> {
     Ok(dunlin)
 }
 
-/// Replaces this process by the demo's. The demo then receives Ctrl-C itself, and its exit code becomes the exit code
-/// of this command.
+/// Replaces this process by the process of the demo. The demo therefore receives Ctrl-C directly, and its exit code is
+/// the exit code of this command.
 #[cfg(unix)]
 fn exec(mut command: Command) -> Result<()> {
     use std::os::unix::process::CommandExt;

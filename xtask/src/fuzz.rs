@@ -1,10 +1,11 @@
 //! `fuzz`: runs each fuzz target in `fuzz/` for some time.
 //!
 //! The directory `fuzz/` has the layout of cargo-fuzz, so the commands of cargo-fuzz work there too. The command `fuzz`
-//! does not need cargo-fuzz, but only the nightly toolchain and a C++ compiler.
+//! needs the nightly toolchain and a C++ compiler, but not cargo-fuzz.
 //!
 //! Inputs that cover new code are stored in `fuzz/corpus/TARGET` for the next run. Inputs that fail are stored in
-//! `fuzz/artifacts/TARGET`. `cargo test` runs the same code with the stable toolchain and random inputs.
+//! `fuzz/artifacts/TARGET`. `cargo test` tests the code of the fuzz targets too, with the stable toolchain and random
+//! inputs.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,8 @@ use crate::{process, workspace};
 const TARGETS: [&str; 8] = ["feed", "frame", "http", "journal", "nats", "recording", "topic", "wire"];
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const INPUT_BYTES_MAX: u32 = 4_096;
-/// Compiler flags that make the code report to the fuzzer which parts of it run and which values it compares.
+/// Compiler flags that make the code report two things to the fuzzer: the parts of the code that run, and the values
+/// that the code compares.
 const FLAGS: &str = "-Zsanitizer=address --cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
@@ -32,7 +34,7 @@ pub struct Options {
     seconds: u32,
 }
 
-/// Builds the selected targets, and runs one after another. Stops when an input fails.
+/// Builds the selected targets, and then runs one target after another. Stops at the first input that fails.
 pub fn run(options: &Options) -> Result<()> {
     let fuzz = workspace::root().join("fuzz");
     let programs = workspace::target_directory()?.join("fuzz");

@@ -2,8 +2,8 @@
 //! unprivileged user, in a root directory with only a few files: the node must resolve a name, and must shut down in
 //! order.
 //!
-//! The command needs root for `chroot`. It does not belong to `cargo xtask test`, because it builds all code for
-//! another target.
+//! The command needs root for `chroot`. It is not part of `cargo xtask test`, because it builds all code for another
+//! target.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -54,8 +54,8 @@ fn build() -> Result<PathBuf> {
     Ok(workspace::target_directory()?.join(host).join("release/dunlin"))
 }
 
-/// Creates a root directory like that of the container. It has the contents of the image and the file `/etc/hosts`,
-/// which a container runtime would add.
+/// Creates a root directory like that of the container: the contents of the image, and the file `/etc/hosts`. In a
+/// container, the container runtime adds this file.
 fn create_root(root: &Path, binary: &Path) -> Result<()> {
     if root.exists() {
         fs::remove_dir_all(root)?;

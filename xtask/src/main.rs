@@ -1,7 +1,7 @@
 //! The project's commands: `cargo xtask <command>`. Each command has its own file.
 //!
-//! The product does not depend on this crate. To build quickly, this crate uses few libraries: it starts programs such
-//! as cargo, git and python3 as processes.
+//! The product does not depend on this crate. This crate uses few libraries, so that it builds quickly: it starts
+//! programs such as cargo, git and python3 instead.
 
 mod cases;
 mod changed;

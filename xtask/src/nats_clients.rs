@@ -17,7 +17,8 @@ const NATS_PY: &str = "nats-py==2.16.0";
 
 type Install = fn(&Path, &Path) -> Result<()>;
 
-/// For each library, its name, the function that installs it, and the programs that the function needs.
+/// The libraries. Each entry contains the name of the library, the function that installs the library, and the programs
+/// that this function needs.
 const LIBRARIES: &[(&str, Install, &str)] = &[
     ("nats_py", nats_py, "python3 with venv, and PyPI"),
     ("nats_js", nats_js, "node and npm, and its registry"),

@@ -1,8 +1,8 @@
 //! `otel`: lints the program with the feature `otel`, which exports traces to OpenTelemetry, and tests the export with
 //! a collector.
 //!
-//! The command does not belong to `cargo xtask test`, because the feature changes the features of common libraries,
-//! which have to be built a second time.
+//! The command is not part of `cargo xtask test`: with the feature `otel`, common libraries get other features, and
+//! have to be built a second time.
 
 use anyhow::Result;
 

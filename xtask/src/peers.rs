@@ -1,5 +1,5 @@
-//! `cargo xtask peers`: builds programs of other systems into `peers/build/`. `dunlin bench peers` measures these
-//! programs beside Dunlin.
+//! `cargo xtask peers`: builds programs of other systems into `peers/build/`. The command `dunlin bench peers` measures
+//! these programs for comparison with Dunlin.
 //!
 //! A program that is newer than its source is not built again. libzmq and Redis come from Debian's packages.
 //! nats-server, nats.go, asynq, etcd and etcd's client come from the Go module proxy; the `go.mod` and `go.sum` of each
@@ -127,7 +127,7 @@ fn install_python(module: &Path, build: &Path) -> Result<()> {
     std::fs::write(&done, "").with_context(|| format!("cannot write {}", done.display()))
 }
 
-/// Builds a Rust program that has its own lock file, and copies it to `build`.
+/// Builds the Rust program in `crate_dir`, which has its own lock file. Copies the program to `build`.
 fn build_rust(crate_dir: &Path, build: &Path, name: &str) -> Result<()> {
     let program = build.join(name);
     let sources =

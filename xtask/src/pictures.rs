@@ -1,7 +1,8 @@
 //! `pictures`: draws the README's pictures of a terminal from the output of real commands.
 //!
 //! Each picture shows commands that run one after another in a shell, and their output. The variable CLICOLOR_FORCE
-//! makes the commands print colours. Long series of similar lines are shortened; the output is otherwise unchanged.
+//! makes the commands print colours. Long series of similar lines are shortened. Apart from this, the output is
+//! unchanged.
 
 mod scene;
 
@@ -61,7 +62,7 @@ const SCENES: &[Picture] = &[
     },
 ];
 
-/// For each standard colour of a terminal that the pictures replace, the more readable colour that they use.
+/// Pairs of colours: a standard colour of a terminal, and the more readable colour that replaces it in the pictures.
 const COLOURS: [(&str, &str); 7] = [
     ("fill: #000000", "fill: #1e2127"),
     ("fill: #AAAAAA", "fill: #d0d4dc"),

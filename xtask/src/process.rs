@@ -1,5 +1,5 @@
 //! Runs programs. If a program fails, the error contains its command line. The programs have no standard input, so that
-//! none of them waits for a terminal in CI.
+//! none of them waits for input in CI.
 
 use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};
@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Returns a command that runs cargo in the repository's root. Uses the same cargo that started this process, or else
-/// the one in PATH.
+/// Returns a command that runs cargo in the repository's root. If cargo started this process, the command runs this
+/// cargo; otherwise, it runs the cargo in PATH.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
@@ -18,8 +18,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
 }
 
 /// Removes the environment variables in which cargo describes the package that it runs. Some build scripts, such as
-/// ring's, depend on these variables. Such a script would otherwise run again whenever a user and this program call
-/// cargo alternately.
+/// ring's, run again when these variables change. Without this removal, they would run again whenever a user calls
+/// cargo after this program did, and the other way round.
 pub fn remove_package_variables(command: &mut Command) {
     let is_package_variable = |name: &str| {
         let has_prefix = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
@@ -43,7 +43,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns its output, even if its exit code is not 0.
+/// Runs a command and returns its output. An exit code other than 0 is not an error.
 pub fn output(command: &mut Command) -> Result<Output> {
     let line = command_line(command);
     command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{line}`"))

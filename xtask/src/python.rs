@@ -1,5 +1,6 @@
-//! `python`: builds the wheel of the Python package. `cargo xtask test` also uses this module, to test the package in
-//! the tree with the extension module from the workspace's build. `cargo xtask test --all` also tests the wheel.
+//! `python`: builds the wheel of the Python package. This module also serves `cargo xtask test`, which tests the
+//! package in the source tree with the extension module from the workspace's build. `cargo xtask test --all` tests the
+//! wheel too.
 //!
 //! `target/python` contains a virtual environment with tools at pinned versions, the release build, and the wheel.
 //! Existing files are not made again.
@@ -128,7 +129,8 @@ struct Tools {
 }
 
 impl Tools {
-    /// Creates the virtual environment, unless it already exists with exactly these tools.
+    /// Creates the virtual environment. Does nothing if the environment already exists and contains exactly these
+    /// tools.
     fn prepare() -> Result<Tools> {
         let folder = workspace::target_directory()?.join("python");
         let environment = folder.join("environment");
@@ -161,7 +163,7 @@ impl Tools {
         command
     }
 
-    /// Lets a command build into a separate target directory, so that it does not invalidate other builds.
+    /// Makes a command build into a separate target directory, so that its build does not invalidate other builds.
     fn with_build_environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env("CARGO_TARGET_DIR", self.folder.join("build")).env("PYO3_PYTHON", &self.program)
     }

@@ -1,9 +1,10 @@
 //! `race`: tests the lock-free code of `dunlin-topic`.
 //!
-//! 1. The models: loom runs the crate's modules with every interleaving of threads and every stale value that a thread
-//!    may read.
-//! 2. With `--mutate`: for each named memory ordering in turn, the models run with this ordering weakened. Each run
-//!    must fail with a race. Otherwise the ordering is not needed, or no model checks it.
+//! 1. The models, which are small programs that use the crate's modules: loom runs them with every interleaving of
+//!    threads, and with every stale value that a thread may read.
+//! 2. With `--mutate`: each named memory ordering is weakened in turn, and the models run with the weakened ordering.
+//!    Each of these runs must fail with a race. If a run does not fail, the ordering is not needed, or no model checks
+//!    it.
 //! 3. The tests of `dunlin-topic` under the address and thread sanitizers, with the nightly toolchain. Missing tools
 //!    are reported, but are no failure. If no sanitizer is installed, the quick tests run under valgrind.
 //!

@@ -2,7 +2,8 @@
 //! group. `cargo xtask test` makes cargo-nextest start every test through this command.
 //!
 //! If a test exceeds its time limit, nextest sends SIGTERM to this command. The command then prints the stacks of all
-//! threads in the group, and kills the group. A test that leaves processes behind fails.
+//! threads in the group, and kills the group. If processes of the group are left after a test has ended, the test
+//! fails.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -29,10 +30,10 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// Runs the program until it ends. Returns its exit code.
+/// Runs the program of the test until it ends. Returns the program's exit code.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let (program, arguments) = options.command.split_first().context("the test program is missing")?;
-    // Installs the handlers before the test starts, so that no signal is missed.
+    // Installs the signal handlers before the test starts, so that no signal is missed.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP])?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -60,8 +61,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Waits for the processes of the group to end, and kills those that do not end within [`LEFT_OVER_GRACE`]. Returns
-/// whether all of them ended by themselves.
+/// Waits for the processes of the group to end. Kills the processes that do not end within [`LEFT_OVER_GRACE`]. Returns
+/// whether all processes ended without being killed.
 fn all_ended(group: Pid) -> bool {
     let start = Instant::now();
     while start.elapsed() < LEFT_OVER_GRACE {
@@ -108,7 +109,7 @@ fn print_stacks(group: Pid) {
         let mut gdb = Command::new("gdb");
         gdb.args(["--batch", "--nx", "-iex", "set debuginfod enabled off", "-p", &process.id.to_string()]);
         gdb.args(["-ex", &format!("thread apply all backtrace {FRAMES_MAX}")]);
-        // gdb gets its own process group, so that it is not one of the processes that it inspects.
+        // gdb gets its own process group, so that it does not count as a process of the group that it inspects.
         match gdb.process_group(0).stdin(Stdio::null()).stderr(Stdio::null()).output() {
             Ok(output) => eprintln!("{}", String::from_utf8_lossy(&output.stdout)),
             Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -2,8 +2,8 @@
 //! to use the command.
 //!
 //! The steps of CI are the rows of [`DEFAULT`]. Fast steps come first, and the first failure ends the run. The steps
-//! use the programs that the step `build` has built, and fetch all else that they need. They therefore pass in a fresh
-//! clone. A failed test fails the run, even if the test passes when it is repeated ([`nextest`]).
+//! pass in a fresh clone: they use the programs that the step `build` has built, and fetch everything else that they
+//! need. A test that fails makes the run fail, even if the test passes when it is repeated ([`nextest`]).
 
 mod busy;
 mod history;
@@ -244,8 +244,8 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
-        // A part with a single step may have the same name as its step, because the name then selects the same tests in
-        // both cases.
+        // A part may have the name of one of its steps only if this step is the part's only one: the name then selects
+        // the same tests in both meanings.
         for part in parts::ALL.iter().filter(|part| names.contains(&part.name)) {
             assert_eq!(part.steps.len(), 1, "{} is a part and a step", part.name);
         }

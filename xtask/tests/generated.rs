@@ -1,5 +1,6 @@
-//! Checks that two generated parts of the repository are current. One is the Rust code that is generated from the
-//! protobuf files; it is committed so that users need no protobuf compiler. The other is the page `docs/renames.md`.
+//! Checks that two generated parts of the repository are up to date. The first part is the Rust code that is generated
+//! from the protobuf files; this code is committed, so that users need no protobuf compiler. The second part is the
+//! page `docs/renames.md`.
 //!
 //! `cargo xtask fix` generates both parts.
 
@@ -70,8 +71,9 @@ fn generated_benchmark_code_matches_its_protobuf_file() {
     compare(out.path(), &folder.join("src/grpc/generated"));
 }
 
-/// The tables of `docs/renames.md`. Each entry has a heading, the kinds of rows of `docs/renames.tsv` that the table
-/// contains, and the areas to which these rows must belong. An empty list of areas means all areas.
+/// The tables of `docs/renames.md`. Each entry has a table's heading, and two lists that select rows of
+/// `docs/renames.tsv` for the table: the kinds of rows, and the areas of rows. An empty list of areas selects all
+/// areas.
 const RENAMES: [(&str, &[&str], &[&str]); 4] = [
     ("Command line", &["option", "output"], &[]),
     (

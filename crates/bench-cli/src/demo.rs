@@ -1,6 +1,6 @@
-//! The demo, which replays recorded markets to many subscribers. Each subscriber must receive every record or a gap
-//! notice for it. The [`ledger`] counts the published lines. To judge a subscriber, the demo compares the ledger with
-//! the records and gaps that the subscriber received. The demo never uses the node's own statistics.
+//! The demo, which replays recorded markets to many subscribers. For each record, each subscriber must receive either
+//! the record or a gap notice. The [`ledger`] counts the published lines. To judge a subscriber, the demo compares the
+//! ledger with the records and gaps that the subscriber received. The demo never uses the node's own statistics.
 
 mod account;
 mod books;
@@ -58,8 +58,8 @@ pub struct DemoResult {
     pub interrupted: bool,
 }
 
-/// The memory in bytes that a topic needs for each line in addition to the line's own bytes. The retention of a topic
-/// that must keep a whole market is computed with this number.
+/// The memory in bytes that a topic needs for each line, in addition to the bytes of the line. This number serves to
+/// compute the retention of a topic that must keep a whole market.
 const RECORD_BYTES_EXTRA: u64 = 32;
 const RETENTION_BYTES_MIN: u64 = 1 << 20;
 
@@ -143,8 +143,8 @@ impl DemoOptions<'_> {
 /// Returns the topics to which a recording's lines are published, each with its retention in bytes.
 fn topics(recording: &MarketRecording) -> Vec<(String, u64)> {
     let bytes = recording.bytes() + recording.len() as u64 * RECORD_BYTES_EXTRA;
-    // A full topic deletes a whole segment, which is an eighth of the topic's retention. Here the lines take only 7/9
-    // of the retention, so the topic never becomes full.
+    // When a topic is full, it deletes a whole segment, which is an eighth of the topic's retention. The lines take
+    // only 7/9 of the retention that is computed here, so the topic never becomes full.
     let bytes = (bytes * 9 / 7).max(RETENTION_BYTES_MIN);
     let mut topics = vec![(recording.topic.clone(), bytes)];
     if recording.topic == SHORT_OF {

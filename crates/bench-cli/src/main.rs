@@ -1,8 +1,8 @@
 //! The program `dunlin-bench`, which runs the commands `bench`, `report`, `demo` and `scale` of `dunlin`.
 //!
-//! The program `dunlin` parses the command line of these commands, and then starts this program. Therefore, only this
-//! program depends on code that no node needs: other systems' clients, plots, recordings and simulations. The library
-//! `dunlin-cli` contains the code that both programs share.
+//! The program `dunlin` parses the command line of these commands, and then starts this program. This separate program
+//! exists because it depends on code that no node needs: clients of other systems, plots, recordings and simulations.
+//! The library `dunlin-cli` contains the code that both programs share.
 
 mod commands;
 mod demo;

@@ -2,8 +2,8 @@
 //! than noise.
 //!
 //! The two runs may come from different hours or machines. If the figures of peers (other systems) and of raw sockets
-//! changed too, the cause is the machine. A row of Dunlin counts as changed if its change exceeds three limits: the
-//! spread within each run, the median change of the peers' and raw sockets' figures, and [`NOISE_MIN`].
+//! changed too, the cause is the machine. A row of Dunlin counts as changed if its change exceeds each of three limits:
+//! the spread within each run, the median change of the figures of peers and raw sockets, and [`NOISE_MIN`].
 
 use serde::Serialize;
 
@@ -16,8 +16,8 @@ use crate::table::{LineStyle, Table};
 
 /// The smallest change that is reported, as a share. Changes of at most 5 % count as noise.
 pub const NOISE_MIN: f64 = 0.05;
-/// The machine's drift is the change of its speed between the two runs. Drift is computed only from at least this many
-/// rows of other systems.
+/// The smallest number of rows of other systems from which the machine's drift is computed. The drift is the change of
+/// the machine's speed between the two runs.
 const PEER_ROWS_MIN: usize = 5;
 
 /// The change of one of Dunlin's measured figures between two benchmark runs.
@@ -58,8 +58,8 @@ pub struct RunComparison {
 }
 
 impl RunComparison {
-    /// Compares all rows of Dunlin that exist in both runs. The row that became worse by the largest factor comes
-    /// first.
+    /// Compares all rows of Dunlin that exist in both runs. In the result, the row that became worse by the largest
+    /// factor comes first.
     pub fn of(now: &RowSet, then: &StoredRun) -> Self {
         let pairs: Vec<(&FigureRow, &FigureRow)> = now
             .iter()
@@ -121,8 +121,8 @@ fn is_same_figure(row: &FigureRow, other: &FigureRow) -> bool {
         && row.median > 0.0
 }
 
-/// Returns the median change, as a share and without its sign, of the rows of other systems. This change shows by how
-/// much the machine's speed differs between the two runs. Returns `None` if there are fewer than `PEER_ROWS_MIN` rows.
+/// Returns the median change of the rows of other systems, as a share without a sign. This change shows by how much the
+/// machine's speed differs between the two runs. Returns `None` if there are fewer than `PEER_ROWS_MIN` rows.
 fn drift<'a>(others: impl Iterator<Item = &'a (&'a FigureRow, &'a FigureRow)>) -> Option<f64> {
     let changes: Vec<f64> =
         others.map(|(now, then)| (now.median / then.median).ln().abs().exp_m1()).collect();

@@ -1,14 +1,14 @@
 //! Starts and ends the child processes of a measurement, and exchanges JSON lines with them.
 //!
 //! Invariants: a child is killed and reaped when its handle is dropped, and its temporary files are removed. If this
-//! process ends without dropping the handle, the kernel kills the child. Every wait for a child has a deadline.
+//! process ends without dropping the handle, the kernel kills the child. Waiting for a child always ends at a deadline.
 //!
-//! Other systems' programs are started through the command `bench-child bound PROGRAM`. The command's process asks the
-//! kernel to kill it when its parent ends, and then replaces itself with the program. This extra step is needed,
-//! because no safe code can run between fork and exec.
+//! Other systems' programs are started through the command `bench-child bound PROGRAM`. The process of this command
+//! first asks the kernel for a kill signal at the end of its parent, and then replaces itself with PROGRAM. This extra
+//! step is needed, because no safe code can run between fork and exec.
 //!
-//! Start children from a thread that lives longer than they do, such as the runner's thread: the kernel kills a child
-//! when the thread that started it ends.
+//! The kernel kills a child when the thread that started the child ends. Therefore, start children from a thread that
+//! lives longer than the children, such as the runner's thread.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,8 +30,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 const STDERR_BYTES_MAX: usize = 8 * 1024;
 
-/// The command with which this process starts a child process. The child runs the same program as this process, or
-/// another program that offers the same roles.
+/// The command with which this process starts a child process. The executable is this process's own, or another one
+/// that supports the roles of [`crate::child_main`].
 #[derive(Clone, Debug)]
 pub struct ChildProgram {
     program: PathBuf,
@@ -45,14 +45,14 @@ impl ChildProgram {
         Ok(Self::at(program))
     }
 
-    /// Returns the command that starts the executable `program` with the argument `bench-child`. This executable must
-    /// pass the arguments after `bench-child` to [`crate::child_main`].
+    /// Returns the command that starts the executable `program` with the argument `bench-child`. When the executable's
+    /// first argument is `bench-child`, it must pass all further arguments to [`crate::child_main`].
     pub fn at(program: PathBuf) -> Self {
         Self { program, leading_args: vec!["bench-child".into()] }
     }
 
-    /// Returns the command line that starts a child in a role, for a caller that starts the process itself. A role
-    /// names what the child does, such as `control-node`.
+    /// Returns the command line that starts a child in a role. A caller needs the command line if it starts the process
+    /// itself. A role names what the child does, such as `control-node`.
     pub fn command_line(&self, role: &str) -> Vec<String> {
         let args =
             [self.program.as_os_str()].into_iter().chain(self.leading_args.iter().map(OsString::as_os_str));
@@ -150,12 +150,13 @@ impl Child {
         }
     }
 
-    /// Returns the lines that the child has printed and that no call has returned yet.
+    /// Returns the lines that the child has printed, except for lines that an earlier call has returned.
     pub fn available_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Waits until the child has ended. Returns the lines that the child has printed and that no call has returned yet.
+    /// Waits until the child has ended. Returns the lines that the child has printed, except for lines that an earlier
+    /// call has returned.
     pub fn remaining_lines(&self) -> Vec<String> {
         self.lines.iter().collect()
     }

@@ -1,11 +1,12 @@
-//! The machine's monotonic clock, whose times all processes can compare until the machine restarts.
+//! The machine's monotonic clock. All processes can compare times of this clock with each other, until the machine
+//! restarts.
 //!
-//! Such a clock is needed, because a throughput measurement begins in one process with the first send, and ends in
-//! another process with the last check. An `Instant` cannot be passed from one process to another.
+//! Such a clock is needed, because a throughput measurement begins with the first send in one process, and ends with
+//! the last check in another process. An `Instant` cannot be passed from one process to another.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the time in ns since a moment that is the same for all processes until the machine restarts.
+/// Returns the time in ns since a fixed moment. All processes have the same fixed moment until the machine restarts.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

@@ -4,7 +4,7 @@
 //!
 //! Every node is a process whose data directory is on a real disk; a directory in memory is refused. A quorum of nodes
 //! syncs each write to disk before the response. All acknowledged writes are read back. The clients of Dunlin and the
-//! clients of peers get the same description of their requests (module `work`).
+//! clients of peers (other systems) get the same description of their requests (module `work`).
 
 mod acknowledged;
 pub mod clients;

@@ -1,8 +1,8 @@
 //! Pins threads to processor cores.
 //!
-//! Spinning threads are pinned, so that the two sides of a measurement never share a core by chance. Comparison
-//! measurements, such as those of bare sockets, are pinned in the same way. A thread or process inherits the pinning of
-//! the thread that starts it.
+//! Spinning threads are pinned, so that the two sides of a measurement, such as publisher and subscriber, never share a
+//! core by chance. The threads of comparison measurements, such as those of bare sockets, are pinned too. A thread or
+//! process inherits the pinning of the thread that starts it.
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -41,8 +41,7 @@ impl CorePinning {
     }
 
     /// Pins the calling thread to the core of side 0 or side 1 of a measurement; does nothing for
-    /// [`CorePinning::Free`]. On a machine with one core, both sides share that core; the checks before a run warn
-    /// about this.
+    /// [`CorePinning::Free`]. On a machine with one core, both sides share that core; a warning before the run says so.
     pub fn side(self, side: usize) -> Result<Option<CpuPin>> {
         match self {
             Self::Free => Ok(None),

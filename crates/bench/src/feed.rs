@@ -1,10 +1,10 @@
-//! The suite `feed`: measures the five scenarios in the benchmark document of MDD-Sim, another system for market data,
-//! and makes further measurements for Dunlin's own goals.
+//! The suite `feed`: measures the five scenarios in the benchmark document of MDD-Sim, which is another system for
+//! market data. The suite also makes further measurements for Dunlin's own goals.
 //!
-//! Latencies are measured twice: `sent` counts from the time when an update is published, as in the document, and
-//! `intended` from the time when the update is due. The number of drops is the number of due updates minus the number
-//! of received updates. For transport `inproc`, subscribers run in the node's process, as in the document. For `tcp`,
-//! the node and the source run in one process, and all subscribers in another.
+//! Each latency is measured in two ways: `sent` counts from the time when an update is published, as in the document;
+//! `intended` counts from the time when the update is due. The number of drops is the number of due updates minus the
+//! number of received updates. For transport `inproc`, subscribers run in the node's process, as in the document. For
+//! `tcp`, the node and the source run in one process, and all subscribers in another.
 
 mod apply;
 mod block;

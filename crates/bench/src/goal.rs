@@ -25,9 +25,9 @@ pub enum Threshold {
     AtLeast(f64),
     /// The figure is at most this value.
     AtMost(f64),
-    /// The figure is at least this many times the figure of another row of the same run.
+    /// The figure must be at least this many times the figure of the other row, which is in the same run.
     TimesAtLeast(f64, RowPattern),
-    /// The figure is at most this many times the figure of another row of the same run.
+    /// The figure must be at most this many times the figure of the other row, which is in the same run.
     TimesAtMost(f64, RowPattern),
 }
 
@@ -83,7 +83,8 @@ impl Threshold {
         }
     }
 
-    /// Returns the pattern that selects the other row of a relative threshold; `None` for an absolute threshold.
+    /// For a threshold that is relative to another row, returns the pattern that selects the other row. Returns `None`
+    /// for an absolute threshold.
     pub fn reference(&self) -> Option<&RowPattern> {
         match self {
             Self::AtLeast(_) | Self::AtMost(_) => None,
@@ -122,8 +123,8 @@ pub struct PeerFigure {
     pub floor: RowPattern,
     /// The figure of the floor in the earlier run.
     pub floor_figure: f64,
-    /// Whether the peer's figure rises with the floor's figure, as it does if the peer spends most of its time on
-    /// moving bytes.
+    /// Whether a higher figure of the floor also means a higher figure of the peer. This is so if the peer spends most
+    /// of its time on moving bytes.
     pub rises_with_the_floor: bool,
 }
 
@@ -131,9 +132,9 @@ pub struct PeerFigure {
 /// ratio with the peer is computed.
 const PEER_TOLERANCE: f64 = 0.20;
 
-/// Marks the row of each peer that does not reach its known figure, after the known figure is scaled to the floor of
-/// this run. Something else slowed such a peer down, so a comparison with it would be unfair. A peer's row is also
-/// marked if this run did not measure the peer's floor.
+/// Marks the row of each peer whose figure is below the expected one. The expected figure is the known figure, scaled
+/// by the floor of this run. Something else must have slowed down such a peer, so a comparison with it would be unfair.
+/// A peer's row is also marked if the peer's floor was not measured in this run.
 pub fn mark_unfair_peers(rows: &mut RowSet, peer_figures: &[PeerFigure]) {
     let judged: Vec<(FigureRow, RowNote)> = peer_figures
         .iter()

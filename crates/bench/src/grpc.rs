@@ -1,5 +1,5 @@
-//! Measures listener `grpc` of a node, and for comparison a plain echo server made with the library tonic. Both are
-//! called with the same client and runtime, and each runs in a process of its own.
+//! Measures listener `grpc` of a node, and for comparison a plain echo server made with the library tonic. The node and
+//! the echo server are called by the same client on the same async runtime. Each of them runs in a process of its own.
 
 mod callee;
 mod echo;

@@ -14,7 +14,7 @@ pub struct CaseLayout {
     pub case: &'static str,
     /// The table's title.
     pub title: &'static str,
-    /// The columns after the first one, which shows the scenario. A column has a heading and a value.
+    /// The columns after the column `Scenario`, which is always the first. A column has a heading and a value.
     pub columns: &'static [(&'static str, ColumnValue)],
 }
 
@@ -27,8 +27,9 @@ pub enum ColumnValue {
     Metric(&'static str),
     /// The lowest and the highest value of a metric.
     Range(&'static str),
-    /// The value of a metric as a percentage of the same metric in another row. The fields are the metric, and the
-    /// other row's target and transport. All other parameters of that row are the same.
+    /// The value of a metric as a percentage of this metric's value in another row. The fields are the metric, the
+    /// other row's target, and the other row's transport. The two rows have the same case and the same further
+    /// parameters.
     Share(&'static str, &'static str, &'static str),
 }
 
@@ -145,8 +146,8 @@ pub const FEED: &[CaseLayout] = &[
     CaseLayout { case: "custom", title: "Custom configuration", columns: SCENARIO },
 ];
 
-/// Returns the tables that show `rows`, one for each case. If a case has a layout, its table has the layout's columns.
-/// Otherwise the table has a line for each metric.
+/// Returns the tables that show `rows`: one table for each case. The table of a case with a layout has the layout's
+/// columns. The table of any other case has a line for each metric.
 pub fn tables(layouts: &[CaseLayout], rows: &RowSet) -> Vec<Table> {
     let mut cases: Vec<&str> = layouts.iter().map(|layout| layout.case).collect();
     for row in rows.iter() {
@@ -234,8 +235,8 @@ fn style(row: &FigureRow) -> LineStyle {
     if row.target == target::DUNLIN { LineStyle::Plain } else { LineStyle::Dim }
 }
 
-/// Returns the text of the column `Scenario`, which identifies a measurement: its target, and the parameters without a
-/// column.
+/// Returns the text of the column `Scenario`, which identifies a measurement: the target, and those parameters that
+/// have no column of their own.
 fn scenario(layout: &CaseLayout, row: &FigureRow) -> String {
     let has_column =
         |name: &str| layout.columns.iter().any(|(_, cell)| matches!(cell, Param(param) if *param == name));

@@ -3,15 +3,16 @@
 //! A suite is a list of *measurements*. A measurement has a target (Dunlin, or another system, called a peer) and
 //! parameters. The measurements of a *group* run alternately. The runner turns their samples into *rows*. The rows are
 //! compared with goals, with the claims of a *benchmark document* and with known figures of peers. A benchmark document
-//! states the figures of one of the systems SPOT, Ratatoskr, MDD-Sim, Grey and Luciferase; the suites repeat these
-//! systems' measurements. The rows are printed and stored in a file, from which `dunlin report` makes its page.
+//! states the figures of one of the systems SPOT, Ratatoskr, MDD-Sim, Grey and Luciferase. The suites repeat the
+//! measurements of these documents with Dunlin. The rows are printed and stored in a file, from which `dunlin report`
+//! makes its page.
 //!
 //! Invariants: a measurement fails unless all counted deliveries were checked. Throughput is measured without loss. A
-//! ratio compares figures of one run. No ratio is computed with a peer that is below its known figure. All child
-//! processes end with the measurement. All traffic stays on this machine.
+//! ratio compares figures of one run. No ratio is computed with a peer whose figure is below its known figure. All
+//! child processes end with the measurement. All traffic stays on this machine.
 //!
-//! The command `cargo xtask peers` builds the peers from the sources in `peers/`. The crate of the command line defines
-//! the names of the options.
+//! The command `cargo xtask peers` builds the peers from the sources in `peers/`. The crate `dunlin-bench-cli` defines
+//! the names of the commands' options.
 
 mod against;
 mod broker;

@@ -1,4 +1,5 @@
-//! Derives three things from the name of a metric: its unit, whether more is better, and how its values are formatted.
+//! Derives three properties of a metric from its name: the unit, whether a higher value is better, and how values are
+//! formatted.
 //!
 //! The name of a metric ends with its unit, such as in `msgs_per_s`, `p99_ns` and `rss_bytes`, so no list of metrics is
 //! needed.

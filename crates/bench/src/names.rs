@@ -1,7 +1,7 @@
-//! Topic names for measurements of registries, and the same names in random order.
+//! Topic names for the measurements of topic registries. The names also exist in random order, for look-ups.
 //!
-//! The names to look up are separate strings, so a look-up includes the comparison of strings. The random order causes
-//! as many cache misses as in a real registry.
+//! The names to look up are copies of the registered strings, so each look-up has to compare the bytes of two strings.
+//! The random order causes as many cache misses as in a real registry.
 
 use std::hint::black_box;
 
@@ -31,8 +31,9 @@ impl TopicNames {
     }
 }
 
-/// How many times the 10,000 look-ups in the benchmark document of SPOT (another system) are made, each time with other
-/// names. A single pass takes less than a millisecond, so an interrupt would change its time by a tenth.
+/// The number of passes. The benchmark document of SPOT (another system) measures one pass of 10,000 look-ups. A single
+/// pass takes less than a millisecond, so an interrupt could change its time by a tenth. Therefore, this benchmark
+/// makes several passes, each with other names.
 const PASSES: u64 = 10;
 
 /// Measures a registry of `topics` names: first how long `create` takes to fill it, and then how long `lookups`

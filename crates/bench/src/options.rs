@@ -19,13 +19,13 @@ pub use feed::{FeedOptions, RawFeedOptions};
 pub struct RawOptions {
     /// `--case`: run only these cases.
     pub cases: Vec<String>,
-    /// `--param name=value`: run only measurements with this parameter value. If a name is repeated, each of its values
-    /// is allowed.
+    /// `--param name=value`: run only measurements with this parameter value. If the option is given several times with
+    /// one name, each of the values is allowed.
     pub params: Vec<String>,
     /// `--runs`: the number of measured rounds.
     pub runs: Option<u32>,
     /// `--warmup`: the number of unmeasured rounds. For suite `feed`, the value may be a duration such as `1s` instead:
-    /// updates that are due in this time at the start of each run do not count.
+    /// the first part of each run lasts for this duration, and updates that are due in it do not count.
     pub warmup: Option<String>,
     /// `--time`: the duration of a sustained run, such as `1s` or `500ms`.
     pub time: Option<String>,
@@ -46,8 +46,8 @@ pub struct RawOptions {
 pub struct BenchOptions {
     /// The cases to run; if there are none, all cases.
     pub cases: Vec<String>,
-    /// The parameters by which measurements are selected, each with its allowed values. A measurement runs only if it
-    /// has an allowed value for each of these parameters.
+    /// The parameters by which measurements are selected. Each entry is a parameter's name and the allowed values. A
+    /// measurement runs only if, for each of these names, its value is allowed.
     pub params: Vec<(String, Vec<ParamValue>)>,
     /// The number of measured rounds.
     pub runs: u32,
@@ -105,7 +105,8 @@ fn is_quick_implied(env: impl Fn(&str) -> Option<String>) -> bool {
         .any(|name| matches!(env(name).as_deref(), Some(value) if !matches!(value, "" | "0" | "false")))
 }
 
-/// Parses `--warmup`, which is a number of rounds or a duration. Without the option, returns one round and no duration.
+/// Parses `--warmup`, which is a number of rounds or a duration. If the option is absent, returns one round and no
+/// duration.
 fn parse_warmup(typed: Option<&str>) -> Result<(u32, Option<Duration>)> {
     let Some(text) = typed else { return Ok((1, None)) };
     if let Ok(rounds) = text.parse() {

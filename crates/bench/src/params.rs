@@ -1,8 +1,8 @@
 //! The parameters of a measurement, in a fixed order.
 //!
-//! The target, case, metric and parameters together identify a row of a run. The order of the parameters must therefore
-//! not depend on the code that adds them. The names in [`KNOWN`] come first, in the order of [`KNOWN`]; other names
-//! follow in alphabetical order.
+//! A row of a run is identified by its target, case, metric and parameters. The order of the parameters must therefore
+//! always be the same, whichever code adds them. The names in [`KNOWN`] come first, in the order of [`KNOWN`]; other
+//! names follow in alphabetical order.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! The payload that all measured systems transfer, and the check that every receiver makes.
 //!
-//! The first and the last word are the sequence number; the words between them are a constant. A receiver of copied
-//! payloads reads each payload completely, and checks the sum of its words. If a payload is passed by reference, the
-//! receiver checks only its first and last word: to check 10 million payloads of 64 KB per second completely, it would
-//! have to read 640 GB/s. The C programs in `peers/zmq` use the same payload and the same check.
+//! The first and the last word are the sequence number; the words between them are a constant. If payloads are copied,
+//! the receiver reads each payload completely, and checks the sum of the words. If payloads are passed by reference,
+//! the receiver checks only the first and the last word of each: 10 million payloads of 64 KB per second are 640 GB/s,
+//! which no receiver can read. The C programs in `peers/zmq` use the same payload and the same check.
 
 const WORD: usize = 8;
 

@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use crate::point::MissingPrerequisite;
 
-/// The folder that contains the programs of other systems. Benchmarks run these programs for comparison.
+/// The folder that contains the programs of other systems, which benchmarks run for comparison with Dunlin.
 #[derive(Clone, Debug)]
 pub struct PeerPrograms {
     folder: PathBuf,
 }
 
 impl PeerPrograms {
-    /// Returns the folder in the environment variable `DUNLIN_PEERS`, if it is set. Otherwise looks for `peers/build`
-    /// in the working directory and then in its parents, and returns the first one found.
+    /// Returns the folder in the environment variable `DUNLIN_PEERS`, if it is set. Otherwise looks for a folder
+    /// `peers/build` in the working directory, then in its parent, and so on. Returns the first such folder that
+    /// exists.
     pub fn find() -> Self {
         if let Some(folder) = std::env::var_os("DUNLIN_PEERS") {
             return Self { folder: folder.into() };

@@ -1,8 +1,8 @@
 //! Defines measurements, groups of measurements, and suites.
 //!
 //! A measurement has a target (the measured system) and parameters. The measurements of a *group* are compared with
-//! each other. Therefore, every round runs each measurement of the group once, so that other load on the machine
-//! affects all of them alike. The runner computes the median of each measurement's runs.
+//! each other. Every round runs each measurement of the group once. Other load on the machine therefore affects all
+//! measurements of the group alike. The runner computes the median of each measurement's runs.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub mod target {
     pub const LIBZMQ: &str = "libzmq";
     /// nats-server, with a client that writes and reads raw bytes.
     pub const NATS: &str = "nats";
-    /// Redis as packaged by Debian, with the same raw client as nats-server.
+    /// Redis as packaged by Debian, measured with the same raw client as nats-server.
     pub const REDIS: &str = "redis";
     /// etcd, with its Go client.
     pub const ETCD: &str = "etcd";
@@ -37,7 +37,7 @@ pub mod target {
     /// The ring `rtrb` for one producer and one consumer, which shows the highest rate that the machine allows within a
     /// process.
     pub const RTRB: &str = "rtrb";
-    /// Dunlin's journal on disk without a topic, which shows the highest rate that a durable topic can reach.
+    /// Dunlin's journal on disk, without a topic. Its rate is the highest rate that a durable topic can reach.
     pub const JOURNAL: &str = "journal";
     /// Tasks in Redis, with the Go library asynq.
     pub const ASYNQ: &str = "asynq";
@@ -80,7 +80,7 @@ impl RunSample {
         self
     }
 
-    /// Returns this sample with one more figure, if `value` is not `None`.
+    /// Returns this sample with the figure `value` added. If `value` is `None`, returns the sample unchanged.
     pub fn with_optional(self, metric: &'static str, value: Option<f64>) -> Self {
         match value {
             Some(value) => self.with(metric, value),
@@ -88,7 +88,7 @@ impl RunSample {
         }
     }
 
-    /// Returns this sample with one more time in ns, if `ns` is not `None`.
+    /// Returns this sample with the time `ns` added. If `ns` is `None`, returns the sample unchanged.
     pub fn with_time(self, metric: &'static str, ns: Option<u64>) -> Self {
         self.with_optional(metric, ns.map(|ns| ns as f64))
     }
@@ -105,8 +105,8 @@ impl RunSample {
     }
 }
 
-/// The error for something that a measurement needs and this machine lacks, such as another system, a data file or a
-/// disk. The runner then skips the measurement.
+/// An error: the measurement needs something that this machine lacks, such as another system, a data file or a disk.
+/// After this error, the runner skips the measurement.
 #[derive(Clone, Debug)]
 pub struct MissingPrerequisite(pub String);
 
@@ -118,8 +118,8 @@ impl fmt::Display for MissingPrerequisite {
 
 impl std::error::Error for MissingPrerequisite {}
 
-/// A function that makes one run of a measurement, and returns its figures. If a delivery is missing or wrong, the
-/// function must return an error, because the runner marks all returned figures as checked.
+/// A function that makes one run of a measurement, and returns the run's figures. If a delivery is missing or wrong,
+/// the function must return an error, because the runner marks all returned figures as checked.
 pub type MeasureFn = Box<dyn FnMut(&BenchContext) -> Result<RunSample>>;
 
 /// A measurement that can be run repeatedly: its case, its target (the system to measure) and its parameters.
@@ -128,7 +128,7 @@ pub struct Measurement {
     pub case: &'static str,
     /// The name of the target.
     pub target: &'static str,
-    /// The parameters. They distinguish this measurement from others with the same case and target.
+    /// The parameters. Two measurements with the same case and target have different parameters.
     pub params: Params,
     /// The function that makes one run of the measurement.
     pub measure: MeasureFn,
@@ -152,7 +152,7 @@ impl fmt::Debug for Measurement {
     }
 }
 
-/// Measurements that are compared with each other. In each round, each of them runs once.
+/// Measurements that are compared with each other. Each round runs every measurement of the group once.
 pub type MeasurementGroup = Vec<Measurement>;
 
 /// A benchmark suite: its cases, its measurements, its tables and its goals.

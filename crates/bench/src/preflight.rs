@@ -1,5 +1,5 @@
-//! Checks whether the conditions on this machine would distort measurements. The warnings are printed before a run, and
-//! are stored with the run.
+//! Checks whether the conditions on this machine would distort measurements. Warnings about such conditions are printed
+//! before a run, and are stored with the run.
 //!
 //! Only [`PreflightReport::collect`] reads `/proc` and `/sys`. The warnings are computed from the returned report, so
 //! that tests can check them. A warning never stops a run.
@@ -17,7 +17,7 @@ pub struct PreflightReport {
     pub cores: u64,
     /// The load average of the last minute.
     pub load: Option<f64>,
-    /// The share of time that other virtual machines took from this one (steal), over a short time.
+    /// The share of a short time during which other virtual machines used this machine's processor (steal).
     pub steal_share: Option<f64>,
     /// The frequency governor of the processor.
     pub governor: Option<String>,

@@ -1,6 +1,6 @@
-//! Measures nats-server, Redis and a node's listener `nats`, all with the same raw client. The client only writes and
-//! reads bytes, so that no client library reduces the measured throughput. Only the bytes of the protocol ([`Dialect`])
-//! differ from broker to broker.
+//! Measures nats-server, Redis and a node's listener `nats`, all with the same raw client. The client uses no client
+//! library, which could reduce the measured throughput: it writes and reads bytes directly. The only difference between
+//! the brokers is in the bytes of their protocols ([`Dialect`]).
 
 mod broker;
 mod client;

@@ -1,8 +1,8 @@
 //! Makes the benchmark report from stored runs: the file `docs/benchmarks.md`, or one HTML file with plots.
 //!
-//! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that measured it, and the
-//! page names this run beside the figure. Quick runs and debug builds are refused. A missed goal is marked, never left
-//! out.
+//! Invariants: a ratio compares figures of one run. Each figure comes from the newest run that measured the figure. The
+//! page names this run beside the figure. Quick runs and runs of debug builds are refused. The page contains missed
+//! goals too, and marks them.
 
 mod cases;
 mod cited;
@@ -99,8 +99,8 @@ fn introduction(chapters: &[Chapter]) -> String {
     format!("{INTRODUCTION}\n{}", table.markdown())
 }
 
-/// How many goals are met, missed and undecided. For claims of another system's document: how many of its figures
-/// Dunlin reaches, misses, or did not measure.
+/// The numbers of goals that are met, missed and undecided. For the claims of another system's document, these are the
+/// numbers of figures that Dunlin reaches, misses, and did not measure.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     met: usize,
@@ -184,8 +184,8 @@ fn goals_table(goals: &[Goal], cited: &mut CitedRuns) -> (Tally, Table) {
     (tally, table)
 }
 
-/// Returns the cells of the table row for a goal: the measured figure, the figure with which it is compared, the ratio
-/// of both, and whether the goal is met.
+/// Returns the cells of the table row for a goal: the measured figure, the reference figure, the ratio of the two
+/// figures, and whether the goal is met.
 pub fn goal_cells(goal: &Goal, verdict: &GoalVerdict) -> [String; 4] {
     let metric = goal.ours.metric;
     let met = match (verdict.met, &verdict.reason) {

@@ -1,6 +1,6 @@
 //! Runs the roles of child processes. A child process is started as `dunlin bench-child ROLE --name=value …`.
 //!
-//! A child process ends when the process that started it ends. Every wait of a child process has a deadline.
+//! A child process ends when its parent process ends. A child process never waits without a deadline.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -68,7 +68,8 @@ pub fn read_line<T: DeserializeOwned>() -> Result<T> {
     serde_json::from_str(&line).with_context(|| format!("the parent process sent a malformed line: {line}"))
 }
 
-/// Runs the role that is the first of `args`. The program calls this function for its hidden command `bench-child`.
+/// Runs a role. The first of `args` is the name of the role. The program calls this function for its hidden command
+/// `bench-child`.
 pub fn child_main(args: &[String]) -> Result<()> {
     let (role, rest) = args.split_first().context("the first argument, the role, is missing")?;
     set_parent_death_signal()?;
@@ -103,8 +104,8 @@ pub fn child_main(args: &[String]) -> Result<()> {
 fn set_parent_death_signal() -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot make this process end when its parent process ends")?;
-    // If the parent ended before this process asked the kernel for a signal at the parent's end, no signal arrives.
-    // Init is then the parent.
+    // This process has asked the kernel for a signal at the end of its parent. If the parent had already ended, the
+    // signal never arrives; the parent is then init.
     if getppid().is_none_or(|parent| parent.is_init()) {
         bail!("the parent process has ended");
     }

@@ -21,7 +21,7 @@ pub struct FigureRow {
     pub case: String,
     /// The target, which is the measured system: `dunlin`, `libzmq`, `nats`, `raw` and so on.
     pub target: String,
-    /// The parameters. They distinguish this row from others with the same case, target and metric.
+    /// The parameters. Two rows with the same case, target and metric have different parameters.
     pub params: Params,
     /// The metric, such as `msgs_per_s`.
     pub metric: String,
@@ -37,7 +37,8 @@ pub struct FigureRow {
     pub max: f64,
     /// Whether the sequence number and the contents of each counted delivery were checked.
     pub checked: bool,
-    /// A note that a reader needs to understand the figure, for example if a peer did not reach its known figure.
+    /// A note without which a reader could misunderstand the figure, for example that a peer did not reach its known
+    /// figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Whether a ratio with this row would be unfair. The note then gives the reason.

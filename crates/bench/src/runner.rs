@@ -1,7 +1,7 @@
 //! Runs the selected measurements of a suite, and summarises their samples in rows.
 //!
 //! In every round, each measurement of a group runs once, so Dunlin and peers alternate. If a peer is not installed,
-//! its measurements are skipped. If a measurement fails, it is not run in later rounds, and the whole run fails.
+//! its measurements are skipped. If a measurement fails, later rounds leave it out, and the whole run counts as failed.
 //! Skipped and failed measurements are reported. A missed goal is not a failure.
 
 use std::time::Duration;
@@ -69,8 +69,8 @@ fn select_groups(suite: &Suite, bench: &BenchContext, with_peers: bool) -> Vec<M
     groups
 }
 
-/// Whether the measurement can be made with a node that is already running. The publisher and the subscriber must both
-/// be clients of the node, and no parameter may require spinning or pinned threads.
+/// Whether the measurement can be made with a node that is already running. This is so if the publisher and the
+/// subscriber are both clients of the node, and if no parameter requires spinning or pinned threads.
 fn supports_running_node(point: &Measurement) -> bool {
     let is = |name, text: &str| point.params.get(name).is_none_or(|value| *value == ParamValue::from(text));
     point.target == target::DUNLIN

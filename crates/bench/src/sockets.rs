@@ -1,5 +1,6 @@
 //! Sockets within this machine, over TCP or as Unix sockets. Two kinds of measurements use these sockets: those of
-//! floors, and those of peers whose protocol the benchmark itself speaks.
+//! floors (the best performance that the machine allows), and those of other systems whose protocol the benchmark
+//! itself implements.
 //!
 //! Every blocking call times out after [`TIMEOUT`], so a run fails if the other side does not respond.
 
@@ -180,7 +181,7 @@ impl Write for SocketStream {
 pub enum SocketListener {
     /// A TCP listener on a free port of 127.0.0.1.
     Tcp(TcpListener),
-    /// A Unix socket, and its path, which no other socket has.
+    /// A Unix socket, and its path. No other socket has this path.
     Uds(UnixListener, PathBuf),
 }
 
@@ -260,7 +261,7 @@ pub fn unused_path(extension: &str) -> PathBuf {
     let nth = CREATED.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}{nth}.{extension}", file_prefix(std::process::id()));
     let path = std::env::temp_dir().join(name);
-    // An earlier process with the same id may have left a socket at this path when it was killed.
+    // An earlier process that had the same process id may have left a socket at this path when it was killed.
     let _ = std::fs::remove_file(&path);
     path
 }

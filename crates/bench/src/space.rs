@@ -1,10 +1,10 @@
-//! The suite `space`: measures worlds whose regions run in separate processes. The suite repeats the benchmarks in the
-//! benchmark document of Luciferase, another system for such worlds, and adds further ones.
+//! The suite `space`: measures worlds whose regions run in separate processes. The suite repeats the measurements in
+//! the benchmark document of Luciferase, which is another system for such worlds. It also makes further measurements.
 //!
 //! A worker is a process that runs one region ([`node`]), and prints its results in the format of Luciferase's
 //! benchmark document. This process sends commands to the workers. After the last tick, [`audit`] collects the id, the
-//! generation and the state hash of every entity from all workers, and compares them with those of a single region in
-//! this process. A lost, duplicated or changed entity therefore fails the run.
+//! generation and the state hash of every entity from all workers. It compares them with the entities of a single
+//! region that this process runs. A lost, duplicated or changed entity therefore fails the run.
 
 mod audit;
 mod capacity;

@@ -1,6 +1,6 @@
 //! The suite `spot`: measures topics. The suite repeats the benchmarks in ServerLink's document about its SPOT
 //! benchmarks ("the SPOT document"), and prints tables with the columns of that document. The suite also makes further
-//! measurements for Dunlin's goals. `docs/benchmarks.md` is made from the suite's stored runs.
+//! measurements for Dunlin's own goals. The stored runs of this suite appear in `docs/benchmarks.md`.
 
 pub mod claims;
 pub mod goals;

@@ -1,15 +1,14 @@
 //! Computes the median, minimum and maximum over several runs, and collects the latencies of one run.
 //!
 //! A latency is counted in ns from the time at which the message should have been sent, so that the latency includes
-//! the delay of a late sender. If the next request is only sent after a response, there is no such time, and the
-//! latency is counted from the actual sending.
+//! the delay of a late sender. If a request is only sent after the response to the previous one, it has no such time.
+//! Its latency is counted from the actual sending.
 
 use hdrhistogram::Histogram;
 
 use crate::point::RunSample;
 
-/// If the difference between a row's maximum and minimum is larger than this share of its median, the row is marked as
-/// noisy.
+/// A row is marked as noisy if its maximum exceeds its minimum by more than this share of its median.
 pub const SPREAD_WARNED: f64 = 0.10;
 
 /// The median, minimum and maximum of one figure over several runs.
@@ -26,7 +25,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Computes the summary of one figure's values in several runs. Returns `None` if there are no values.
+    /// Computes the summary of the values that one figure had in several runs. Returns `None` if `values` is empty.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);

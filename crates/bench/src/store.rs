@@ -1,8 +1,8 @@
 //! Stored runs. Each run is a JSON file with the measured figures, and with the conditions under which they were
 //! measured.
 //!
-//! Quick runs and debug builds are stored in the folder `scratch`, which is not committed. `dunlin report` refuses such
-//! runs in any folder.
+//! Quick runs and debug builds are stored in the folder `scratch`, which is not committed. `dunlin report` refuses
+//! quick runs and debug builds, wherever they are stored.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub struct StoredRun {
 }
 
 impl StoredRun {
-    /// Returns the reason why the report must not use this run; `None` if the report may use it.
+    /// Returns the reason why the report must not use this run. Returns `None` for a run that the report may use.
     pub fn refusal(&self) -> Option<&'static str> {
         match (self.quick, self.debug_build) {
             (true, _) => Some("a quick run"),
@@ -111,8 +111,8 @@ impl StoredRun {
     }
 }
 
-/// Rows of old runs lack some parameters. Returns the missing parameters of `row`, with the values that were used at
-/// that time: one shard, one tenant, no standby.
+/// Returns parameters that rows of old runs lack and that newer rows have. The values are those with which the old runs
+/// were measured: one shard, one tenant, no standby.
 fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     if row.target != target::DUNLIN {
         return &[];
@@ -126,8 +126,9 @@ fn default_params(row: &FigureRow) -> &'static [(&'static str, u64)] {
     }
 }
 
-/// Whether the metric of this row had another meaning in the old run from which the row comes. In old runs of suite
-/// `feed`, a slow client's rate was computed over the time of publishing, and a quantile without samples was 0.
+/// Whether the metric of this row has another meaning today than in the old run from which the row comes. In old runs
+/// of suite `feed`, a slow client's rate was computed over the time of publishing, and a quantile without samples was
+/// 0.
 fn is_misnamed(row: &FigureRow) -> bool {
     let is_latency =
         ["avg_ns", "p50_ns", "p95_ns", "p99_ns", "p999_ns"].iter().any(|end| row.metric.ends_with(end));
@@ -144,7 +145,7 @@ pub struct RunArchive {
     pub damaged: Vec<String>,
 }
 
-/// Returns a path at which no file exists, so that two runs of the same second have different paths.
+/// Returns a path at which no file exists, so that two runs that start in one second get different paths.
 fn unused_path(folder: &Path, stem: &str) -> PathBuf {
     let names = std::iter::once(format!("{stem}.json")).chain((2..).map(|nth| format!("{stem}-{nth}.json")));
     let mut paths = names.map(|name| folder.join(name));

@@ -7,7 +7,7 @@ use crate::{broker, control, feed, grpc, space, spot, tasks};
 pub const SUITES: &[Suite] =
     &[spot::SUITE, feed::SUITE, broker::SUITE, grpc::SUITE, control::SUITE, tasks::SUITE, space::SUITE];
 
-/// Returns the suite with this name, or all suites for the name `all`; `None` if there is no such suite.
+/// Returns the suite with this name. For the name `all`, returns all suites. Returns `None` if there is no such suite.
 pub fn find(name: &str) -> Option<&'static [Suite]> {
     if name == "all" {
         return Some(SUITES);

@@ -1,10 +1,10 @@
-//! Formats tables as text, with aligned columns for a terminal or a pipe, or as Markdown. No library is used, because
-//! the tables need only aligned cells, one horizontal line, and optional colours.
+//! Formats tables as text, with aligned columns for a terminal or a pipe, or as Markdown. The tables need only aligned
+//! cells, one horizontal line, and optional colours, so no library is used.
 
 use std::fmt::Write;
 
-/// How a table's line is highlighted in a terminal: not at all, as a success, as a failure, or as a line about another
-/// system.
+/// How a line of a table is highlighted in a terminal: not at all, as a success, as a failure, or as a line about
+/// another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineStyle {
     /// The line is not highlighted.

@@ -1,14 +1,14 @@
-//! The suite `tasks`: measures the task scheduler. The Grey document, which is another system's documentation, has
-//! tables about workers, tenants, autoscaling and cost. This suite measures the rows of these tables.
+//! The suite `tasks`: measures the task scheduler. The suite measures the rows of some tables in the Grey document,
+//! which is another system's documentation: the tables about workers, tenants, autoscaling and cost.
 //!
-//! Some measurements run through nodes (`via=node`), which are started as in suite `control`. Empty tasks (`noop`) are
-//! compared with asynq, Celery and HyperQueue. In other measurements, each worker has a connection and a lease of its
-//! own, and sleeps for each task. A result is reported only if each submitted task was done exactly once, even if the
-//! leading node or workers were killed (`failover`).
+//! Some measurements run through nodes (`via=node`), which are started as in suite `control`. Some of these
+//! measurements use empty tasks (`noop`), for comparison with asynq, Celery and HyperQueue. In others, each worker has
+//! its own connection and lease, and sleeps during each task. A result is reported only if each submitted task was done
+//! exactly once, even if the leading node or workers were killed (`failover`).
 //!
-//! Other measurements run without nodes: those of the scheduler alone (`dispatch`, `backlog`), and those with the
-//! cluster simulator, which runs the same scheduler and autoscaler in virtual time (`via=simulator`). Simulated figures
-//! do not depend on the machine. These figures show what the autoscaler decides with the costs in
+//! Other measurements run without nodes. Those of cases `dispatch` and `backlog` measure the scheduler alone. Those
+//! with `via=simulator` use the cluster simulator, which runs the scheduler and the autoscaler of the nodes in virtual
+//! time. Simulated figures do not depend on the machine. They show what the autoscaler decides with the costs in
 //! `docs/autoscaling.md`. Each run of a simulated measurement uses another seed, so minimum and maximum show the effect
 //! of chance.
 

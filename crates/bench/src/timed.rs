@@ -1,9 +1,9 @@
-//! Times transfers of messages. The throughput of each transfer is measured in two ways.
+//! Times transfers of messages. The throughput of each kind of transfer is measured in two ways.
 //!
-//! The SPOT document, in which ServerLink describes its SPOT benchmarks, uses few messages: 100,000 messages of 64 B
-//! take only some ms, which is too short to compare rates. One measurement sends as many messages as the document does,
-//! for the document's table. The other, *sustained* measurement sends as many messages as take about `--time`, for
-//! comparisons.
+//! The first measurement sends as many messages as the SPOT document, in which ServerLink describes its SPOT
+//! benchmarks. Its result appears in the document's table. The document uses few messages: 100,000 messages of 64 B
+//! take only some ms, which is too short to compare rates. The second, *sustained* measurement therefore sends as many
+//! messages as the time in `--time` allows. Its result is used for comparisons.
 
 use std::rc::Rc;
 
@@ -63,9 +63,9 @@ pub fn document_count(bytes: usize, quick: bool) -> u64 {
     if quick { ci } else { full }
 }
 
-/// The value of the parameter `length` with which each run sends as many messages as the SPOT document.
+/// The value of the parameter `length` for runs that send as many messages as the SPOT document.
 pub const DOCUMENT: &str = "document";
-/// The value of the parameter `length` with which each run sends as many messages as take about `--time`.
+/// The value of the parameter `length` for runs that send messages for about as long as `--time` states.
 pub const SUSTAINED: &str = "sustained";
 
 const COUNT_MAX: f64 = 2e9;

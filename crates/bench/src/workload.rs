@@ -1,8 +1,9 @@
 //! The workloads of measurements of throughput and latency. They use the traits `Publish` and `Subscribe`, so the same
 //! code measures within a process and over connections.
 //!
-//! A delivery counts when the subscriber has read the record, and has checked its sequence number and its content. A
-//! notice, such as a gap, is an error, because these workloads lose no records. A wait fails after [`TIMEOUT`].
+//! A delivery counts when the subscriber has read the record, and has checked its sequence number and its content.
+//! These workloads lose no records, so a notice, such as a gap, is an error. Waiting for a delivery fails after
+//! [`TIMEOUT`].
 
 use std::fmt;
 use std::ops::Range;
@@ -54,9 +55,10 @@ impl FromStr for PublishMode {
     }
 }
 
-/// The number of payloads that are prepared before the measurement. Writing payloads during the measurement would take
-/// most of a batch's time, and a payload that is passed by reference cannot be rewritten. The sequence numbers in the
-/// payloads therefore repeat. The sequence number of the record itself, which is checked too, does not repeat.
+/// The number of payloads that are prepared before the measurement, and then published again and again. Preparing them
+/// during the measurement would take most of a batch's time, and a payload that is passed by reference cannot be
+/// rewritten. The sequence numbers in the payloads therefore repeat. The sequence numbers of the records do not repeat;
+/// subscribers check both.
 const PREPARED: u64 = 256;
 
 impl PublishMode {
@@ -174,8 +176,8 @@ fn receive(
     Ok(monotonic_ns())
 }
 
-/// Stores the first error. This is a cold function of its own, so that the compiler inlines only the check into the
-/// reading loop.
+/// Stores the first error. The function is cold, so that the compiler does not inline it: the reading loop then
+/// contains only the check.
 #[cold]
 #[inline(never)]
 pub fn record_fault(fault: &mut Option<String>, unexpected: Event<'_>) {
@@ -193,8 +195,8 @@ pub fn describe(event: &Event<'_>) -> String {
     }
 }
 
-/// Makes `iterations` round trips, with one request in flight; the other side must run [`send_back_all`]. Before that,
-/// makes `iterations` ÷ 10 round trips to warm up.
+/// First makes `iterations` ÷ 10 round trips to warm up. Then makes `iterations` round trips, with one request in
+/// flight. The other side must run [`send_back_all`].
 pub fn measure_round_trips(
     publisher: &mut impl Publish,
     subscriber: &mut impl Subscribe,

@@ -58,7 +58,7 @@ struct RoundTrips {
     p99_ns: f64,
 }
 
-/// Sends `count` messages from one side to the other. The other side checks each of them.
+/// Sends `count` messages from one side to the other. The receiving side checks each message.
 pub fn throughput(bench: &BenchContext, setup: ZmqSetup, count: u64) -> Result<TimedTransfer> {
     let Span { start_ns, end_ns, messages } = run_peer(bench, "throughput", setup, count)?;
     ensure!(messages == count, "{messages} of {count} messages arrived");

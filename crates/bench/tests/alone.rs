@@ -1,5 +1,6 @@
 //! The program `alone`, which runs the benchmarks without the program `dunlin`, for example as `alone spot` or `alone
-//! peers spot --bytes=64`. The tests start this program, and it also runs as its own child processes.
+//! peers spot --bytes=64`. The tests start this program. The program starts itself again for the child processes of a
+//! benchmark.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -95,6 +95,7 @@ fn world_example_gives_a_region_to_its_second_process() {
     let mut second = RunningExample::start(&[url]);
     second.read_line();
     let owns = second.read_line();
-    // The second process owns a region that either belonged to the first process before, or had no owner yet.
+    // The second process now owns a region. Before, the first process owned this region, or the region had no owner
+    // yet.
     assert!(owns.contains("Owns { region: RegionId("), "{owns}");
 }

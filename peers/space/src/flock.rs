@@ -1,9 +1,9 @@
 //! Simulates a flock of birds with the library krABMaga. The birds follow the same rule as in Dunlin's `Flock`, but
 //! live in krABMaga's own field and schedule.
 //!
-//! The schedule is sequential. The parallel schedule (feature `parallel`) locks the whole state during an agent's step,
-//! so threads do not make it faster. The field's cells are half as wide as the birds can see, which is faster than
-//! cells of the full width.
+//! This program uses krABMaga's sequential schedule. The parallel one (feature `parallel`) would not be faster, because
+//! it locks the whole state during each agent's step. The width of the field's cells is half of the distance that a
+//! bird can see. With cells of the full distance, krABMaga is slower.
 
 use std::any::Any;
 use std::fmt;

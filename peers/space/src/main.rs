@@ -1,7 +1,7 @@
 //! Measures three other libraries, krABMaga, rstar and kiddo, with the same work as Dunlin's benchmark suite `space`.
 //! The program reads the points or the flock as a line of JSON from standard input, and prints the result as a line of
-//! JSON. rstar and kiddo are rebuilt for every tick by their fastest methods: rstar by bulk loading, kiddo as an
-//! immutable tree.
+//! JSON. The indexes of rstar and kiddo are rebuilt for every tick, each in the fastest way that its library offers:
+//! rstar's by bulk loading, kiddo's as an immutable tree.
 //!
 //! ```text
 //! space_peer index rstar|kiddo COUNT MS     finds the ten nearest of each of COUNT moving points, for MS ms
@@ -48,7 +48,7 @@ fn main() {
     println!("{{\"counted_ns\":{counted_ns},\"ticks\":{ticks},\"recall\":{recall}}}");
 }
 
-/// Moves each point a little, by a distance that depends on `tick`, in the same way as Dunlin's measurement.
+/// Moves each point a little, by a distance that depends on `tick`, exactly as Dunlin's measurement does.
 fn advance(points: &mut [[f32; 3]], tick: u32) {
     for (nth, point) in points.iter_mut().enumerate() {
         for (axis, along) in point.iter_mut().enumerate() {

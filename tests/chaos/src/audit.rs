@@ -9,8 +9,9 @@ use crate::history::{Operation, key};
 use crate::locks::LockHistory;
 use crate::watches::WatchTrace;
 
-/// Checks that no two changes have the same revision. If one change was requested after another was acknowledged, the
-/// later change must have the higher revision. Returns the number of changes whose revisions are known.
+/// Checks two rules for the revisions of changes. No two changes may have the same revision. If a change was requested
+/// after another change was acknowledged, the requested change must have the higher revision. Returns the number of
+/// changes whose revisions are known.
 pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
     let known = operations.iter().filter_map(|op| Some((op, op.response.as_ref()?.0, op.revision()?)));
     let changes: Vec<(&Operation, u64, u64)> = known.collect();
@@ -39,8 +40,9 @@ pub fn check_revisions(operations: &[Operation]) -> Result<u64> {
     Ok(changes.len() as u64)
 }
 
-/// Checks that a lock has at most one holder at a time. Each token must belong to one lease, and holding times must not
-/// overlap. After a write with one token, no write with a lower token may succeed. Returns the number of holding times.
+/// Checks that a lock has at most one holder at a time. Each token must belong to only one lease, and the holding times
+/// of a lock must not overlap. After a write with a token, no write with a lower token may succeed. Returns the number
+/// of holding times.
 pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     let mut held: Vec<_> = histories.iter().flat_map(|history| &history.held).collect();
     held.sort_by_key(|held| (held.lock, held.from));
@@ -74,9 +76,9 @@ pub fn check_locks(histories: &[LockHistory]) -> Result<u64> {
     Ok(held.len() as u64)
 }
 
-/// Checks the watches of keys. Each watch must receive every revision in order, unless the revision was compacted. All
-/// watches must receive the same changes, which must equal those that the acknowledged commands made. Returns how many
-/// revisions the watches received in total.
+/// Checks the watches of keys. Each watch must receive every revision in order, except for compacted revisions. All
+/// watches must receive the same change for a revision. For an acknowledged command, this must be the change that the
+/// command made. Returns the total number of revisions that the watches received.
 pub fn check_watches(watched: &[WatchTrace], operations: &[Operation]) -> Result<u64> {
     let mut all: BTreeMap<u64, &[u8]> = BTreeMap::new();
     for watcher in watched {

@@ -1,5 +1,6 @@
 //! Changes the system time that a running node sees. The library `tests/chaos/clock.c`, which is loaded into the node's
-//! process, adds an offset to the time. A restarted node keeps the offset, as a restarted machine keeps a wrong clock.
+//! process, adds an offset to the time. The offset stays when the node is restarted, as a wrong clock stays wrong when
+//! a machine is restarted.
 
 use std::io;
 use std::path::{Path, PathBuf};

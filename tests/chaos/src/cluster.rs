@@ -109,7 +109,7 @@ impl Cluster {
         if let Some(process) = self.running.get_mut(&id) {
             process.write_line(&format!("disk {fault}"));
         }
-        // Only these two faults can end a node. A full disk does not.
+        // Only the faults `tear` and `broken` can end a node.
         if fault.starts_with("tear") || fault == "broken" {
             self.may_end.push(id);
         }
@@ -136,7 +136,7 @@ impl Cluster {
         self.running.get(&id)
     }
 
-    /// Ends all faults. Nodes that were stopped continue, and nodes that have ended start again.
+    /// Ends all faults. Stopped processes of nodes continue, and nodes whose process has ended start again.
     pub fn heal(&mut self) -> Result<()> {
         self.network.heal()?;
         self.running.values().for_each(Process::resume);
@@ -144,8 +144,8 @@ impl Cluster {
             self.set_disk_fault(id, "well");
             self.clocks.set(id, 0)?;
         }
-        // A fault `tear` takes effect only at the node's next sync, which may come after this function. Nodes with such
-        // a fault are therefore killed now.
+        // A fault `tear` takes effect only at the node's next sync. This sync could come after this function has
+        // checked which nodes ended, so nodes with such a fault are killed now.
         let may_end = std::mem::take(&mut self.may_end);
         self.kill(&may_end)?;
         self.reap()?;
@@ -153,7 +153,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks that no node has ended, except nodes with a fault that can end them.
+    /// Checks that a node has ended only if it has a fault that can end a node.
     pub fn reap(&mut self) -> Result<()> {
         self.terms.check()?;
         for id in self.network.ids().to_vec() {
@@ -176,7 +176,8 @@ impl Cluster {
         leaders.max_by_key(|(_, status)| status["term"].as_u64()).map(|(id, _)| id)
     }
 
-    /// Waits until a node other than `except` leads, and returns it; `None` if this takes longer than `patience`.
+    /// Waits until a node other than `except` leads, and returns this node. Returns `None` if no other node leads
+    /// within `patience`.
     pub fn leader_within(&self, patience: Duration, except: Option<u64>) -> Option<u64> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {

@@ -39,7 +39,7 @@ pub enum KeyRequest {
     Cas(usize, String, u64),
     /// Deletes a key.
     Delete(usize),
-    /// If the first key has the given revision, writes both keys; otherwise reads both.
+    /// If the first key has the given revision, writes both keys. Otherwise reads both keys.
     Move(usize, usize, String, u64),
 }
 

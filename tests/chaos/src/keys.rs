@@ -1,5 +1,5 @@
-//! Clients that write and read keys. Three clients use one group of keys at the same time; after a while, they go on to
-//! the next group.
+//! Clients that write and read keys. Three clients at a time share a group of keys. After a while, these clients go on
+//! to another group.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::replica_client::{ReplicaClient, ReplicaCommandOutcome};
 
 /// The number of clients that share a group.
 pub const CLIENTS_PER_GROUP: u64 = 3;
-/// After this many changes with unknown outcomes, a client only reads the group. Each such change doubles the number of
-/// possible histories that the checker has to try.
+/// The number of changes with unknown outcomes after which a client only reads the group. Each such change doubles the
+/// number of histories that the checker has to try.
 const UNKNOWN_MAX: u32 = 2;
 /// How long clients use one group of keys before they go on to the next group, in ms.
 pub const SLICE_MS: u64 = 600;
@@ -31,8 +31,8 @@ pub struct KeyClient {
     clock: RunClock,
     seed: SeededRandom,
     write_count: u64,
-    /// The group that the client uses at present, and the last revision that the client has seen of each key in this
-    /// group.
+    /// The group that the client uses at present. For each key of this group, also the last revision that the client
+    /// has seen.
     known: (String, [u64; KEYS]),
     /// The number of this client's changes in the present group whose outcomes are unknown.
     unknown: u32,
@@ -70,8 +70,8 @@ impl KeyClient {
         self.history
     }
 
-    /// Reads all keys of `groups`, and repeats reads that fail. Returns the client's history; `None` if `should_stop`
-    /// returns `true` before all groups are read.
+    /// Reads all keys of `groups`; repeats each read until it succeeds. Returns the client's history. Returns `None` if
+    /// `should_stop` returns `true` before all groups are read.
     pub fn read_all(mut self, groups: &[String], should_stop: impl Fn() -> bool) -> Option<Vec<Operation>> {
         for group in groups {
             let before = self.history.len();

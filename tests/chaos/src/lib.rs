@@ -3,9 +3,10 @@
 //! A run of the control state starts 3 or 5 replica processes, with toxiproxy between the processes and their clients.
 //! Clients write, read, lock and watch keys while faults happen. The run's seed determines the faults.
 //!
-//! Afterwards the clients' histories are checked. They must be linearizable (checked by porcupine), revisions must
-//! grow, each lock must have one holder at a time, watches must be complete, and all replicas must be equal. A run also
-//! fails if no fault happened during an operation, because such a run tests nothing.
+//! Afterwards the run checks the clients' histories. The histories must be linearizable (the program porcupine checks
+//! this), revisions must grow, each lock must have at most one holder at a time, and watches must be complete. All
+//! replicas must have equal states. A run also fails if no fault happened during an operation, because such a run tests
+//! nothing.
 //!
 //! `docs/faults.md` lists the faults that are tested, and those that are not.
 

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::history::Operation;
 
-/// How many groups of keys the linearizability checker examined, and for how many of them it found no answer in time.
+/// Two numbers: the groups of keys that the linearizability checker examined, and those of them for which it found no
+/// answer in time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckCounts {
     /// The number of groups of keys that the checker examined.

@@ -1,5 +1,5 @@
 //! Clients that take locks under leases, and write while they hold a lock. Some clients sleep until their lease has
-//! ended, and then write nevertheless.
+//! ended, and then write although they no longer hold the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -159,8 +159,8 @@ impl LockClient {
             self.pause(0, 50);
         }
         if self.seed.between(0, 1) == 0 {
-            // The client sleeps until its lease has ended, and then writes as if it still held the lock. Another client
-            // may hold the lock by then.
+            // The client sleeps until its lease has ended. Then it writes as if it still held the lock, which another
+            // client may hold by then.
             self.pause(lease.ttl_ms, lease.ttl_ms + 400);
             self.write_guarded(lock, token);
         } else {

@@ -38,8 +38,8 @@ fn main() -> Result<()> {
     std::process::exit(i32::from(failures > 0))
 }
 
-/// Runs `seeds` consecutive seeds, beginning with `first`. Returns the number of runs that found an error. Without
-/// `count`, stops after the first such run.
+/// Makes `seeds` runs, with consecutive seeds that begin with `first`. Returns the number of runs that found an error.
+/// Stops after the first run that finds an error, unless `count` is set.
 fn run_seeds(first: u64, seeds: u64, count: bool, run: impl Fn(u64) -> Result<String>) -> u64 {
     let mut failures = 0;
     for seed in first..first + seeds {

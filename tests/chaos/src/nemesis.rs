@@ -16,12 +16,12 @@ use crate::progress::{ClientProgress, ProgressCounts};
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// While the test waits for the clients' progress, it checks the terms of the nodes at this interval.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// A fault that needs a leader waits at most this long until there is one.
+/// How long a fault that needs a leader waits at most until a leader exists.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How many changes must be acknowledged during a fault that leaves a majority connected.
 const PROGRESS: u64 = 5;
-/// While clocks are wrong, each lock must change its holder this many times. About half of the holders do not release
-/// the lock but let their lease expire, so the expiry of leases is tested too.
+/// How many times each lock must change its holder while clocks are wrong. About half of the holders let their lease
+/// expire instead of releasing the lock, so the changes also test the expiry of leases.
 const HOLDER_CHANGES: u64 = 4;
 
 /// Injects the faults of a plan into a cluster.
@@ -160,7 +160,7 @@ impl Nemesis<'_> {
         }
     }
 
-    /// Calls `inject` with the node that `target` selects. Does nothing if there is no such node.
+    /// Calls `inject` with the node that `target` selects. Does nothing if `target` selects no node.
     fn on_node(
         &mut self,
         target: FaultTarget,
@@ -206,7 +206,7 @@ impl Nemesis<'_> {
         let Some(new) = self.cluster.leader_within(LEADER_TIMEOUT, Some(old)) else { return Ok(()) };
         self.record_fault(format!("… node {new} leads instead of {old}"));
         sleep(hold_ms);
-        // Together, the old leader and the nodes in `moved` are a majority. The new leader is not one of them.
+        // `moved` contains so many nodes that they and the old leader are a majority. The new leader is not in `moved`.
         let ids = self.cluster.network.ids().to_vec();
         let others = ids.iter().copied().filter(|id| ![old, new].contains(id));
         let moved: Vec<u64> = others.take(ids.len() / 2).collect();

@@ -1,9 +1,9 @@
-//! The network between the nodes, and between nodes and clients. Each pair of nodes has two proxies: one for
-//! connections that the first node opens, one for connections that the second node opens.
+//! The network between the nodes, and between nodes and clients. Each pair of nodes has two proxies: one for the
+//! connections that the first node opens, and one for the connections that the second node opens.
 //!
-//! Node 1 connects to node 2 through proxy `1-2`, and clients connect to node 1 through proxy `c-1`. If node 1 cannot
-//! send to node 2, the proxies discard two kinds of messages: node 1's requests to node 2, and node 1's responses to
-//! node 2's requests.
+//! Node 1 connects to node 2 through proxy `1-2`, and clients connect to node 1 through proxy `c-1`. To cut the
+//! direction from node 1 to node 2, the proxies discard two kinds of messages: requests of node 1 to node 2, and node
+//! 1's responses to requests of node 2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,8 +26,8 @@ pub struct ProxyNetwork {
     /// For each node, the address of the proxy through which clients reach the node.
     pub listeners: BTreeMap<u64, SocketAddr>,
     cut: BTreeSet<NodePair>,
-    /// The faults of proxies, which toxiproxy calls toxics. Each entry has the names of the proxy and of the toxic.
-    /// Toxics that cut a direction are not in this list.
+    /// The present faults of proxies; toxiproxy's word for a fault is "toxic". Each entry contains the names of the
+    /// proxy and of the toxic. Toxics that cut a direction are not in this list, but in `cut`.
     toxics: Vec<(String, String)>,
     closed: Vec<String>,
 }
@@ -56,8 +56,8 @@ impl ProxyNetwork {
         })
     }
 
-    /// Cuts exactly these directions, and restores all others. Bytes in a direction that is cut are discarded without
-    /// an error.
+    /// Cuts the directions in `cut`, and restores all other directions. If a direction is cut, its bytes are discarded,
+    /// and the sender gets no error.
     pub fn cut(&mut self, cut: BTreeSet<NodePair>) -> Result<()> {
         for &(from, to) in cut.difference(&self.cut) {
             let nothing = json!({"timeout": 0});
@@ -128,8 +128,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Discards all responses that a node sends to clients, so that the clients do not learn the results of their
-    /// requests.
+    /// Discards all responses of a node to clients. The clients therefore do not learn the results of their requests.
     pub fn mute_listener(&mut self, id: u64) -> Result<()> {
         let proxy = format!("c-{id}");
         self.proxies.add_toxic(&proxy, "mute", ProxyDirection::Down, "timeout", json!({"timeout": 0}))?;
@@ -149,7 +148,7 @@ impl ProxyNetwork {
         Ok(())
     }
 
-    /// Returns the directions that lead from one of these nodes to a node that is not one of them, or back.
+    /// Returns the directions between these nodes and all other nodes, both from and to these nodes.
     pub fn links_around(&self, inside: &[u64]) -> BTreeSet<NodePair> {
         self.links_where(|a, b| inside.contains(&a) != inside.contains(&b))
     }

@@ -34,12 +34,12 @@ pub enum Fault {
     Ring,
     /// The nodes are divided into two parts that have one node in common.
     Bridge,
-    /// The leader is isolated. Once another node leads, some followers of the new leader lose power. When these
-    /// followers restart, they reach the old leader but not the new one.
+    /// The leader is isolated. Once another node leads, some followers of this new leader lose power. After they have
+    /// restarted, these followers reach the old leader but not the new one.
     Moving,
     /// Each round trip between nodes takes this many ms longer; each direction adds half of this delay. A round trip
-    /// must stay shorter than the nodes' heartbeat interval, because a leader accepts no writes while the other nodes
-    /// respond too late.
+    /// must stay shorter than the nodes' heartbeat interval: if the other nodes respond later, the leader accepts no
+    /// writes.
     Delay(u64),
     /// Each connection between nodes transfers at most this many kB per second in each direction, and delivers the data
     /// in small pieces.
@@ -52,7 +52,8 @@ pub enum Fault {
     MuteListener(FaultTarget),
     /// Every sync of every node takes this many ms.
     SlowDisks(u64),
-    /// Until the faults end, a node's clock is ahead by this many seconds, or behind if the number is negative.
+    /// A node's clock is wrong until the faults end: it is ahead by this many seconds, or behind if the number is
+    /// negative.
     SetClock(FaultTarget, i64),
     /// A node's disk is full.
     FullDisk(FaultTarget),
@@ -60,7 +61,7 @@ pub enum Fault {
     BrokenDisk(FaultTarget),
 }
 
-/// A step of a plan: faults that happen together, their duration, and the pause after them.
+/// A step of a plan. It contains faults that happen together, how long they last, and the pause after they end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The faults.
@@ -100,8 +101,8 @@ pub fn plan(seed: u64, steps: u64) -> Plan {
 
 fn random_step(seed: &mut SeededRandom) -> Step {
     let mut faults = vec![random_fault(seed)];
-    // A second fault is never added to `Moving`, which changes the network itself, or to a fault during which changes
-    // must be acknowledged.
+    // Two kinds of faults are never combined with a second fault: `Moving`, which itself changes the network, and
+    // faults during which changes must be acknowledged.
     if !matches!(faults[0], Fault::Moving) && !faults[0].allows_progress() && seed.between(0, 3) == 0 {
         faults.push(additional_fault(seed));
     }

@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_pro
 /// The longest time that a test waits for any event. This time is long because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Changes the command such that the kernel kills the started process when the present thread ends. If a test is
-/// killed, no processes are left behind.
+/// Changes the command: the kernel will kill the started process when the present thread ends. A test that is killed
+/// therefore leaves no processes behind.
 pub fn bind_to_this_thread(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // If the parent has ended before this process requested the signal, the signal will never come. The start then
-        // fails.
+        // If the parent ended before this process requested the signal, the kernel never sends the signal. In this
+        // case, the start fails.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
     // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
@@ -101,7 +101,7 @@ impl Process {
         }
     }
 
-    /// Returns the lines of output that have arrived and were not returned before.
+    /// Returns the lines of output that have arrived, except for lines that an earlier call has returned.
     pub fn lines_so_far(&mut self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
@@ -123,7 +123,7 @@ impl Process {
     /// Writes a line to the process's standard input.
     pub fn write_line(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
-            // Ignores the error, which means that the process has ended. Later reads report this.
+            // An error means that the process has ended. It is ignored here, because later reads report this end.
             let _ = writeln!(stdin, "{line}");
         }
     }

@@ -70,7 +70,7 @@ impl ReplicaClient {
         ReplicaClient { nodes, connections: BTreeMap::new(), leader: 0, seed: SeededRandom::new(seed) }
     }
 
-    /// Sends a command to one node after another until a node accepts it, for at most `SEARCH_TIMEOUT`.
+    /// Sends a command to one node after another until a node accepts the command. Gives up after `SEARCH_TIMEOUT`.
     pub fn change(&mut self, command: &ControlCommand<'_>) -> ReplicaCommandOutcome {
         match self.search(&ReplicaRequest::change(command)) {
             Some(ReplicaResponse::Done(reply)) => ReplicaCommandOutcome::Done(reply),
@@ -80,8 +80,9 @@ impl ReplicaClient {
         }
     }
 
-    /// Reads the keys from `start` up to and excluding `end`, linearizably. Returns `None` if no node responds in time.
-    /// Half of the reads begin at a random node, so that some of them reach former leaders, which must refuse.
+    /// Reads the keys from `start` to `end`, without `end` itself, linearizably. Returns `None` if no node responds in
+    /// time. Half of the reads begin at a random node. Some of these nodes are former leaders, which must refuse to
+    /// read.
     pub fn read(&mut self, start: &[u8], end: &[u8]) -> Option<FoundKeys> {
         if self.seed.between(0, 1) == 0 {
             self.leader = self.random_node();
@@ -96,8 +97,8 @@ impl ReplicaClient {
     }
 
     /// Sends a request to one node after another, until a node executes or refuses it. Returns
-    /// [`ReplicaResponse::Unknown`] if a node may have received the request but did not respond. Returns `None` if
-    /// [`SEARCH_TIMEOUT`] passes first.
+    /// [`ReplicaResponse::Unknown`] if a node may have received the request but did not respond. Returns `None` if no
+    /// node executes or refuses the request within [`SEARCH_TIMEOUT`].
     fn search(&mut self, request: &ReplicaRequest) -> Option<ReplicaResponse> {
         let deadline = Instant::now() + SEARCH_TIMEOUT;
         while Instant::now() < deadline {

@@ -1,5 +1,5 @@
-//! Makes one run of the fault tests of keys, leases and locks: starts a cluster and its clients, injects the faults
-//! that follow from a seed, and checks the clients' histories.
+//! Makes one run of the fault tests of keys, leases and locks. The run starts a cluster and its clients, injects faults
+//! that a seed determines, and then checks the clients' histories.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,8 +29,8 @@ const KEY_CLIENTS: u64 = 2 * CLIENTS_PER_GROUP;
 const LOCK_CLIENTS: u64 = 3;
 /// The number of clients that watch all changes of keys.
 const WATCHERS: u64 = 2;
-/// The linearizability checker must reach a result for at least this share of the groups of keys. For the other groups,
-/// the checker's time may run out.
+/// The smallest share of the groups of keys for which the linearizability checker must reach a result. For the
+/// remaining groups, the checker's time may run out.
 const DECIDED_MIN: f64 = 0.99;
 
 /// The settings of a run: the programs, the directory, and the length of the plan.
@@ -129,8 +129,8 @@ fn fault_lines(faults: &[(u64, String)]) -> String {
     faults.iter().map(line).collect()
 }
 
-/// Ends the run: cuts the power of all nodes once more, starts them again, reads all keys, and waits until all nodes
-/// have the same state. Returns the last revision, and the history of the reads.
+/// Ends the run: cuts the power of all nodes one last time, starts the nodes, reads all keys, and waits until all nodes
+/// have equal states. Returns the last revision, and the history of these reads.
 fn finish_run(
     cluster: &mut Cluster,
     clock: RunClock,
@@ -153,7 +153,7 @@ fn finish_run(
     Ok((wait_for_equal_states(cluster, deadline)?, read))
 }
 
-/// Waits until all nodes have the same state. Returns the revision of this state.
+/// Waits until the states of all nodes are equal. Returns the revision of this common state.
 fn wait_for_equal_states(cluster: &mut Cluster, deadline: Instant) -> Result<u64> {
     loop {
         let statuses = cluster.statuses();

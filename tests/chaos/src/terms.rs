@@ -1,5 +1,5 @@
 //! Checks the terms that nodes report. A node reports the term that is stored on its disk. This term must never
-//! decrease, not even after a power loss: otherwise the node could vote twice in the same term.
+//! decrease, even if the node loses power. After a decrease, the node could vote a second time in a term.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

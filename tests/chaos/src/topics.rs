@@ -4,11 +4,12 @@
 //! stopped and isolated while publishers publish numbered records and subscribers read them. Each client uses one node.
 //!
 //! Afterwards the run compares the responses that publishers received with the events that subscribers received. The
-//! comparison uses no reports of the nodes. It checks that:
-//! - a subscriber receives every record in order, or a gap or an epoch change in its place;
+//! comparison does not rely on reports of the nodes. It checks that:
+//! - a subscriber receives every record in order, or, in place of a record, a gap or an epoch change;
 //! - all subscribers of a topic receive the same record at the same position;
 //! - every subscriber of a durable topic receives every record once, in order of publishing, over all epochs;
-//! - a subscriber of a volatile topic misses only records in a reported gap or at the end of an epoch.
+//! - a subscriber of a volatile topic misses a record only if the record is in a reported gap or at the end of an
+//!   epoch.
 //!
 //! A run fails if no fault happened during a publish, or if no subscriber received an epoch change, because such a run
 //! tests nothing.

@@ -12,8 +12,8 @@ use dunlin_replica::seed::SeededRandom;
 use crate::replica_client::request_once;
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// After this many consecutive requests to which nodes respond that the next change is not available, a client assumes
-/// that every node has compacted this change.
+/// The number of consecutive requests without success after which a client assumes that every node has compacted the
+/// next change. A request has no success if a node responds that the change is not available.
 const TRIES_MAX: u32 = 40;
 
 /// The value of `until` with which all clients stop watching.
@@ -29,8 +29,8 @@ pub struct WatchTrace {
     pub compacted: Vec<(u64, u64)>,
 }
 
-/// Watches all changes until the client has received revision `until`. While the last revision is unknown, `until` is
-/// 0. Stops early if `until` becomes [`GIVEN_UP`].
+/// Watches all changes. Stops when the client has received revision `until`, which is the last revision. The value 0 of
+/// `until` means that the last revision is still unknown. Also stops if `until` becomes [`GIVEN_UP`].
 pub fn watch(nodes: &BTreeMap<u64, SocketAddr>, seed: u64, until: &AtomicU64) -> WatchTrace {
     let (mut seed, mut watched, mut next) = (SeededRandom::new(seed), WatchTrace::default(), 1);
     let mut missed = 0;

@@ -1,8 +1,9 @@
-//! A simulated disk that loses power when the process that uses it ends. Until a sync, written bytes are only in the
-//! process's memory, so the end of the process loses them. A test can therefore cut the power by killing the process.
+//! A simulated disk that loses power when the process that uses it ends. Written bytes stay in the process's memory
+//! until a sync; if the process ends before, they are lost. A test can therefore cut the power by killing the process.
 //!
-//! Commands make syncs slow, let syncs fail, make the disk full, or cut the power during a sync. In the last case, only
-//! some sectors of the sync are written, and some of these may be corrupt. Data that were synced before stay intact.
+//! Commands make syncs slow, let syncs fail, make the disk full, or cut the power during a sync. If the power fails
+//! during a sync, only some sectors of this sync are written, and some of the written sectors may be corrupt. Data of
+//! earlier syncs stay intact.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,8 +27,8 @@ pub struct DiskFaults {
     full: AtomicBool,
     /// Whether syncs fail.
     broken: AtomicBool,
-    /// If not 0, the power fails during the next sync that has bytes to write. The number is a seed, which determines
-    /// the sectors that are written.
+    /// If not 0, the power fails during the next sync that has bytes to write. The number is a seed that determines
+    /// which sectors are still written.
     tear: AtomicU64,
 }
 
@@ -55,7 +56,7 @@ impl DiskFaults {
     }
 }
 
-/// A disk that loses its power, and with it all unsynced data, when the process ends.
+/// A disk that loses its power when the process ends. All unsynced data is then lost.
 #[derive(Debug, Default)]
 pub struct PowerLossDisk {
     faults: Arc<DiskFaults>,
@@ -200,8 +201,8 @@ impl DiskFile for PowerLossFile {
         for (at, bytes) in writes.drain(..) {
             self.file.write_at(&[&bytes], at)?;
         }
-        // The real file is not synced. Only the process ends in a test, and bytes that were written to the real file
-        // remain.
+        // The real file needs no sync. In a test only the process ends, not the machine, so bytes that were written to
+        // the real file remain.
         Ok(())
     }
 }

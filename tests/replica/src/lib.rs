@@ -1,8 +1,8 @@
 //! A node that replicates the control state (keys, leases and locks), in a process of its own. It runs raft over TCP,
 //! has a disk that loses unsynced data, and listens for the clients of the chaos tests.
 //!
-//! Raft, its log and the state are the product's code. All other code is written for the tests and is as simple as
-//! possible.
+//! The code of raft, of raft's log and of the control state is the product's. All other code is written for the tests
+//! and is as simple as possible.
 
 mod disk;
 mod links;

@@ -1,9 +1,9 @@
 //! Sends raft's messages over TCP. A lane is the queue for one kind of messages. Each lane has one connection to each
-//! other node, on which several messages can wait for responses at the same time.
+//! other node. Several messages on a connection can wait for responses at the same time.
 //!
-//! Messages and responses are encoded as `length, number, bytes`. If messages on a connection wait and no response
-//! arrives for [`RESPONSE_TIMEOUT`], the connection is closed, and these messages fail. The next message opens a new
-//! connection.
+//! Messages and responses are encoded as `length, number, bytes`. If messages on a connection wait for responses, and
+//! none arrives for [`RESPONSE_TIMEOUT`], the connection is closed, and the waiting messages fail. The next message
+//! opens a new connection.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -74,7 +74,7 @@ async fn run_link(address: SocketAddr, mut requests: mpsc::UnboundedReceiver<(By
             Ok(stream) => stream,
             Err(error) => {
                 let _ = first.1.send(Err(error.kind().into()));
-                // The connection could not be opened. The messages that were queued in the meantime fail too.
+                // The connection could not be opened. The messages that were queued during the attempt fail too.
                 while let Ok((_, promise)) = requests.try_recv() {
                     let _ = promise.send(Err(error.kind().into()));
                 }
@@ -144,8 +144,8 @@ async fn receive(reader: &mut OwnedReadHalf) -> io::Result<(u64, Bytes)> {
     Ok((number, bytes.into()))
 }
 
-/// Serves the other nodes. Passes the messages of a connection to raft in the order in which they arrive. Sends each
-/// response as soon as it is ready, so responses may be in another order.
+/// Serves the other nodes. Passes the messages of a connection to raft in the order of their arrival. Sends each
+/// response as soon as it is ready, so the responses may be in another order than the messages.
 pub async fn serve_peers<F>(
     listener: TcpListener,
     answer: impl Fn(Bytes) -> F + Clone + Send + Sync + 'static,
@@ -161,8 +161,8 @@ pub async fn serve_peers<F>(
             while let Ok((number, request)) = receive(&mut reader).await {
                 let mut response_future = Box::pin(answer(request));
                 let writer = Arc::clone(&writer);
-                // The first poll passes the message to raft. It happens here and not in the new task, so that no later
-                // message of the connection overtakes this message.
+                // The first poll passes the message to raft. The poll happens here and not in the new task, so that a
+                // later message of this connection cannot reach raft before this message.
                 let ready = poll_fn(|context| Poll::Ready(response_future.as_mut().poll(context))).await;
                 tokio::spawn(async move {
                     let response = match ready {

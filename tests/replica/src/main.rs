@@ -1,5 +1,6 @@
 //! `replica ID PEERS CLIENTS DIR [ID@ADDRESS…] [log=BYTES]`: a node that replicates the control state. Listens for
-//! other nodes at PEERS and for clients at CLIENTS. Connects to each other node, given by its ID, at its ADDRESS.
+//! other nodes at PEERS and for clients at CLIENTS. Each argument ID@ADDRESS stands for another node; this node
+//! connects to it at ADDRESS.
 //!
 //! Lines on standard input set the faults of the node's disk (`disk slow 100`, see `replica::DiskFaults`). Ends with
 //! code 7 when raft has stopped.

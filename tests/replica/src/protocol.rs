@@ -12,8 +12,8 @@ use serde_json::Value;
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// The first byte that a node sends on each connection. A client that has not received this byte knows that no node has
-/// read its request. The accepted connection alone does not show that a node reads, because a proxy accepts connections
-/// even while its node is down.
+/// read its request. The client cannot conclude from an open connection that a node reads: its connection leads to a
+/// proxy, which accepts connections even while its node is down.
 pub const GREETING: u8 = b'!';
 
 /// A request of a client to one replica.
@@ -38,7 +38,7 @@ pub enum ReplicaResponse {
     Done(ControlReply),
     /// The command was refused. The reason follows from the state, so every node would refuse the command.
     Refused(ControlRefusal),
-    /// The node did nothing, because it is not the leader. The number is the id of the leader, or 0 if the node does
+    /// The node did nothing, because it is not the leader. The number is the leader's id; 0 means that the node does
     /// not know the leader.
     NotLeader(u64),
     /// The node did nothing, for this reason.

@@ -104,7 +104,8 @@ fn status(group: &GroupHandle<ReplicaMachine>) -> serde_json::Value {
     })
 }
 
-/// Returns the system time in seconds since 1970. With this time, the chaos tests check that they have set the clock.
+/// Returns the system time in seconds since 1970. The chaos tests change the system time of a node, and check the
+/// change with this value.
 fn time_of_day_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

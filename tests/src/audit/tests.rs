@@ -18,7 +18,7 @@ fn audit_lines(lines: &[TraceLine]) -> Result<AuditCounts, String> {
 
 #[test]
 fn trace_with_all_records_or_exact_gaps_passes_the_audit() {
-    // In the ledger, records 16 to 20 have no response. Only two of these records were appended.
+    // Records 16 to 20 have no response in the ledger. In this trace, only two of them were appended before record 20.
     audit_lines(&[
         records(7, (1, 15), (1, 15)),
         records(7, (16, 17), (16, 17)),

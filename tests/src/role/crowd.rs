@@ -1,8 +1,8 @@
 //! `crowd URL SUBJECT COUNT`: starts COUNT clients, each with its own connection and subscription.
 //!
 //! Prints `joined COUNT` when all clients have subscribed. A line `sync N` on standard input makes the process wait
-//! until every client has received record N or a later record. The process then prints `synced N EPOCHS GAPS WRONG`:
-//! the numbers of epoch changes, gaps and errors since the previous line `synced`.
+//! until every client has received record N or a later record. The process then prints `synced N EPOCHS GAPS WRONG`.
+//! EPOCHS, GAPS and WRONG are the numbers of epoch changes, gaps and errors since the previous line `synced`.
 
 use std::io::BufRead as _;
 use std::sync::Arc;

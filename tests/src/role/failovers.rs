@@ -2,8 +2,8 @@
 //! each try, prints the time from the kill to the first acknowledged write. At the end, prints the median, the 99th
 //! percentile and the maximum of these times.
 //!
-//! Then prints the same figures for the durations of the elections. An election begins when a node becomes a candidate,
-//! and ends when this node leads.
+//! Then prints the median, the 99th percentile and the maximum of the elections' durations. An election begins when a
+//! node becomes a candidate, and ends when this node leads.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! `read URL NAME=KIND@PATTERN,… …`: subscribes, and prints a trace for each subscription.
 //!
-//! Each argument stands for a client with one connection. Each `NAME=KIND@PATTERN` in an argument stands for a
-//! subscription, which has its own thread. The kind says how the subscription reads: `next` waits for each event,
-//! `drain` takes many events at once, `poll` never waits, `task` is async, and `slow` pauses often and grants little
-//! credit.
+//! Each argument after the URL stands for a client with one connection. Each `NAME=KIND@PATTERN` in such an argument
+//! stands for a subscription of this client, with its own thread. KIND says how the subscription reads: `next` waits
+//! for each event, `drain` takes many events at once, `poll` never waits, `task` is async, and `slow` pauses often and
+//! grants little credit.
 //!
 //! Publishers of a reliable topic wait for a subscriber of the kind `registered`. The kind `late-KIND` reads as KIND
 //! does, but joins after the first records. Every subscription starts at the oldest retained record.

@@ -12,8 +12,8 @@
 //! | `follow REGION` | follows a region of another process |
 //! | `known REGION` | prints the last known tick of a followed region |
 //! | `take REGION EPOCH` | takes over a followed region in a new epoch |
-//! | `counts` | prints how many entities left for other processes and arrived from them, and the number of ticks |
-//! | `refusals` | waits until this process or another one refuses a connection between them; prints the reason |
+//! | `counts` | prints three counts: entities sent to other processes, entities received from them, and ticks |
+//! | `refusals` | waits until this process or another one refuses a connection between the two; prints the reason |
 //! | `cut PART…` | divides the world anew: region N begins at the Nth PART, in twelfths of the space-filling curve |
 
 use std::io::BufRead as _;

@@ -1,6 +1,6 @@
 //! `worker URL kind=KIND [slots=COUNT] [ttl=MS] [work=MS] [die=TEXT]`: a worker that takes `work` ms for each task, and
-//! then prints `did TASK TOKEN`. If the payload of a task is TEXT, the worker kills its own process. A line `drain` on
-//! standard input makes the worker drain, and print its counts at the end.
+//! then prints `did TASK TOKEN`. If the payload of a task is TEXT, the worker kills its own process. After a line
+//! `drain` on standard input, the worker accepts no new tasks, finishes its tasks, and prints its counts.
 
 use std::io::BufRead;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! `write URL SUBJECT [seed=N] [writer=N] [producer=N] [from=N] [count=N] [mode=mixed|batch|pipeline] [batch=N]
 //! [pause=US]`: publishes numbered records, and writes its ledger to standard output.
 //!
-//! Runs until the test stops it, or until `count` records were attempted. Then publishes last records, each with the
-//! next number, until one of them is acknowledged. A record whose call fails is not published again, but counts as
-//! attempted.
+//! Runs until the test stops it, or until it has attempted to publish `count` records. Then publishes further records,
+//! each with the next number, until one of them is acknowledged; this is the last record. A record whose call fails
+//! counts as attempted, and is not published again.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     writer.finish()
 }
 
-/// Writes a line at once, so that no line of the ledger is lost if this process is killed.
+/// Writes a line immediately, so that no line of the ledger is lost if this process is killed.
 fn print_line(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
@@ -70,7 +70,8 @@ fn print_line(line: &str) -> Result<()> {
 impl Writer {
     fn content(&self, n: u64, last: bool) -> Vec<u8> {
         let content = TestPayload { writer: self.writer, n, last };
-        // The size follows from the record's number, so a repeated record has the same content as before.
+        // The size follows from the record's number. A record that is published a second time therefore has the same
+        // content as before.
         content.encode(BYTES_MIN + (SeededRandom::new(n).draw() % 500) as usize)
     }
 
@@ -139,8 +140,8 @@ impl Writer {
 
 fn print_outcome(first: u64, last: u64, outcome: Result<Receipt, PublishError>) -> Result<()> {
     match outcome {
-        // For records that were already appended before, the receipt contains only the position of the last record. The
-        // positions of the other records are unknown.
+        // The records had already been appended before. The receipt contains only the position of the last one, so the
+        // ledger gets no positions for the records.
         Ok(receipt) if receipt.duplicate => print_line(&format!("acks {first} {last}")),
         Ok(receipt) => {
             let at = receipt.position;

@@ -1,5 +1,5 @@
-//! Tests of clients' handles that are idle while the node is killed and restarted. When such a handle is used later,
-//! its calls must succeed or fail within a short time.
+//! Tests of clients' handles that are idle while the node is killed and restarted. When such a handle is used after
+//! that, each call must return within a short time, with or without success.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,8 @@ fn earliest() -> SubscribeOptions {
     SubscribeOptions { start: Start::Earliest, ..SubscribeOptions::default() }
 }
 
-/// Kills the node and restarts it. Waits for a while before and after the restart, so that all handles are idle.
+/// Kills the node, and later restarts it. The pauses after the kill and after the restart are so long that all handles
+/// become idle.
 fn restart(node: Node) -> Node {
     let address = node.address;
     node.kill();
@@ -141,7 +142,7 @@ fn calls_to_a_dead_node_fail_within_two_heartbeats() {
     let mut subscriber = clients[0].subscribe("t", earliest()).unwrap();
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut requester = clients[2].requester();
-    // The subscriber of `ask` never replies. The purpose of this request is that the requester has its inbox and its
+    // The subscriber of `ask` never replies. The request is made only so that the requester creates its inbox and its
     // publisher before the node is killed.
     let _listener = clients[0].subscribe("ask", earliest()).unwrap();
     let unanswered = requester.request("ask", b"question", Duration::from_millis(50));
@@ -171,7 +172,8 @@ fn calls_to_a_frozen_node_fail_in_time_and_succeed_later() {
     while events.last().is_none_or(|last: &String| last != "end") {
         events.push(next(&mut subscriber));
     }
-    // The records `x` and `y` got no response. The node may have appended each of them, but at most once and in order.
+    // The calls that published `x` and `y` got no response. The node may or may not have appended each of these
+    // records. It must not have appended one of them twice, or `y` before `x`.
     assert!(matches!(events.join(" ").as_str(), "end" | "x end" | "y end" | "x y end"), "{events:?}");
     retry("topics", || clients[3].topics(""));
     node.assert_no_errors();

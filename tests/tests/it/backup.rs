@@ -55,7 +55,7 @@ fn attach(client: &Client, kinds: &[&str]) -> Attachment {
     client.tasks().attach(options).expect("a worker")
 }
 
-/// Receives three tasks of each tenant. Completes one of the three, lets one fail without a retry, and does not finish
+/// Receives three tasks of each tenant: completes the first, lets the second fail without a retry, and does not finish
 /// the third.
 fn run_tasks(worker: &Attachment) {
     let deadline = Instant::now() + PATIENCE;
@@ -153,8 +153,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     let tasks = client.tasks();
     let after = views(&tasks, &ids);
     for ((before, after), stage) in before.iter().zip(&after).zip(STAGES.iter().cycle()) {
-        // If the cluster already counts the worker as dead, the task that it ran waits for another worker, and the
-        // attempt does not count.
+        // The new cluster may already have declared the worker of a running task dead. Then the task waits for another
+        // worker, and the attempt does not count.
         let is_lost = *stage == TaskStage::Running && after.stage == TaskStage::Ready && after.lost == 1;
         if !is_lost {
             assert_eq!((after.stage, restored_values(after)), (*stage, restored_values(before)));
@@ -165,8 +165,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     assert_eq!(accounts.len(), TENANTS.len());
     assert!(accounts.iter().all(|tenant| tenant.account.submitted == 7 && tenant.account.completed == 1));
 
-    // The new cluster runs the remaining tasks. A task that was running at the time of the backup runs again after its
-    // worker's lease has ended.
+    // The new cluster runs the unfinished tasks. A task that was running at the time of the backup runs a second time,
+    // after the lease of its first worker has ended.
     let worker = attach(&client, &["held", "waits", "done", "dead"]);
     let mut done = 0;
     let deadline = Instant::now() + PATIENCE;
@@ -191,8 +191,8 @@ fn tasks_of_all_shards_are_restored_in_their_states() {
     }
 }
 
-/// Before a restored cluster serves clients, it must have a leader, and its revision must be above all revisions of the
-/// old cluster. The leader must be elected at once, without an election timeout.
+/// A restored cluster must elect a leader at once, without waiting for an election timeout. Before it serves clients,
+/// its revision must be above all revisions of the old cluster.
 #[test]
 fn restored_cluster_has_a_leader_before_it_serves_clients() {
     let cluster = ClusterUnderTest::with(&[Vec::new()]);

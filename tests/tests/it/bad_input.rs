@@ -1,5 +1,5 @@
-//! Tests of clients that send invalid data or read nothing. The same node also serves a publisher and a subscriber that
-//! behave correctly.
+//! Tests of clients that send invalid data or read nothing. Meanwhile, the node of these clients must serve a publisher
+//! and a subscriber that behave correctly.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -84,8 +84,8 @@ fn header(len: u32, kind: u8, flags: u8) -> Vec<u8> {
 /// Reads until the node closes the connection. Returns the last error that the node sent.
 fn last_error(mut stream: TcpStream) -> Option<ErrorCode> {
     let mut received = Vec::new();
-    // This read may end with an error: the node resets the connection if it closes the connection before it has read
-    // all bytes.
+    // This read may end with an error: the node may close the connection before it has read all bytes, and then resets
+    // the connection.
     let _ = stream.read_to_end(&mut received);
     let mut at = 8;
     let decoder = Decoder::new(DecoderLimits::default());
@@ -179,7 +179,7 @@ fn open_and_close(node: SocketAddr, connections: u64) {
     }
 }
 
-/// Opens clients that read nothing: three of them subscribe to the topic, one sends PING messages, and one publishes.
+/// Opens five clients that read nothing: three subscribe to the topic, one sends PING messages, and one publishes.
 fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     let open = |requests: Vec<u8>| {
         let mut stream = connect(node);
@@ -204,8 +204,8 @@ fn open_deaf_clients(node: SocketAddr) -> Vec<TcpStream> {
     streams
 }
 
-/// Sends requests until the node reads no more of them. The node must stop reading at some time, because this client
-/// reads no responses.
+/// Sends requests until the node stops reading them. The node must stop at some time, because this client does not read
+/// the responses.
 fn send_until_unread(stream: &mut TcpStream, mut next: impl FnMut() -> Vec<u8>) {
     let mut sent = 0;
     loop {

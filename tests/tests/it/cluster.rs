@@ -64,8 +64,8 @@ fn nodes_join_leave_and_rejoin_with_new_numbers() {
     cluster.join("3").expect("the node joins");
     cluster.wait_for_voters(3);
     assert_eq!(cluster.members[2].number, 3);
-    // A removed node ends with an error that tells the operator what to do. After a restart, the node ends with the
-    // same error again.
+    // A removed node ends with an error that tells the operator what to do. The restarted node must end with this error
+    // too.
     cluster.client().remove(3).expect("the node is removed");
     let error = cluster.members[2].process.read_until("ended");
     assert!(error.contains("removed") && error.contains("empty its data directory"), "{error}");
@@ -141,8 +141,8 @@ fn copy_of_a_running_node_is_refused_and_the_node_unharmed() {
         cluster.wait_for_voters(3);
     }
     assert_eq!(cluster.get(2, "key"), "meanwhile");
-    // While a node is down, its directory is copied. The directory that is started first, here the copy, then belongs
-    // to the node. The cluster refuses the other directory.
+    // While a node is down, its directory is copied. From now on, the node's directory is the one that is started
+    // first, here the copy. The cluster must refuse a node with the other directory.
     let stopped = cluster.kill(2);
     let copy = cluster.dir.path().join("the node from now on");
     copy_dir(&stopped.dir, &copy);
@@ -323,16 +323,17 @@ fn single_node_becomes_a_cluster_and_keeps_its_data() {
     cluster.join("2").expect("the node joins");
     cluster.wait_for_voters(2);
     assert_eq!(cluster.get(1, "key"), "alone");
-    // A node is opened in a member's directory without a cluster listener. It refuses control requests, and does not
-    // found a cluster of its own.
+    // The test opens a node in a member's directory, but without a cluster listener. This node must refuse control
+    // requests, and must not found a cluster of its own.
     let node = cluster.kill(1);
     let (opened, _) = Node::open(Config::default(), Arc::new(RealDisk), &node.dir).expect("a node");
     let refused = opened.control().unwrap_err().to_string();
     assert!(refused.contains("--cluster-listen"), "{refused}");
 }
 
-/// The cluster must refuse to remove a node if too few of the remaining nodes are running for a majority. If the disk
-/// of a node that is down were lost after such a removal, the cluster could never recover.
+/// The cluster must refuse to remove a node if those of the remaining nodes that are running would be no majority.
+/// After such a removal, a node that is down would be needed for a majority. If the disk of this node were lost, the
+/// cluster could never recover.
 #[test]
 fn removal_that_leaves_no_majority_is_refused() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -346,8 +347,8 @@ fn removal_that_leaves_no_majority_is_refused() {
     cluster.put(0, "key", "two-of-two-live");
 }
 
-/// A cluster of two nodes can remove one of them only with the vote of the removed node. The removal must be completed
-/// even if all connections are cut in the meantime.
+/// A cluster of two nodes can remove a node only if the removed node votes for the removal. The removal must be
+/// completed even if all connections are cut before it ends.
 #[test]
 fn removal_of_a_node_continues_over_new_connections() {
     let listen = [(); 2].map(|()| port::free());
@@ -368,7 +369,7 @@ fn removal_of_a_node_continues_over_new_connections() {
         status["nodes"].as_array().unwrap().iter().any(|node| node["node"] == 2 && !node["removed"].is_null())
     });
     proxies.iter().for_each(Proxy::cut);
-    // The cut has also ended the connection of this request, so its result is ignored.
+    // The connection of this request was cut too, so the request's result is ignored.
     let _ = removal.join().unwrap();
     cluster.wait_until("only node 1 votes", |statuses| {
         statuses.iter().any(|status| status.node == 1 && status.voters == [1])
@@ -385,8 +386,8 @@ fn fetch(node: &ClusterNode, path: &str) -> serde_json::Value {
     serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// The nodes usually learn of a dead node by the end of its lease, but no lease ends without a majority. They must
-/// notice in another way that the killed leader is dead.
+/// Usually, nodes learn of a dead node by the end of its lease. Without a majority, no lease ends. The nodes must
+/// nevertheless notice that the killed leader is dead.
 #[test]
 fn node_without_a_majority_does_not_name_the_dead_leader() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -410,8 +411,7 @@ fn node_without_a_majority_does_not_name_the_dead_leader() {
     });
 }
 
-/// If the node that founded a cluster has lost its data directory, it must not found another cluster at the same
-/// address.
+/// A node that founded a cluster and then lost its data directory must not found a second cluster at the old address.
 #[test]
 fn cluster_founder_that_lost_its_data_directory_does_not_start() {
     let mut cluster = ClusterUnderTest::of(2);
@@ -436,8 +436,8 @@ fn key_writes_continue_while_leaders_end_one_after_another() {
         cluster.members[at].process.write_line("end");
         let mut stopping = cluster.members.remove(at);
         stopping.process.read_until("ended in order");
-        // A node that shuts down ends only after another node leads, so no client waits for an election. On a busy
-        // machine, the third node may learn later which node leads.
+        // A node that shuts down ends only when another node leads, so no client waits for an election. Therefore, at
+        // least one of the remaining nodes leads now. On a busy machine, the other one may not yet know the leader.
         let survey = ClusterClient::open(&cluster.members[0].dir).unwrap().survey();
         let mut statuses = survey.iter().filter_map(|node| node.status.as_ref().ok());
         assert!(statuses.any(|status| status.leader == Some(status.node)), "{survey:?}");

@@ -1,5 +1,6 @@
-//! Tests of topics that are created under the names of deleted topics, while nodes are killed and restarted. A
-//! restarted node reads the old deletions in its log again. These deletions must not delete the new topics.
+//! Tests of topics that are created under the names of deleted topics, while nodes are killed and restarted. When a
+//! node restarts, it reads the entries that deleted the old topics from its log again. These entries must not delete
+//! the new topics.
 
 use std::fmt::from_fn;
 

@@ -60,7 +60,7 @@ fn readyz(member: &ClusterNode) -> String {
     response
 }
 
-/// A leader whose disk is full must not report that it is ready, and must give up the leadership.
+/// A leader whose disk is full must give up the leadership, and must report that it is not ready.
 #[test]
 fn leader_with_a_full_disk_is_not_ready_and_another_leads() {
     let Some(small) = SmallDisk::of(192 << 20) else {
@@ -126,8 +126,8 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
                     loop {
                         match kv.put(format!("of-{writer}"), count.to_string()) {
                             Ok(_) => break,
-                            // On a busy machine, a node that is not being shut down may lose the leadership too. The
-                            // write is then repeated.
+                            // On a busy machine, a node may lose the leadership even if it is not being shut down. The
+                            // loop then repeats the write.
                             Err(KvError::Unknown(reason)) if reason.starts_with("the leader changed") => {}
                             Err(error) if error.code() == Some(ErrorCode::NoLeader) => {}
                             Err(error) => panic!("writer {writer}, put {count}: {error}"),
@@ -154,8 +154,8 @@ fn stopping_node_leaves_no_write_with_unknown_outcome() {
     writers.into_iter().for_each(|writer| writer.join().expect("no write failed"));
 }
 
-/// Returns two sums of CPU times in ns: of the node's threads whose name is exactly `name`, and of its threads whose
-/// names continue after `name`.
+/// Returns the CPU time of the node's threads in ns, as two sums: of the threads whose name is `name`, and of the
+/// threads whose name is longer and begins with `name`.
 fn cpu_ns(member: &ClusterNode, name: &str) -> (u64, u64) {
     let (mut own_ns, mut other_ns) = (0, 0);
     let tasks = std::fs::read_dir(format!("/proc/{}/task", member.process.pid())).expect("the process runs");
@@ -255,12 +255,12 @@ fn links_with_100_ms_of_delay_do_not_stop_writes() {
     }
 }
 
-/// If a write was sent to a leader that is then frozen, the write must get a result long before the connection times
-/// out.
+/// A write is sent to a leader, and then the leader is frozen. The write must get a result long before its connection
+/// times out.
 #[test]
 fn write_to_a_frozen_leader_goes_to_the_next_leader() {
-    // A connection to a silent node times out after 600 s, which is longer than the test. Only a new leader or term can
-    // end the wait.
+    // A connection to a silent node times out after 600 s, long after the end of this test. Within the test, only a new
+    // leader or term can end the wait for the response.
     let node_options = vec!["silent=600000".to_owned()];
     let mut cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
     for round in 0..3 {

@@ -144,8 +144,8 @@ fn deleted_topic_is_gone_and_its_name_is_free_on_every_node() {
 fn every_node_and_protocol_publishes_and_reads_every_topic() {
     let cluster = ClusterUnderTest::of(3);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
-    // Each topic is created through another node. One record is published before the topic's subscribers start; the
-    // others are published after that.
+    // Each topic is created through another node. The first record of each topic is published before the topic's
+    // subscribers start, and all further records after that.
     for (maker, topic) in ["first", "second", "third"].into_iter().enumerate() {
         publish(&clients[maker], topic, [0]);
         let mut readers: Vec<Subscriber> =
@@ -184,7 +184,7 @@ fn every_node_and_protocol_publishes_and_reads_every_topic() {
     }
 }
 
-/// Returns the owner and the epoch of a topic, as this client's node knows them.
+/// Returns the owner and the epoch of a topic, according to the node to which this client is connected.
 pub fn owner(client: &Client, topic: &str) -> (u64, u32) {
     let settings = client.topic_settings(topic).expect("the topic exists");
     let number = |name: &str| {
@@ -215,7 +215,7 @@ fn epoch_changes(notices: &[Notice]) -> Vec<(u32, Option<u64>)> {
 
 #[test]
 fn topic_moved_under_load_loses_no_record() {
-    // The leases are so long that no owner loses its lease on a slow machine.
+    // The leases are so long that no owner loses its lease even on a slow machine.
     let options = vec!["cluster.lease_ttl=1m".to_owned()];
     let cluster = ClusterUnderTest::with(&[options.clone(), options.clone(), options]);
     let clients: Vec<Client> = cluster.members.iter().map(ClusterNode::connect).collect();
@@ -275,8 +275,8 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
     }
     let (_, before) = owner(&clients[1], "t");
     let dead = cluster.kill(0);
-    // The record may be refused, or its response may be lost so that its outcome is unknown. In both cases the test
-    // continues with the next number.
+    // A record may be refused. Or its response may be lost, so that its outcome is unknown. In both cases, the test
+    // publishes a record with the next number.
     let mut publisher = clients[1].publisher("t").unwrap();
     let mut number = 501;
     until("the topic has another owner", || match publisher.publish(number.to_string().as_bytes()) {
@@ -296,7 +296,7 @@ fn volatile_topic_survives_its_owner_and_reports_a_new_epoch() {
         );
         assert_eq!(epoch_changes(&notices), [(before, None)], "{notices:?}");
     }
-    // A restarted node, which has no records of the topic, can serve the topic too.
+    // The restarted node has no records of the topic. Clients of this node must nevertheless be able to use the topic.
     cluster.restart(&dead);
     cluster.wait_for_voters(3);
     let restarted = cluster.members.last().expect("the node is back").connect();
@@ -329,8 +329,8 @@ fn owner_replaced_while_frozen_relays_records_to_the_new_owner() {
     });
     publish(&clients[2], "t", 200..=300);
     cluster.members[0].process.resume();
-    // The former owner runs again and still accepts records. It must pass them on, so that all subscribers receive
-    // them.
+    // The former owner runs again and still accepts records. It must forward these records to the new owner, so that
+    // all subscribers receive them.
     let mut late = clients[0].publisher("t").unwrap();
     until("who was deposed hands on", || late.publish(b"400").is_ok());
     for reader in &mut readers {
@@ -342,8 +342,8 @@ fn owner_replaced_while_frozen_relays_records_to_the_new_owner() {
     assert_ne!(owner(&clients[0], "t").0, stopped);
 }
 
-/// While an owner is being shut down, it accepts its last records. Each of them must reach every subscriber exactly
-/// once, even if another node owns the topic afterwards.
+/// While an owner is being shut down, it accepts its last records. Each of these records must reach every subscriber
+/// exactly once, although another node may own the topic by then.
 #[test]
 fn stopping_owner_delivers_each_durable_record_once() {
     let mut cluster = ClusterUnderTest::of(3);
@@ -353,7 +353,7 @@ fn stopping_owner_delivers_each_durable_record_once() {
     let mut reader = other.subscribe("kept", from(Start::Latest)).unwrap();
     let published = Arc::new(AtomicU64::new(0));
     let published_count = Arc::clone(&published);
-    // This client publishes until the owner, to which it is connected, has ended.
+    // This client is connected to the owner. It publishes until the owner has ended.
     std::thread::spawn(move || {
         let mut publisher = owner.publisher("kept").unwrap();
         let is_published = |number: &u64| publisher.publish(number.to_string().as_bytes()).is_ok();
@@ -399,7 +399,7 @@ fn durable_topic_waits_for_its_killed_owner_and_keeps_records() {
     assert!(refused.starts_with("-ERR") && refused.contains("waits for its owner"), "{refused}");
     let response = http(&cluster.members[0], "POST", "/v1/topics/kept", "0");
     assert!(response.contains("503") && response.contains("OWNER_AWAY"), "{response}");
-    // This subscriber starts while the owner is down. It receives records as soon as the owner is back.
+    // This subscriber starts while the owner is down. It must receive records as soon as the owner runs again.
     let mut waiting_reader = clients[1].subscribe("kept", from(Start::Latest)).unwrap();
     cluster.restart(&dead);
     until("the topic accepts records again", || publisher.publish(b"1000").is_ok());

@@ -20,8 +20,8 @@ pub struct ClusterNode {
     pub number: u64,
     pub dir: PathBuf,
     pub address: String,
-    /// The text after `READY` in the line with which the node reports that it is ready: fields `NAME=VALUE`, such as
-    /// the addresses of the listeners.
+    /// The rest of the line that begins with `READY`, with which the node reports that it is ready. The rest consists
+    /// of fields `NAME=VALUE`, such as the addresses of the listeners.
     ready: String,
 }
 
@@ -51,7 +51,7 @@ pub struct ClusterUnderTest {
     pub members: Vec<ClusterNode>,
 }
 
-/// Starts a node. If the node does not become ready, returns the error with which it ended.
+/// Starts a node, and waits until it is ready. If the node ends before that, returns the node's error.
 pub fn start(dir: &Path, address: &str, join: Option<(&str, &Path)>) -> Result<ClusterNode, String> {
     start_with(dir, address, join, &[])
 }
@@ -154,7 +154,7 @@ impl ClusterUnderTest {
         let token = loop {
             match self.client().token(Some(Duration::from_secs(600)), reusable) {
                 Ok(token) => break token,
-                // The cluster may have no leader at this moment. The request is then repeated.
+                // The cluster may have no leader at this moment. The loop then repeats the request.
                 Err(error) => assert!(Instant::now() < deadline, "no token: {error}"),
             }
         };

@@ -58,13 +58,13 @@ fn kill_nodes(tries: u64) {
         counts.disconnects,
     );
     assert!(tries == 0 || counts.epochs > 0, "no epoch changed: the test tests nothing");
-    // A subscriber gets a gap only if it falls far enough behind, which depends on chance. In ten tries, at least one
-    // gap must happen.
+    // A subscriber receives a gap only if it falls far behind, and this depends on chance. At least one of ten tries
+    // must have a gap.
     assert!(tries < 10 || counts.gaps > 0, "no gap happened: the test tests nothing");
 }
 
-/// Runs one try: starts a writer and subscribers of all kinds except `registered`, and kills the node one to three
-/// times while they run.
+/// Runs one try: starts a writer and subscribers of all kinds except `registered`, and then kills the node one to three
+/// times while these processes run.
 fn kill_and_restart(seed: u64, total: &mut Total) {
     let mut random = SeededRandom::new(seed);
     let address = port::free();

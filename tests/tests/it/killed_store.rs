@@ -1,5 +1,5 @@
 //! Tests that kill a node with SIGKILL while records are published to its durable topic. Afterwards, every record that
-//! the node acknowledged must exist once, in order and intact.
+//! the node acknowledged must be in the topic once, intact and in order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Tests of a publisher that is killed while it waits for the responses to a batch. A second publisher with the same
-//! identity then sends the batch again.
+//! Tests of a publisher that is killed while it waits for the responses to a batch. A second publisher, which uses the
+//! first one's identity, then sends the batch again.
 
 use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::seed::SeededRandom;
@@ -8,8 +8,8 @@ use dunlin_system_tests::trace::TraceLine;
 use crate::processes::{Node, SubscriberProcess, Writer, audit_all};
 use crate::tier;
 
-/// Kills a publisher while it publishes. Then starts a second publisher with the same identity and the same records.
-/// Returns the trace of a subscriber, and the ledger of both publishers together.
+/// Kills a publisher while it publishes. Then starts a second publisher, which has the identity of the first one and
+/// publishes the first one's records again. Returns the trace of a subscriber, and one ledger for both publishers.
 fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
     let mut random = SeededRandom::new(seed);
     let node = Node::start_anywhere(&["retention=67108864"]);
@@ -31,7 +31,7 @@ fn kill_and_retry(seed: u64, mode: &str) -> (Vec<TraceLine>, Ledger) {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         Writer::start(&node.url(), "t", &arguments)
     };
-    // The first publisher publishes without an end, until the test kills it.
+    // The first publisher publishes until the test kills it.
     let mut killed = start(u64::MAX);
     killed.wait_until(|ledger| ledger.attempted >= 100 * random.clone().between(1, 20));
     std::thread::sleep(std::time::Duration::from_micros(random.between(0, 3_000)));
@@ -72,8 +72,8 @@ fn retry_for_killed_publishers(tries: u64) {
     for seed in tier::seeds(tries) {
         let mode = ["batch", "pipeline"][(seed % 2) as usize];
         let (trace, ledger) = kill_and_retry(seed, mode);
-        // The audit has checked that the records are in order and unique. This check shows that the last ones are not
-        // missing.
+        // The audit has already checked that the records are in order and unique. This check finds out whether records
+        // are missing at the end.
         let records: Vec<&TraceLine> =
             trace.iter().filter(|line| matches!(line, TraceLine::Records { .. })).collect();
         let last = records.last().map(|line| match line {

@@ -1,7 +1,8 @@
-//! Tests of the NATS listener with unmodified NATS client libraries, which programs in `tests/clients` use.
+//! Tests of the NATS listener with unmodified NATS client libraries. The programs in `tests/clients` use these
+//! libraries.
 //!
-//! `cargo xtask nats-clients` installs the libraries and runs these tests. In such a run, a missing library is a
-//! failure.
+//! `cargo xtask nats-clients` installs the libraries and runs these tests. If a library is missing in a run of this
+//! command, the tests fail.
 
 use std::path::PathBuf;
 

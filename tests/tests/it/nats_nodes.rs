@@ -44,7 +44,7 @@ impl Peer {
 
     /// Reads `INFO` messages until `connect_urls` contains exactly these addresses.
     fn wait_for_urls(&mut self, expected: &BTreeSet<String>) {
-        // The node sends its first PONG in response to this PING. Only after that does it send further messages `INFO`.
+        // The node sends its first PONG in response to this PING. It sends no second message `INFO` before this PONG.
         self.write_line("PING");
         let mut last = None;
         loop {
@@ -88,7 +88,7 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
     wait_for_all(&mut peers, &cluster);
     let killed = cluster.kill(third);
     wait_for_all(&mut peers, &cluster);
-    // The restarted node listens at other ports than before it was killed.
+    // The restarted node listens at new ports.
     cluster.restart(&killed);
     wait_for_all(&mut peers, &cluster);
     let address = cluster.members[third].listener("nats");
@@ -96,13 +96,13 @@ fn nats_connect_urls_list_the_current_cluster_nodes() {
     third_client.wait_for_urls(&urls(&cluster.members));
 }
 
-/// If a client publishes to many new subjects at once, the creation of their topics must take few entries of the
+/// A client publishes to many new subjects at once. The creation of their topics must take only a few entries of the
 /// cluster's log, not one entry for each topic.
 #[test]
 fn new_subjects_in_one_burst_share_raft_entries() {
     const SUBJECTS: usize = 200;
-    // The renewal of a lease takes an entry of the log too. The leases of this test are so long that no lease is
-    // renewed.
+    // Renewing a lease takes an entry of the log too. The leases of this test are so long that no lease is renewed
+    // during the test.
     let node_options = vec!["lease=600000".to_owned()];
     let cluster = ClusterUnderTest::with(&[node_options.clone(), node_options.clone(), node_options]);
     let mut peer = Peer::connect(&cluster.members[1].listener("nats"));
@@ -125,8 +125,8 @@ fn new_subjects_in_one_burst_share_raft_entries() {
     assert!(used < SUBJECTS as u64 / 4, "{used} entries");
 }
 
-/// Every node must refuse a user's subscription to the inbox of another user. Otherwise the user would receive the
-/// other user's replies.
+/// Every node must refuse a user's subscription to the inbox of another user. Otherwise, the first user would receive
+/// the other user's replies.
 #[test]
 fn inbox_of_another_user_is_refused_at_each_node() {
     const PASSWORD: &str = "correct horse";
@@ -161,8 +161,9 @@ fn inbox_of_another_user_is_refused_at_each_node() {
         let received = std::iter::from_fn(|| Some(ana.read_line())).find(|line| !line.starts_with("INFO"));
         assert_eq!(received.as_deref(), Some("MSG _INBOX.ana.1 1 2"));
         assert_eq!(ana.read_line(), "ok");
-        // A user may subscribe to the same inbox on a second connection. A client does this when it reconnects before
-        // its old node has noticed that the first connection is lost.
+        // A user may subscribe to an inbox on a second connection while the first connection still has a subscription
+        // to it. This happens when a client reconnects before its old node has noticed that the first connection is
+        // lost.
         assert_eq!(subscribe(&mut connect(member, "ana"), "_INBOX.ana.*", 1), [""; 0]);
         assert_eq!(subscribe(&mut cid, "_INBOX.cid.*", 2), [""; 0]);
     }

@@ -10,8 +10,8 @@ use dunlin_system_tests::ledger::Ledger;
 use dunlin_system_tests::process::{PATIENCE, Process};
 use dunlin_system_tests::trace::TraceLine;
 
-/// The heartbeat interval of nodes in tests in which clients must notice that the node has stopped. Other tests use a
-/// long interval, because heartbeats may be late on a busy machine.
+/// A short heartbeat interval, for the nodes of tests in which clients must notice that a node has stopped. Other tests
+/// use a long interval, because heartbeats may be late on a busy machine.
 pub const HEARTBEAT: Duration = Duration::from_millis(250);
 /// [`HEARTBEAT`] as an argument of the role `node` (`tests/src/role/node.rs`).
 pub const SHORT_HEARTBEAT: &str = "heartbeat=250";
@@ -114,14 +114,15 @@ impl Writer {
         self.wait_until(|ledger| ledger.acked.len() >= expected);
     }
 
-    /// Lets the writer publish its last record, and waits until this record is acknowledged. Returns the ledger.
+    /// Tells the writer to publish its last record, and waits until this record is acknowledged. Returns the writer's
+    /// ledger.
     pub fn finish(mut self) -> Ledger {
         self.process.write_line("stop");
         self.wait_for_end()
     }
 
     /// Waits until the writer's last record is acknowledged and its process has ended. Checks that the process ended
-    /// without an error, and that none of its calls took too long. Returns the ledger.
+    /// without an error, and that none of the writer's calls took too long. Returns the writer's ledger.
     pub fn wait_for_end(mut self) -> Ledger {
         self.wait_until(|ledger| ledger.last.is_some());
         for line in self.process.finish(PATIENCE) {

@@ -1,9 +1,9 @@
-//! Tests, with every listener, each guarantee about the delivery of records. A table in `docs/listeners.md` shows the
+//! Tests each guarantee about the delivery of records with every listener. A table in `docs/listeners.md` shows the
 //! results.
 //!
 //! To test a new listener, implement [`listener::Listener`] for it and add it to [`LISTENERS`]. To test a new
-//! guarantee, add an entry to [`checks::PROMISES`]. A listener declares which guarantees it does not offer, and the
-//! table shows these declarations.
+//! guarantee, add an entry to [`checks::PROMISES`]. A listener's implementation declares which guarantees the listener
+//! does not offer. The table shows these declarations too.
 
 mod checks;
 mod grpc;
@@ -35,8 +35,8 @@ fn check_guarantees(listener: &dyn Listener) {
     check_all(listener, NodeUnderTest::start);
 }
 
-/// Tests all guarantees with this listener, at a node that authenticates users. The node then checks each publish, and
-/// filters what each subscription receives.
+/// Tests all guarantees with this listener, at a node that authenticates users. Because of the authentication, the node
+/// checks the permission for each publish, and filters the records of each subscription.
 fn check_guarantees_with_users(listener: &dyn Listener) {
     check_all(listener, NodeUnderTest::start_with_users);
 }

@@ -15,10 +15,11 @@ use dunlin_system_tests::process::{PATIENCE, Process};
 
 const SUBJECT: &str = "orders.eu";
 const PAYLOAD: &str = "{\"qty\":5}";
-/// Until the program prints a record, the test publishes one record after another, with this pause between them.
+/// The pause between two records that the test publishes. The test publishes one record after another until the program
+/// prints one.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A node that is configured as `dunlin dev` configures its node, but listens at other ports.
+/// A node with the configuration of the node of `dunlin dev`, except for its ports.
 struct Dev {
     server: Server,
     publisher: Publisher,
@@ -44,8 +45,8 @@ impl Dev {
         text
     }
 
-    /// Publishes records until the program prints the line `line`. One record is not enough, because the test cannot
-    /// see when the program has subscribed.
+    /// Publishes records until the program prints the line `line`. Several records are needed, because the test does
+    /// not know when the program has subscribed.
     fn wait_for_output(&mut self, mut program: Process, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -22,7 +22,8 @@ fn error_for_a_port_in_use_names_the_address() {
 
 #[test]
 fn only_the_publisher_over_the_memory_budget_is_refused() {
-    // The heartbeat interval is long, so that clients do not assume that the node is dead when the machine pauses.
+    // The heartbeat interval is long. With a short interval, clients could assume that the node is dead when the
+    // machine pauses.
     let node = Node::start_anywhere(&["memory=4194304", "heartbeat=30000"]);
     let client = Client::connect(&node.url(), ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 1 << 30, ..Retention::default() };

@@ -1,5 +1,6 @@
-//! Tests of a world whose regions are in separate processes. No entity may be lost or duplicated. If all processes run
-//! the same ticks together, the entities must have the same bytes as in a world that runs in a single process.
+//! Tests of a world whose regions are in separate processes. No entity may be lost or duplicated. If the processes run
+//! in lock-step (each tick in all processes together), every entity must have the bytes that it has in a world with a
+//! single process.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -43,8 +44,8 @@ impl World {
         self.processes.push(process);
     }
 
-    /// Sends a command to all processes, and then waits until each process has printed a line that begins with
-    /// `response`. Returns the rest of these lines.
+    /// Sends a command to all processes. Then waits until each process has printed a line that begins with `response`.
+    /// Returns, for each process, the rest of this line.
     fn send_to_all(&mut self, command: &str, response: &str) -> Vec<String> {
         self.processes.iter_mut().for_each(|process| process.write_line(command));
         self.processes.iter_mut().map(|process| process.read_until(response)).collect()
@@ -140,8 +141,8 @@ fn free_running_processes_lose_and_duplicate_no_entity() {
         counts.iter().all(|counts| counts[0] > 10 && counts[1] > 10)
     });
     world.send_to_all("hold", "held");
-    // After a process has carried out `hold`, entities may still arrive from processes that were in their last ticks.
-    // The second `hold` waits until these entities have arrived.
+    // After the first `hold`, entities may still arrive from a process that was in its last tick when it received
+    // `hold`. The second `hold` waits until these entities have arrived.
     world.send_to_all("hold", "held");
     let (after, counts) = (world.ledger(), world.counts());
     assert_eq!(ids(&after), (0..ENTITIES).collect::<Vec<_>>());

@@ -10,8 +10,8 @@ use dunlin_system_tests::seed::SeededRandom;
 use crate::processes::{Node, SHORT_HEARTBEAT, SubscriberProcess, Writer, audit_all, url};
 use crate::tier;
 
-/// Creates a reliable topic that retains 64 KiB. Publishers of the topic wait for registered subscribers, so registered
-/// subscribers never miss a record. Other subscribers can miss records.
+/// Creates a reliable topic that retains 64 KiB. Its publishers wait for registered subscribers, which therefore never
+/// miss a record. Subscribers that are not registered can miss records.
 pub fn create_reliable(url: &str, topic: &str) {
     let client = Client::connect(url, ClientOptions::default()).unwrap();
     let retention = Retention { bytes: 64 << 10, ..Retention::default() };

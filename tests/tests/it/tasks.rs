@@ -65,7 +65,7 @@ fn parse_done(lines: impl IntoIterator<Item = String>) -> Vec<(u64, u64)> {
 fn tasks_of_a_killed_worker_go_to_another_worker() {
     let node = Node::start_anywhere(&[]);
     let tasks = connect(&node.url()).tasks();
-    // This lease of the worker is so long that it does not end before the kill, even on a slow machine.
+    // The worker's lease (`ttl`) is so long that it does not end before the kill, even on a slow machine.
     let mut first = start_worker(&node.url(), &["slots=8", "work=60000", "ttl=5000"]);
     let ids = submit(&tasks, 8, b"");
     until("the worker has 8 tasks", || tasks.signals().expect("the node answers").held == 8);
@@ -207,10 +207,10 @@ fn options(listener: &str, shards: u8) -> Vec<String> {
     vec![format!("listener={listener}"), format!("shards={shards}")]
 }
 
-/// Starts a thread that submits batches of tasks, for one of the tenants after another, until `stop` is set. The tasks
-/// have idempotency keys. The thread stores the number of acknowledged tasks in `acknowledged`.
+/// Starts a thread that submits batches of tasks until `stop` is set. Each batch is for one tenant; the tenants take
+/// turns. The tasks have idempotency keys. The thread stores the number of acknowledged tasks in `acknowledged`.
 ///
-/// The thread returns all tasks' ids that the responses contained, and the number of tasks in the acknowledged batches.
+/// The thread returns all task ids in the responses, and the number of tasks in the acknowledged batches.
 fn start_submitter(
     url: String,
     tenants: &'static [&'static str],
@@ -296,7 +296,7 @@ fn kill_leaders_under_load(shards: u8, tenants: &'static [&'static str], times: 
         let leader = cluster.leader();
         let listener = cluster.listener(leader);
         let killed = cluster.nodes.kill(leader);
-        // Waits until another node leads. After that, workers must complete further tasks.
+        // First waits until another node leads. From then on, workers must complete further tasks.
         cluster.leader();
         cluster.restart(&killed, &listener);
     }

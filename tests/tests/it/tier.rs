@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use dunlin_system_tests::seed::SeededRandom;
 
-/// Returns the seeds with which a test runs. If `DUNLIN_CHAOS_SEED` is set, this is the only seed. Otherwise the number
-/// of seeds is `DUNLIN_CHAOS_TRIES`, or else `tries`. More seeds follow until `DUNLIN_CHAOS_MINUTES` minutes have
-/// passed.
+/// Returns the seeds with which a test runs. With `DUNLIN_CHAOS_SEED`, this seed is the only one. Otherwise, there are
+/// `DUNLIN_CHAOS_TRIES` seeds; if this variable is not set, there are `tries` seeds. If `DUNLIN_CHAOS_MINUTES` minutes
+/// have not passed by then, more seeds follow until they have.
 pub fn seeds(tries: u64) -> impl Iterator<Item = u64> {
     let fixed_seed = number("DUNLIN_CHAOS_SEED");
     let tries = fixed_seed.map_or_else(|| number("DUNLIN_CHAOS_TRIES").unwrap_or(tries), |_| 1);
@@ -23,8 +23,8 @@ pub fn crowd(clients: u64) -> u64 {
     number("DUNLIN_CHAOS_CROWD").unwrap_or(clients)
 }
 
-/// Returns the time limit of a test. In `cargo xtask chaos`, this is `time`. Otherwise there is no limit, because a
-/// machine that runs other tests at the same time may pause for a while.
+/// Returns the time limit of a test: `time` in runs of `cargo xtask chaos`, and no limit in other runs. In other runs,
+/// the machine may run further tests at the same time, and may therefore pause for a while.
 pub fn at_most(time: Duration) -> Duration {
     let is_chaos = number("DUNLIN_CHAOS_TRIES").is_some();
     if is_chaos { time } else { Duration::MAX }

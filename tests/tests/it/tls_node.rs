@@ -18,8 +18,8 @@ impl TlsNode {
     pub fn start() -> TlsNode {
         let dir = TempDir::new().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        // The authority needs another name than the node. Otherwise OpenSSL, which Python and Node.js use, takes the
-        // node's certificate for a self-signed one.
+        // The names of the authority and of the node must differ. If they were equal, OpenSSL, which Python and Node.js
+        // use, would take the node's certificate for a self-signed one.
         authority.distinguished_name.push(DnType::CommonName, "an authority of tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Python accepts an authority only if its certificate has this key usage.

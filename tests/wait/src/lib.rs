@@ -1,10 +1,10 @@
-//! Polls for conditions in tests. A test that can wait for an event (on a channel, a thread or a subscription) does not
-//! poll. It waits for the event, for at most [`PATIENCE`].
+//! Polls for conditions in tests. A test should poll only if it cannot wait for an event (on a channel, a thread or a
+//! subscription). A test that waits for an event gives up after [`PATIENCE`].
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The longest time that a test waits for one event. It is long, because a test must also pass on a slow machine.
+/// The longest time that a test waits for one event. This time is long, because tests must pass even on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pause between two polls.

@@ -58,7 +58,8 @@ fn build_go_programs() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Builds the library that changes the clocks of replicas. This needs a C compiler, as does the crate `ring`.
+/// Builds the library that changes the clocks of replicas. This build needs a C compiler, which the build of the crate
+/// `ring` needs too.
 fn build_clock_library(dir: &Path) -> Result<()> {
     let mut build = Command::new("cc");
     build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(dir.join(CLOCK));

@@ -1,6 +1,7 @@
-//! `chaos mutants`: checks that the chaos tests find known bugs. Each patch in `tests/chaos/mutants` adds one bug to a
-//! copy of the tree in `target/chaos/mutants`. Runs of `chaos control` must find this bug. Bugs of the patches in the
-//! subdirectory `topics` must be found by runs of `chaos topics` instead.
+//! `chaos mutants`: checks that the chaos tests find known bugs. Each patch in `tests/chaos/mutants` contains one bug.
+//! The command applies the patch to a copy of the source tree in `target/chaos/mutants`, and runs chaos tests there.
+//! Runs of `chaos topics` must find the bugs in the subdirectory `topics`; runs of `chaos control` must find all other
+//! bugs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,8 +27,8 @@ const CONTROL: MutantSet = MutantSet { patches: "tests/chaos/mutants", count: 6,
 /// The patches that add bugs to topics.
 const TOPICS: MutantSet = MutantSet { patches: "tests/chaos/mutants/topics", count: 2, program: "dunlin" };
 
-/// Runs `seeds` seeds with each patch. If `only` is given, uses only the patches whose names contain `only`. If `count`
-/// is set, runs all seeds even after one of them has found the bug.
+/// Tests each patch with `seeds` seeds. `only` selects the patches whose names contain this text. With `count`, runs
+/// all seeds; otherwise, stops at the first seed that finds the bug.
 pub fn run(seeds: u64, count: bool, only: Option<&str>) -> Result<()> {
     let mut missed = Vec::new();
     let (control_patches, topics_patches) = (CONTROL.select(only)?, TOPICS.select(only)?);
@@ -65,7 +66,7 @@ impl MutantSet {
         Ok(patches)
     }
 
-    /// Runs the seeds with each of these patches. Returns the names of the patches with bugs that no seed found.
+    /// Tests each of these patches with the seeds. Returns the names of those patches whose bugs no seed found.
     fn run_mutants(
         &self,
         patches: &[PathBuf],
@@ -90,8 +91,8 @@ impl MutantSet {
         copy_tree(&tree)?;
         let mut apply = Command::new("git");
         apply.arg("apply").arg(patch).current_dir(&tree);
-        // The copy is inside the repository, but git does not track it. Without this variable, git would apply the
-        // patch to the repository itself.
+        // The copy is in a directory inside the repository that git does not track. Without this variable, git would
+        // apply the patch to the repository's own files.
         apply.env("GIT_CEILING_DIRECTORIES", &dir);
         process::run(&mut apply)?;
         let target = dir.join("target");
@@ -107,8 +108,8 @@ fn mutant_name(patch: &Path) -> String {
     patch.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Runs `command`, which tries seeds. Returns how many seeds found an error, and how many seeds were tried. With
-/// `count`, the command tries all seeds; otherwise it stops at the first error.
+/// Runs `command`, which tries seeds. Returns two numbers: the seeds that found an error, and the seeds that were
+/// tried. If `count` is set, the command tries all seeds; otherwise, it stops at the first error.
 fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     if count {
         command.arg("count");
@@ -127,8 +128,8 @@ fn count_failures(mut command: Command, count: bool) -> Result<(u64, u64)> {
     Ok((broken.len() as u64, tried))
 }
 
-/// Copies the repository's files to `tree`. Files that are already equal there are not written again, so that cargo
-/// rebuilds only the code that a patch changes.
+/// Copies the repository's files to `tree`. Does not write a file whose copy is already equal, so that cargo rebuilds
+/// only the code that a patch changes.
 fn copy_tree(tree: &Path) -> Result<()> {
     let root = workspace::root();
     let mut list = Command::new("git");

@@ -1,5 +1,5 @@
-//! `chaos space`: tests handovers of entities between regions under faults, with thousands of seeds. `chaos
-//! space-mutants`: checks that these tests find known bugs.
+//! Two commands. `chaos space` tests handovers of entities between regions under faults, with thousands of seeds.
+//! `chaos space-mutants` checks that these tests find known bugs.
 //!
 //! A mutant is a patch in `crates/space/tests/mutants` that adds a bug; the patch's first line names the bug. The
 //! command applies each patch to a copy of the tree. It fails if a patch cannot be applied, if the patched code does

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use crate::process;
 use crate::workspace;
 
-/// The seed that `cargo xtask test` runs. With this seed, nodes are killed while publishers publish to topics that
-/// these nodes own.
+/// The seed that `cargo xtask test` runs. With this seed, the killed nodes own topics to which publishers are
+/// publishing at the time of the kill.
 const SEED_IN_TEST: u64 = 1;
 /// How many faults the run of [`SEED_IN_TEST`] injects.
 const STEPS_IN_TEST: u64 = 2;

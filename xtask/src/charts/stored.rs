@@ -55,8 +55,8 @@ impl BenchRun {
         }
     }
 
-    /// Returns the value of `metric` in the first row that matches: its deliveries were checked, its case and target
-    /// are the given ones, and its parameters include `params`.
+    /// Returns the value of `metric` in the first matching row. A row matches if its deliveries were checked, if it has
+    /// the given case and target, and if its parameters include `params`.
     pub fn figure(
         &self,
         case: &str,

@@ -1,7 +1,7 @@
 //! The list of recordings that `data` downloads, with the packages that contain them and their checksums.
 //!
-//! The recordings belong to others, such as Betfair, Bitstamp and the National Grid; one package is under the GPL. The
-//! repository therefore does not contain the recordings, and each user downloads them.
+//! The repository does not contain the recordings, because they belong to others, such as Betfair, Bitstamp and the
+//! National Grid, and one package is under the GPL. Each user therefore downloads the recordings.
 
 /// A package on PyPI in an exact version.
 pub struct PypiPackage {
@@ -13,8 +13,8 @@ pub struct PypiPackage {
     /// Whether to download the source archive instead of a wheel. It is set if only the source archive contains the
     /// recordings.
     pub source_only: bool,
-    /// The Python version and the platform for which the wheel was built; `None` if the wheel is for all versions and
-    /// platforms. The wheel is only unpacked, so this Python version need not be installed.
+    /// The Python version and the platform for which the wheel was built. `None` means that the wheel is for all
+    /// versions and platforms. The wheel is only unpacked, so its Python version need not be installed.
     pub wheel_of: Option<(&'static str, &'static str)>,
     pub recordings: &'static [RecordingFile],
 }
@@ -96,7 +96,8 @@ pub const PACKAGES: &[PypiPackage] = &[
         }],
     },
     // The electricity demand of England and Wales for every half hour of twelve weeks in 2000 (Taylor 2003), as a list
-    // in a Python module. The simulator of clusters uses it as a real load with daily and weekly seasons.
+    // in a Python module. The cluster simulator uses this demand as an example of a real load with daily and weekly
+    // seasons.
     PypiPackage {
         name: "pmdarima",
         version: "2.0.4",

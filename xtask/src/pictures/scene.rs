@@ -19,8 +19,8 @@ pub struct Picture {
     pub steps: &'static [PictureCommand],
 }
 
-/// One command of a picture: the line that a user types, the time at which the user types the next line, and which
-/// parts of this command the picture shows.
+/// One command of a picture: the line that a user types, the moment at which the user types the line of the next
+/// command, and the parts of the output that the picture shows.
 #[derive(Clone, Copy)]
 pub struct PictureCommand {
     line: &'static str,
@@ -32,9 +32,10 @@ pub struct PictureCommand {
 #[derive(Clone, Copy)]
 enum StepEnd {
     ByItself,
-    /// After the command has ended. The command receives Ctrl-C this many ms after its start, and ends because of this.
+    /// After this command has ended. The command receives Ctrl-C this many ms after its start, and ends because of the
+    /// Ctrl-C.
     Interrupted(u64),
-    /// This many ms after the start of this command, which continues to run in the background.
+    /// This many ms after the start of this command. The command continues to run in the background.
     Never(u64),
 }
 
@@ -162,8 +163,8 @@ impl RunningCommand {
     }
 }
 
-/// Shortens series of more than six neighbouring lines that differ only in their first number. Keeps three lines of
-/// each series, and adds a line that says how many lines were left out.
+/// Shortens each series of more than six consecutive lines that differ only in their first number. Keeps three lines of
+/// the series, and adds a line with the number of lines that were left out.
 fn shorten_repeats(text: &str) -> String {
     const LINES_SHOWN: usize = 3;
     let lines: Vec<&str> = text.lines().collect();

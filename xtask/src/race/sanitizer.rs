@@ -23,8 +23,8 @@ pub fn run() -> Result<()> {
         None => println!("address sanitizer: SKIPPED: `rustup toolchain install nightly` first"),
     }
     match &nightly {
-        // The thread sanitizer needs the source of the standard library, which is then built with the sanitizer.
-        // Otherwise it would report false races in the locks of the standard library.
+        // The thread sanitizer needs the source of the standard library, and builds the library with the sanitizer.
+        // With the prebuilt library, it would report false races in the library's locks.
         Some(sysroot) if sysroot.join("lib/rustlib/src/rust/library").is_dir() => {
             run_with_sanitizer("thread", &["-Zbuild-std"])?;
             ran = true;
@@ -51,8 +51,8 @@ fn run_with_sanitizer(sanitizer: &str, more: &[&str]) -> Result<()> {
     command.args(["run", "nightly", "cargo", "test", "--quiet", "--target", TARGET]).args(more);
     command.args(["-p", "dunlin-topic", "--lib", "--tests"]).current_dir(workspace::root());
     command.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
-    // Removes variables that the stable cargo has set for this process. Otherwise the nightly cargo would use the
-    // stable compiler.
+    // Removes variables that the stable cargo has set for this process. With these variables, the nightly cargo would
+    // use the stable compiler.
     for inherited in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(inherited);
     }
@@ -60,8 +60,8 @@ fn run_with_sanitizer(sanitizer: &str, more: &[&str]) -> Result<()> {
     process::run(command.env("CARGO_TARGET_DIR", target_directory(sanitizer)?))
 }
 
-/// Runs the quick tests under valgrind. It is used only if no sanitizer can run, because it is much slower and detects
-/// no races.
+/// Runs the quick tests under valgrind. Valgrind is much slower than the sanitizers and detects no races, so it is used
+/// only if no sanitizer can run.
 fn valgrind() -> Result<()> {
     if process::output(Command::new("valgrind").arg("--version")).is_err() {
         println!("valgrind: SKIPPED: not installed");

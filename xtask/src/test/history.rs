@@ -67,8 +67,8 @@ impl History {
         file.write_all(row.as_bytes()).with_context(|| format!("cannot write {PATH}"))
     }
 
-    /// Prints the newest run with each of these names, and how many runs with this name have passed since the last
-    /// failed one.
+    /// For each of these names, prints the newest run with this name, and the number of runs with this name that have
+    /// passed since the last failed one.
     pub fn print<'n>(&self, names: impl Iterator<Item = &'n str>) {
         println!(
             "\n{:<18} {:<18} {:<9} {:>7}  {:<7} passed in a row (beside busy threads)",
@@ -90,8 +90,8 @@ impl History {
         }
     }
 
-    /// Returns how many runs named `what` have passed since the last failed one. Counts only runs for which `counts`
-    /// returns `true`.
+    /// Returns the number of runs named `what` that have passed since the last failed one. A run is counted only if
+    /// `counts` returns `true` for it.
     fn consecutive_passes(&self, what: &str, counts: impl Fn(&Row) -> bool) -> usize {
         let newest_first = self.0.iter().rev().filter(|row| row.what == what);
         newest_first.take_while(|row| row.verdict == "passed").filter(|row| counts(row)).count()

@@ -1,7 +1,7 @@
 //! Runs tests with cargo-nextest, and detects flaky tests.
 //!
-//! A test that fails is run a second time, alone. If it then passes, it is reported as flaky. Even a flaky test fails
-//! the whole run, unless `tests/known-flaky.tsv` lists the test.
+//! A test that fails is run a second time, alone. A test that passes the second time is reported as flaky. A flaky test
+//! makes the whole run fail, unless `tests/known-flaky.tsv` lists the test.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -30,7 +30,7 @@ pub struct TestSelection {
     pub filter: Option<String>,
     /// The packages whose tests run; empty for all packages.
     pub packages: Vec<String>,
-    /// Whether to run only the tests marked `#[ignore]`. Otherwise all other tests run.
+    /// If set, only the tests marked `#[ignore]` run. Otherwise, only the tests without this mark run.
     pub ignored: bool,
     /// Environment variables for the tests, as pairs of name and value.
     pub environment: Vec<(String, String)>,
@@ -178,8 +178,8 @@ fn command(selection: &TestSelection) -> Result<Command> {
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.env(runner_variable(), format!("{} run-test --", runner()?.display()));
     command.envs(selection.environment.iter().map(|(name, value)| (name, value)));
-    // nextest itself starts cargo. For this reason, nextest gets the same environment as each cargo that this program
-    // starts.
+    // nextest itself starts cargo. nextest therefore gets the environment variables that this program sets for every
+    // cargo that it starts.
     let base = cargo(&[]);
     command.current_dir(workspace::root());
     for (name, value) in base.get_envs() {

@@ -1,12 +1,13 @@
-//! Checks that each crate uses only those capabilities, such as files or clocks, that a table in ARCHITECTURE.md allows
-//! for it.
+//! Checks that each crate uses only the capabilities, such as files or clocks, that a table in ARCHITECTURE.md allows
+//! for this crate.
 //!
 //! [`CAPABILITIES`] defines the capabilities that the table names. For each capability, the table lists the crates, or
-//! single modules such as `topic::segment`, that may use it. A second table lists files that are excepted, with the
-//! reasons. An exception that no file needs is an error too. Tests, examples and benches are exempt.
+//! single modules such as `topic::segment`, that may use the capability. A second table lists exceptions: files that
+//! may use a capability nevertheless, with the reasons. An exception that its file does not need is an error too.
+//! Tests, examples and benches are exempt.
 //!
-//! The rule looks at names and not at types. For example, it does not find code that reads the clock through an
-//! `Instant` that the code received as an argument.
+//! The rule looks only at names, not at types. For example, if code receives an `Instant` as an argument and reads the
+//! clock with it, the rule does not notice.
 
 mod capability;
 

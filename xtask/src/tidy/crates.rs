@@ -1,8 +1,8 @@
 //! Compares the table of crates in ARCHITECTURE.md with the packages that cargo reports.
 //!
-//! Every crate of the product (in `crates/` and `clients/`) needs a row, a description, and the package name that
-//! follows from its folder. A row without a crate causes a warning. The table must allow every normal and build
-//! dependency between crates of the product.
+//! Every crate of the product (in `crates/` and `clients/`) must have a row in the table, a description, and the
+//! package name that follows from the name of the crate's folder. A row without a crate causes a warning. The table
+//! must allow every normal and build dependency between crates of the product.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,8 +74,8 @@ fn forbidden_dependency(from: &str, to: &str) -> String {
     )
 }
 
-/// Returns the package name that the crate in this folder must have. There is one exception: the package of the
-/// embeddable node is just named `dunlin`.
+/// Returns the package name that the crate in this folder must have. The package name follows from the folder's name,
+/// with one exception: the package of the embeddable node is named `dunlin`.
 fn package_name(folder: &str) -> String {
     if folder == "dunlin" { folder.to_owned() } else { format!("dunlin-{folder}") }
 }

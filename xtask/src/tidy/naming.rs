@@ -1,18 +1,19 @@
 //! Finds names that say nothing about what they name, such as `utils`. Checks the names of files, folders, modules,
 //! types and functions.
 //!
-//! The file [`BANNED`] lists two kinds of words: words that no type or module may have as its name, and words with
-//! which no function's name may begin.
+//! The file [`BANNED`] lists two kinds of words: words that must not be the name of a type or module, and words with
+//! which the name of a function must not begin.
 
 use super::repository::Repository;
 use super::{Findings, source};
 
-/// Words that, as the name of a file or folder, say nothing about its contents.
+/// Words that tell nothing about the contents of a file or folder, and must not be its name.
 const EMPTY_WORDS: [&str; 11] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "types", "misc", "impl", "impls"];
 
-/// The list of banned words. After a heading, each line has a word, a tab, and what to write instead. A word that ends
-/// with `_` concerns functions: no function's name may begin with the word, or equal the word without `_`.
+/// The list of banned words. The first line is a heading. Each further line has a word, a tab, and a better name. A
+/// word that ends with `_` concerns functions: no function's name may begin with this word, and no function may have
+/// the word without `_` as its name.
 const BANNED: &str = "xtask/src/tidy/banned-names.tsv";
 
 /// Checks the names of Rust files and their folders, and of the modules, types and functions that the files declare.
@@ -25,7 +26,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
                 findings.fail(path, 1, advice(part, word));
             }
         }
-        // A source that cannot be parsed is skipped, because another rule reports it.
+        // Skips a source that cannot be parsed; another rule reports such a source.
         for (line, module) in source::names(text).map(|names| names.modules).unwrap_or_default() {
             if let Some(word) = empty_word(&module) {
                 findings.fail(path, line, advice(&module, word));
@@ -63,8 +64,8 @@ impl<'a> Declaration<'a> {
     }
 }
 
-/// Returns the types, modules and functions that are declared at the start of a line, without indentation. Each has its
-/// line number.
+/// Returns the types, modules and functions that are declared at the start of a line, without indentation, each with
+/// the number of this line.
 fn declarations(text: &str) -> impl Iterator<Item = (usize, Declaration<'_>)> {
     text.lines().zip(1..).filter_map(|(line, number)| {
         let mut line = line.trim_start();

@@ -1,7 +1,7 @@
 //! Checks that every path in a Markdown page exists. A path is written in backticks, or is the target of a link.
 //!
-//! Text in backticks counts as a path if it begins with a folder of the repository's root, or ends in `.rs` or `.md`.
-//! If it ends in one of these, its first folders may be left out, as in `segment.rs`. Patterns, placeholders, paths
+//! Text in backticks counts as a path if it begins with a folder of the repository's root, or ends in `.rs` or `.md`. A
+//! path that ends in `.rs` or `.md` may lack its first folders, as in `segment.rs`. Patterns, placeholders, paths
 //! outside of the repository, files that git ignores, and fenced blocks are exempt.
 
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use super::Findings;
 use super::repository::Repository;
 
-/// Names of folders in the root. Text on a page that begins with one of these names counts as a path, even if the
-/// folder does not exist.
+/// Names of folders in the repository's root. If text on a page begins with such a name, it counts as a path, even if
+/// the folder does not exist.
 const ROOT_FOLDERS: [&str; 11] =
     ["crates", "docs", "examples", "tests", "fuzz", "peers", "clients", "web", "xtask", ".ci", "bench-runs"];
 

@@ -36,8 +36,8 @@ fn check_patch(patch: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Returns a patch that deletes the second line of this file. The patch can be applied only if `line` is the file's
-    /// first line.
+    /// Returns a patch that deletes the second line of this source file. The patch can be applied only if the first
+    /// line of the file is `line`.
     fn patch(line: &str) -> String {
         let path = "xtask/src/tidy/patches.rs";
         format!("A bug.\n\n--- a/{path}\n+++ b/{path}\n@@ -1,3 +1,2 @@\n {line}\n-\n use std::io::Write;\n")

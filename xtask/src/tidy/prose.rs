@@ -12,8 +12,8 @@ use super::repository::Repository;
 const GENERATED: &str = "docs/benchmarks.md";
 const WORDS_MAX: usize = 35;
 const OPENINGS: [&str; 4] = ["Who", "What", "Whose", "That"];
-/// Abbreviations whose full stop does not end a sentence. The one exception is `etc.`, after which a capital letter
-/// begins a new sentence.
+/// Abbreviations whose full stop does not end a sentence. There is one exception: if a capital letter follows `etc.`, a
+/// new sentence begins.
 const ABBREVIATIONS: [&str; 7] = ["e.g.", "i.e.", "etc.", "cf.", "vs.", "approx.", "incl."];
 /// The text that replaces each code span before words are counted.
 const CODE: &str = "`…`";

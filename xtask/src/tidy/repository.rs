@@ -16,7 +16,8 @@ use crate::workspace::{self, Package};
 pub struct Repository {
     files: BTreeMap<String, File>,
     pub packages: Vec<Package>,
-    /// The files and folders in the root that git ignores. Pages may name them even if they do not exist.
+    /// The files and folders in the root that git ignores. Pages may name these files and folders even if they do not
+    /// exist.
     pub ignored: Vec<String>,
 }
 
@@ -32,8 +33,8 @@ impl Repository {
         let listing = process::text(&mut git).context("cannot list the repository's files with git")?;
         let mut files = BTreeMap::new();
         for path in listing.split_terminator('\0') {
-            // Skips a file that cannot be read, because git lists a deleted file until the deletion is committed. For a
-            // symbolic link, reads the file to which the link points.
+            // A file that cannot be read is skipped: git lists a deleted file until the deletion is committed. For a
+            // symbolic link, the file to which the link points is read.
             let Ok(bytes) = fs::read(root.join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).ok());
         }

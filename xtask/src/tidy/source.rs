@@ -1,8 +1,9 @@
 //! Finds the names that a Rust source file uses and declares, and the names of its tests, each with its line.
 //!
-//! The source is only split into tokens, so the types of values are unknown. Comments and strings are skipped; the
-//! arguments of macros are included. A whole path such as `std::fs::File` is one name, and each path of a braced `use`
-//! is a name of its own. Items under `#[cfg(test)]`, or under another `cfg` that requires `test`, are left out.
+//! The source is only split into tokens, so the types of values are unknown. Names in comments and strings do not
+//! count; names in the arguments of macros count. A whole path such as `std::fs::File` is one name, and each path of a
+//! braced `use` is a name of its own. Items under `#[cfg(test)]`, or under another `cfg` that requires `test`, are left
+//! out.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
@@ -18,7 +19,7 @@ pub struct SourceNames {
     pub modules: Vec<(usize, String)>,
     /// The types that the source declares with an unrestricted `pub`, each with its line.
     pub public_types: Vec<(usize, String)>,
-    /// The modules that the source declares only for tests and that have their own files.
+    /// The names of modules that have their own files and that this source declares only for tests.
     pub test_modules: Vec<String>,
 }
 
@@ -30,7 +31,7 @@ pub fn names(source: &str) -> Result<SourceNames, String> {
 }
 
 /// Returns the names of tests, each with its line. A test is a function with `#[test]`, or with an attribute whose path
-/// ends with `test`, such as `#[tokio::test]`. Does not find tests whose names come from a macro.
+/// ends with `test`, such as `#[tokio::test]`. Tests whose names are made by a macro are not found.
 pub fn tests(source: &str) -> Result<Vec<(usize, String)>, String> {
     let mut tests = Vec::new();
     collect_tests(tokens(source)?, &mut tests);
@@ -77,8 +78,8 @@ fn function_name(tokens: &[TokenTree]) -> Option<(usize, String)> {
 }
 
 impl SourceNames {
-    /// Adds all names in these tokens. If the tokens are a braced group of a `use`, `prefix` is the path before the
-    /// group; otherwise `prefix` is empty.
+    /// Adds all names in these tokens. For the tokens of a braced group in a `use`, `prefix` is the path before the
+    /// group; for all other tokens, `prefix` is empty.
     fn walk(&mut self, prefix: &str, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -96,7 +97,8 @@ impl SourceNames {
         }
     }
 
-    /// Adds the path with which these tokens begin, after `prefix`. Returns how many tokens the path has.
+    /// Reads the path at the start of these tokens, and adds `prefix` followed by this path. Returns the number of
+    /// tokens of the path.
     fn path(&mut self, prefix: &str, tokens: &[TokenTree]) -> usize {
         let line = tokens[0].span().start().line;
         let mut path = prefix.to_owned();
@@ -132,7 +134,7 @@ impl SourceNames {
     }
 
     /// Skips an item that is compiled only for tests. The tokens begin with the item's attribute. Returns the number of
-    /// tokens up to the end of the item, which is `{…}` or `;`.
+    /// tokens up to and including the end of the item, which is `{…}` or `;`.
     ///
     /// If the item is a module in a separate file, adds the module to `test_modules`.
     fn skip_item(&mut self, tokens: &[TokenTree]) -> usize {
@@ -151,8 +153,8 @@ impl SourceNames {
     }
 }
 
-/// Returns the name of the type that is declared here; `None` if these tokens do not declare a type. The tokens are
-/// those after `pub`.
+/// Returns the name of the type that these tokens declare. The tokens are those after `pub`. Returns `None` if they do
+/// not declare a type.
 fn type_name(tokens: &[TokenTree]) -> Option<String> {
     match tokens {
         [TokenTree::Ident(word), rest @ ..] if word == "unsafe" => type_name(rest),

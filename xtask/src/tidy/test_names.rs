@@ -11,7 +11,7 @@ const OPENINGS: [&str; 8] = ["who_", "what_", "whose_", "of_", "from_", "a_", "a
 pub fn check(repository: &Repository, findings: &mut Findings) {
     for (path, text) in repository.texts() {
         let tests = match path.rsplit_once('.') {
-            // A source that cannot be parsed does not compile either, so it is skipped here.
+            // A source that cannot be parsed is skipped: it does not compile, so other checks report it.
             Some((_, "rs")) => source::tests(text).unwrap_or_default(),
             Some((_, "py")) => python_tests(text),
             _ => continue,
@@ -56,7 +56,8 @@ mod tests {
         findings.failures()
     }
 
-    /// Returns the findings for a Rust test with this name, and those for a Python test with this name.
+    /// Returns two lists of findings: those for a Rust test named `name`, and those for a Python test named `test_`
+    /// followed by `name`.
     fn findings_for_name(name: &str) -> [Vec<String>; 2] {
         let rust = format!("mod tests {{\n#[tokio::test]\nasync fn {name}() {{}}\n}}");
         let python = format!("class TestIt:\n    @mark\n    async def test_{name}(self) -> None:\n");

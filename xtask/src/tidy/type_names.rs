@@ -1,16 +1,16 @@
 //! Checks that the name of a public type has one meaning in the whole product.
 //!
 //! Two types in different files may share a name only if one represents the other, as a protocol's message represents a
-//! type of the product. The file [`LIST`] has a line for each name that types share. A line for any other name is an
-//! error too. Types that are not fully public, generated code and tests are exempt.
+//! type of the product. The file [`LIST`] must have a line for each name that several types share. A line for a name
+//! that types do not share is an error too. Types that are not fully public, generated code and tests are exempt.
 
 use std::collections::BTreeMap;
 
 use super::repository::Repository;
 use super::{Findings, absence};
 
-/// The list of names that types share. After a heading, each line has a name, a tab, and the reason why all types with
-/// this name mean the same.
+/// The list of names that several types share. The first line is a heading. Each further line has a name, a tab, and
+/// the reason why all types with this name mean the same.
 const LIST: &str = "xtask/src/tidy/same-type-names.tsv";
 
 /// Finds names that several public types share, and compares these names with the list.
@@ -42,7 +42,7 @@ pub fn check(repository: &Repository, findings: &mut Findings) {
 /// the line of the declaration.
 fn shared_names(repository: &Repository) -> BTreeMap<String, BTreeMap<&str, usize>> {
     let mut names: BTreeMap<String, BTreeMap<&str, usize>> = BTreeMap::new();
-    // Skips a source that cannot be parsed, because another rule reports it.
+    // Skips a source that cannot be parsed; another rule reports such a source.
     for (path, source) in absence::product_sources(repository, &mut Findings::default()) {
         if path.contains("/generated/") {
             continue;

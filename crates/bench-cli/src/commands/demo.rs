@@ -1,6 +1,6 @@
 //! The command `demo`: replays recorded markets line by line to many subscribers, and checks that each subscriber
-//! received every record or a gap notice for it. Other forms of the demo run on a cluster (`--nodes`), run a world of
-//! moving entities (`--space`), or do both at the same time (`--together`).
+//! received, for each record, either the record or a gap notice. Other forms of the demo run on a cluster (`--nodes`),
+//! run a world of moving entities (`--space`), or do both at the same time (`--together`).
 
 mod together;
 

@@ -1,7 +1,7 @@
 //! A reader's account of the records and gaps that it received from one log. The demo compares the account with the
 //! published records. Each record and each gap must begin directly after the previous record or gap; otherwise an error
 //! is added to the account. The account contains a running hash of the received lines, so that a reader in another
-//! process need not send all lines.
+//! process can report the hash instead of all lines.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub struct TopicReadReport {
     pub content: ContentDigest,
     /// The reported gaps, in the order in which the node reported them.
     pub missed: Vec<MissedRecords>,
-    /// How many notices told the reader that it lags so far behind that it may soon miss records.
+    /// The number of notices that warned the reader of its lag: the reader may soon miss records.
     pub warnings: u64,
     /// The errors that were found, as text.
     pub faults: Vec<String>,
@@ -86,8 +86,9 @@ impl TopicReadReport {
             Event::Notice(Notice::Gap(gap)) => self.gap(gap),
             Event::Notice(Notice::Lagging(_)) => self.warnings += 1,
             Event::Notice(Notice::EpochChanged(change)) => self.epoch_changed(change),
-            // This notice contains a position and no records, so the account stays unchanged. If records are missing,
-            // the next record does not follow the account's position, and is counted as an error.
+            // This notice contains a position and no record, so it does not change the account. If records were lost
+            // before this position, the account counts an error at the next record, which does not follow the last
+            // counted one.
             Event::Notice(Notice::Advance { .. }) => {}
             Event::Notice(other) => self.faults.push(format!("unexpected notice: {other:?}")),
         }

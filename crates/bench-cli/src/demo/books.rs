@@ -30,8 +30,8 @@ pub use verdict::ReplicaVerdicts;
 const RETENTION_BYTES: u64 = 256 << 10;
 /// A pattern that matches the topics of all order books.
 pub const PATTERN: &str = "md.>";
-/// How long the demo waits for the replicas after the last line. Then the demo compares the books even if a replica has
-/// not read everything.
+/// How long the demo waits for the replicas after the last line. After this time, the demo compares the books, even if
+/// a replica has not read all records.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// The demo's order books: their publishers, and the replicas that follow the books.
@@ -47,7 +47,7 @@ pub struct Books {
 /// The progress of the replay, which the publishing thread and all readers share.
 #[derive(Debug, Default)]
 pub struct PlayProgress {
-    /// Whether half of the lines have been played. The replica that starts late waits until this flag is set.
+    /// Whether half of the lines have been played. One replica of the demo starts late: it waits for this flag.
     half: AtomicBool,
     /// The sequence number of each topic's last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
@@ -101,7 +101,7 @@ impl Books {
             let topics = market.recording.books().iter().map(|book| book.topic.clone());
             ends.extend(topics.zip(market.records.iter().copied()));
         }
-        // `set` fails only if a value was set before, and no other code sets it.
+        // `set` fails only if `ends` already has a value. No other code sets one.
         let _ = self.progress.ends.set(ends);
         self.progress.half.store(true, Ordering::Release);
         let deadline = Instant::now() + STALLED_AFTER;
@@ -179,7 +179,8 @@ struct Records {
 
 impl Records {
     fn add(&mut self, item: RecordingItem<'_>) {
-        // Other items, such as errors in the recording, are ignored here; `dunlin feed import` reports them.
+        // Only records matter here. The command `dunlin feed import` reports other items, such as errors in the
+        // recording.
         if let RecordingItem::Record { book, event_time_ns, payload } = item {
             self.bytes.extend_from_slice(payload);
             self.entries.push((book, event_time_ns, self.bytes.len()));

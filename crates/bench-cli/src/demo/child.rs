@@ -1,5 +1,6 @@
-//! Runs a subscriber of the demo in a process of its own. The process subscribes when its parent tells it to do so.
-//! Then the process reports what it has read, until it is killed or has read everything.
+//! Runs a subscriber of the demo in a separate process. The process subscribes when its parent process sends a command.
+//! From then on, it reports the records that it has read. It ends when it has read all records, or when the parent
+//! kills it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -51,8 +52,8 @@ pub fn run<S: Subscribe + Send + 'static>(
     report(&reader, &mut reporter, &commands)
 }
 
-/// Continues the account that an earlier process began. The earlier process has reported the records and gaps in this
-/// account, so the reporter does not report them again.
+/// Continues the account that an earlier process began. The earlier process has already reported the records and gaps
+/// in this account. The reporter of the new process therefore treats them as reported.
 fn resume(reader: &DemoReader, reporter: &mut Reporter, topic: &str, account_line: &ReadReportLine) {
     let mut accounts = reader.accounts();
     let mut account = TopicReadReport::default();
@@ -71,7 +72,7 @@ fn report(reader: &DemoReader, reporter: &mut Reporter, commands: &Receiver<Chil
             Err(RecvTimeoutError::Timeout) => {}
             // The channel closed before an `End` command, so the parent process has ended.
             Err(RecvTimeoutError::Disconnected) if ends.is_empty() => return Ok(()),
-            // The parent sends no more commands, so this thread only waits until it has to send the next report.
+            // The parent sends no more commands. This thread therefore only waits until the next report is due.
             Err(RecvTimeoutError::Disconnected) if has_all_ends => thread::sleep(REPORT_INTERVAL),
             Err(RecvTimeoutError::Disconnected) => has_all_ends = true,
         }

@@ -1,10 +1,10 @@
-//! The demo on a cluster. The recordings are published through the nodes of a real cluster, and some of the nodes are
-//! killed and restarted meanwhile.
+//! The demo on a cluster. The recordings are published through the nodes of a real cluster. During the publication,
+//! nodes are killed and restarted.
 //!
-//! Each market has a durable topic for its lines, and one for each of its order books. Each market is published through
-//! one node. At every node, one reader receives all lines, and a replica keeps all books. Nodes are killed (SIGKILL)
-//! one at a time. Clients of a dead node wait until it has restarted. While a topic's owner is down, the cluster
-//! refuses records for the topic; publishers repeat the refused records.
+//! Each market has one durable topic for its lines, and one durable topic for each of its order books. All records of a
+//! market are published through one node. At every node, one reader receives all lines, and a replica keeps all books.
+//! Nodes are killed (SIGKILL) one at a time. Clients of a dead node wait until it has restarted. While a topic's owner
+//! is down, the cluster refuses records for the topic; publishers repeat the refused records.
 //!
 //! At the end, each node's reader must have received every line of the recordings once and in order. Each node's
 //! replica must have the books that the [oracle](super::books::ExpectedBooks) computes.
@@ -55,8 +55,8 @@ pub struct ClusterDemoOptions<'a> {
 /// The progress and the measurements of the demo on a cluster. All threads of the demo share them.
 #[derive(Debug, Default)]
 pub struct ClusterDemoState {
-    /// Each market may publish this share of its lines now, in thousandths. A market that reaches this share waits
-    /// until the next kill is over.
+    /// The share of its lines, in thousandths, that each market may publish before the next kill. A market that reaches
+    /// this share waits until the kill is over and the share has been raised.
     gate: AtomicU64,
     /// The number of lines that the nodes have acknowledged.
     lines: AtomicU64,
@@ -70,7 +70,7 @@ pub struct ClusterDemoState {
     reducers: Mutex<HashMap<String, ReducerConfig>>,
     /// The sequence number of each topic's last record. Set when all lines have been played.
     ends: OnceLock<BTreeMap<String, u64>>,
-    /// Whether the demo has ended. The threads then stop, even if they have not finished.
+    /// Whether the demo has ended. The threads stop when this flag is set, even if lines or records remain.
     has_ended: AtomicBool,
 }
 
@@ -229,7 +229,7 @@ impl ClusterDemoOptions<'_> {
         let expected_books: HashMap<String, SizeByPrice> =
             played.iter().flat_map(|market| market.books.clone()).collect();
         let ends: BTreeMap<String, u64> = played.into_iter().flat_map(|market| market.ends).collect();
-        // `set` fails only if a value was set before, and no other code sets it.
+        // `set` fails only if `ends` already has a value. No other code sets one.
         let _ = state.ends.set(ends.clone());
         let deadline = Instant::now() + PATIENCE;
         while !readers.iter().all(NodeReaders::is_finished) && Instant::now() < deadline {
@@ -308,7 +308,8 @@ fn victim(kill: usize, leader: Option<usize>, nodes: usize) -> usize {
     }
 }
 
-/// Deletes a topic. A missing topic is no error: an earlier call may have deleted it and lost its response.
+/// Deletes a topic. A missing topic is not an error: an earlier call may have deleted the topic although its response
+/// was lost.
 fn delete(client: &Client, topic: &str) -> Result<()> {
     match client.delete_topic(topic) {
         Err(CallError::Refused(refused)) if refused.code == ErrorCode::NoTopic => Ok(()),

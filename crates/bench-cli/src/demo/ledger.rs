@@ -66,8 +66,8 @@ impl<'a> LineLedger<'a> {
     }
 
     /// Compares a reader's account of a topic with the ledger. For each published record, the reader must have received
-    /// either the record, once, or a gap that contains it. The received lines must have the same contents as the
-    /// published ones.
+    /// either the record itself, exactly once, or a gap that contains the record. The received lines must equal the
+    /// published lines.
     pub fn judge(&self, topic: &str, account: &TopicReadReport) -> ReadVerdict {
         let published = self.count(topic);
         let missed = account.missed_records();

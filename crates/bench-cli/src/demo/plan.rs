@@ -13,7 +13,8 @@ pub struct SubscriberPlan {
     pub topic_choice: TopicChoice,
     /// The pause after each record; `None` for no pauses.
     pub sleep: Option<Duration>,
-    /// The steps of the subscriber, each with the share of all lines that must be published before the step.
+    /// The steps of the subscriber. The number before each step is the share of all lines that must have been published
+    /// before the step.
     pub steps: &'static [(f64, PlanStep)],
 }
 
@@ -29,7 +30,7 @@ pub enum SubscriberLocation {
 /// The topics that a subscriber of the demo reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopicChoice {
-    /// The topics of all markets. Each of them retains all records of its market.
+    /// The topics of all markets. Each topic retains all records of its market.
     Markets,
     /// The topic [`SHORT_TOPIC`], which has a short retention. One market's lines are published both to this topic and
     /// to the market's own topic.
@@ -39,18 +40,19 @@ pub enum TopicChoice {
 /// A planned action of the demo on a subscriber: start it, or kill it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanStep {
-    /// The subscriber starts. If it ran before, it continues after the last position that it has reported.
+    /// The subscriber starts. A subscriber that ran before continues after the last position that it reported.
     Join,
     /// The subscriber's process is killed with SIGKILL.
     Kill,
 }
 
-/// The market whose lines are also published to [`SHORT_TOPIC`]. Of all markets, this market has the most lines per
-/// second.
+/// The market whose lines are published to [`SHORT_TOPIC`] in addition to its own topic. No other market has more lines
+/// per second.
 pub const SHORT_OF: &str = "market.bitstamp.btcusd";
 pub const SHORT_TOPIC: &str = "short.market.bitstamp.btcusd";
 /// The retention of [`SHORT_TOPIC`] in bytes: about two seconds of lines at the default speed. The market begins with
-/// 6,500 lines for the initial order book. All of them fit into the topic, so that a fast reader misses none.
+/// 6,500 lines for the initial order book. The topic has room for all of these lines, so that a fast reader misses none
+/// of them.
 pub const SHORT_BYTES: u64 = 1 << 20;
 pub const MARKETS: &str = "market.>";
 

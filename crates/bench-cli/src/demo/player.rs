@@ -9,7 +9,7 @@ use super::ledger::LineLedger;
 use super::recording::MarketRecording;
 use super::schedule::ScheduledLine;
 
-/// A topic to which the lines of one recording are published, and its publisher.
+/// A topic to which the lines of one recording are published, and the topic's publisher.
 #[derive(Debug)]
 pub struct TopicStream<P> {
     pub topic: String,
@@ -18,11 +18,11 @@ pub struct TopicStream<P> {
     pub publisher: P,
 }
 
-/// Publishes all lines. Before each line, calls `wait_until_due`, which waits until the line is due, and returns
+/// Publishes all lines. Before each line, calls `wait_until_due`. This function waits until the line is due. It returns
 /// `Break` to end the replay.
 ///
-/// Returns the position of each topic's last record, as the node reports it. Fails if this position differs from the
-/// ledger's number of lines.
+/// Returns the position of each topic's last record, as the node reports it. Fails if a position differs from the
+/// number of lines that the ledger counted for the topic.
 pub fn play<P: Publish>(
     recordings: &[MarketRecording],
     schedule: impl Iterator<Item = ScheduledLine>,

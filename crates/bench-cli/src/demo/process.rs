@@ -1,4 +1,5 @@
-//! A subscriber of the demo in a child process, which runs this program and is controlled by pipes.
+//! A subscriber of the demo in a child process. The child process runs this program again, and receives commands
+//! through a pipe.
 //!
 //! When this process ends, the child's standard input closes, and the child ends too. [`DemoProcess::kill`] returns
 //! after all reports of the killed process have been read.
@@ -106,7 +107,7 @@ impl Drop for DemoProcess {
 fn listen(reports: ChildStdout, reader: &DemoReader, ready: &Sender<()>) {
     let mut reports = BufReader::new(reports);
     let mut line = String::new();
-    // If the process was killed while it wrote a line, the line has no line break. The loop ignores such a line.
+    // A process that is killed while it writes a line leaves a line without a line break. The loop ignores this line.
     while reports.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
         match line.trim_end().parse() {
             Ok(ChildReport::Ready) => drop(ready.send(())),

@@ -1,5 +1,5 @@
-//! A reader of the demo, in the demo's process or in a child process. Until the reader is stopped, it adds each event
-//! (a record or a notice) to its account of the event's topic.
+//! A reader of the demo, which runs in the demo's process or in a child process. The reader adds each event (a record
+//! or a notice) to the account of the event's topic, until the reader is stopped.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ pub struct DemoReader {
 
 /// The interval at which an idle reader checks whether to stop.
 const IDLE: Duration = Duration::from_millis(50);
-/// The most events that are handled before other threads may read the accounts.
+/// The most events that a reader handles before it releases the lock of the accounts for other threads.
 const EVENTS_MAX: usize = 512;
 
 impl DemoReader {
@@ -54,8 +54,8 @@ impl DemoReader {
                 Ok(()) => {}
                 Err(SubscribeError::Connection(_)) => thread::sleep(IDLE),
                 Err(error) => {
-                    // A node that stops closes the subscription. This is no error if the reader was stopped before the
-                    // node.
+                    // When a node stops, it closes the subscription. The closed subscription is an error only if the
+                    // reader was not told to stop before.
                     if !self.stop.load(Ordering::Relaxed) {
                         self.fault(topics, &format!("the subscription ended: {error}"));
                     }

@@ -1,8 +1,7 @@
-//! A recorded market: its lines, and the time of each line.
+//! The recording of a market: its lines, and the time of each line.
 //!
-//! In the file, each line ends with `\n`. All other bytes, even a `\r` before the `\n`, belong to the line. If `\n` is
-//! added to each line, the lines together equal the file. From line to line, the time never decreases. Of a line's
-//! contents, this module parses only the time.
+//! In the file, each line ends with `\n`, which is not part of the line. All other bytes, even a `\r` before the `\n`,
+//! are part of a line. The times of the lines never decrease. This module parses only the time in a line.
 
 use std::ops::Range;
 
@@ -57,8 +56,8 @@ impl MarketRecording {
         for range in line_ranges(&bytes) {
             let here = layout.time_ms(&bytes[range.clone()]);
             let here = here.with_context(|| format!("{source}:{}", lines.len() + 1))?;
-            // Only the heading, which is the first line, may have no time; its time is set after the loop. If a time is
-            // lower than the time of the line before, the line gets the higher time.
+            // Only the first line, which is the heading, may have no time; its time is set after the loop. A line whose
+            // time is lower than the previous line's time gets the previous line's time.
             time_ms = here.unwrap_or(time_ms).max(time_ms);
             lines.push(Line { start: range.start as u32, end: range.end as u32, time_ms });
         }

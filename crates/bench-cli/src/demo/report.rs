@@ -1,8 +1,8 @@
 //! The messages between the demo and its subscribers' processes. Each message is a line of text in a pipe.
 //!
 //! A report on a log contains the totals of the reader's account, and the gaps since the previous report. If a process
-//! is killed while it writes a report, the incomplete line is ignored. The next process continues from the last
-//! complete report, so no record is counted twice.
+//! is killed while it writes a report, the demo ignores the incomplete line. The process that replaces the killed one
+//! continues from the last complete report, so no record is counted twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,8 +16,8 @@ use super::account::{ContentDigest, MissedRecords, ReadReportsByTopic, TopicRead
 pub enum ChildCommand {
     /// Subscribe to this pattern, and read from the oldest record.
     Read { pattern: String },
-    /// Subscribe to this topic after the position in `account_line`. Continue the account of the topic in
-    /// `account_line`, which an earlier process began.
+    /// Subscribe to this topic, beginning after the position in `account_line`. Continue the account in `account_line`,
+    /// which an earlier process began for this topic.
     Resume { topic: String, account_line: ReadReportLine },
     /// Start to read. The parent sends this command after all `Read` and `Resume` commands.
     Start,
@@ -53,8 +53,8 @@ pub struct ReadReportLine {
 }
 
 impl ReadReportLine {
-    /// Returns a report with the totals of `account`, and with those of its gaps that come after the first
-    /// `gaps_reported` gaps.
+    /// Returns a report with the totals of `account` and with its gaps, without the first `gaps_reported` gaps, which
+    /// earlier reports contain.
     pub fn of(account: &TopicReadReport, gaps_reported: usize) -> ReadReportLine {
         ReadReportLine {
             through: account.through,

@@ -1,5 +1,5 @@
-//! Runs the demo. While lines are published, subscribers start, are killed and restart. After the last line, all
-//! subscribers read to the end.
+//! Runs the demo. While lines are published, subscribers start, are killed and restart. After the last line is
+//! published, all subscribers read the remaining records.
 //!
 //! One thread publishes the lines, starts and kills subscribers, and shows the progress. This thread does not wait for
 //! subscribers while lines are due.
@@ -28,7 +28,7 @@ use super::verdicts::SubscriberVerdicts;
 const DISPLAY_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time that the demo sleeps before it checks for signals and updates the display.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// The longest time that the demo waits for subscribers that make no progress.
+/// How long the demo waits for the subscribers while none of them makes progress.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
 /// A run of the demo: its node, its subscribers, and how many lines have been published.
@@ -55,8 +55,8 @@ struct Member {
 }
 
 impl DemoRun {
-    /// Creates a run. `recordings` has an entry for each recording: the number of its lines, and the topics to which
-    /// they are published.
+    /// Creates a run. `recordings` has one entry for each recording: the number of its lines, and the topics to which
+    /// the lines are published.
     pub fn new(
         node: &Node,
         url: &str,
@@ -86,7 +86,7 @@ impl DemoRun {
         }
     }
 
-    /// Starts the subscribers that read from the first line, and waits until they have subscribed.
+    /// Starts the subscribers that read from the first line. Waits until these subscribers have subscribed.
     pub fn start_subscribers(&mut self) -> Result<()> {
         self.run_steps(-1.0, 0.0)?;
         for process in self.members.iter().filter_map(|member| member.process.as_ref()) {
@@ -96,8 +96,8 @@ impl DemoRun {
         Ok(())
     }
 
-    /// Starts and kills subscribers as planned, and then waits until the line is due. Returns `Break` if the demo is
-    /// interrupted.
+    /// Starts and kills the subscribers whose planned steps are due, and then waits until the line is due. Returns
+    /// `Break` if the demo is interrupted.
     pub fn wait_until_due(&mut self, due: ScheduledLine) -> Result<ControlFlow<()>> {
         let done = |lines: u64, all: u64| lines as f64 / all.max(1) as f64;
         self.run_steps(
@@ -120,7 +120,7 @@ impl DemoRun {
     }
 
     /// Starts the subscribers that are planned to start after the last line. Waits until all subscribers have read
-    /// everything or make no more progress.
+    /// everything, or until none of them makes progress any more.
     pub fn finish(&mut self, ends: &[(String, Position)]) -> Result<()> {
         let done = self.lines as f64 / self.lines_total.max(1) as f64;
         self.run_steps(done, f64::INFINITY)?;
@@ -198,7 +198,7 @@ impl DemoRun {
 }
 
 impl Member {
-    /// Starts the subscriber. If the subscriber ran before, it continues after its last reported position.
+    /// Starts the subscriber. A subscriber that ran before continues after the last position that it reported.
     fn join(&mut self, node: &Node, url: &str) -> Result<String> {
         if self.plan.location == SubscriberLocation::InProcess {
             self.join_in_process(node)?;
@@ -231,8 +231,9 @@ impl Member {
         Ok(())
     }
 
-    /// Returns the commands for a subscriber's process. A new subscriber gets one pattern. A restarted subscriber gets
-    /// each of its topics, with the account that its earlier processes reported.
+    /// Returns the commands for a subscriber's process. A new subscriber gets one command, with a pattern. A restarted
+    /// subscriber gets a command for each of its topics, with the account that the subscriber's earlier processes
+    /// reported.
     fn commands(&self) -> Vec<ChildCommand> {
         let accounts = self.reader.accounts();
         if accounts.is_empty() {
@@ -264,8 +265,8 @@ impl Member {
         self.topics.iter().filter_map(own).collect()
     }
 
-    /// Returns the number of records that the subscribers received, plus the number that the node reported to them as
-    /// missing.
+    /// Returns the number of records that the subscribers received, plus the number of records that the node reported
+    /// to the subscribers as missing.
     fn accounted_for(&self) -> u64 {
         self.reader.accounts().values().map(|account| account.received + account.missed_records()).sum()
     }

@@ -1,7 +1,7 @@
 //! Computes when each line must be published. A line's time since the recording's first line is divided by a factor,
-//! which is the replay speed. All recordings start together. By default each recording has its own factor, so that a
-//! market of six days and a market of half an hour both take a minute. A speed on the command line applies to all
-//! recordings.
+//! which is the replay speed. All recordings start together. By default, each recording has its own factor: a recording
+//! of six days and a recording of half an hour both take a minute. A speed on the command line replaces the factors of
+//! all recordings.
 
 use std::time::Duration;
 

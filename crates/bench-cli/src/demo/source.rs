@@ -1,5 +1,5 @@
-//! The recordings that the demo replays. The recordings are read from files, or generated; the demo labels generated
-//! markets as such.
+//! The recordings that the demo replays. They are read from files, or generated. The demo shows which markets are
+//! generated.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;

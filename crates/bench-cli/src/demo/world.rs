@@ -1,8 +1,9 @@
-//! The command `demo --space`: a world with aircraft and a flock of birds, run by three processes. One process is
-//! killed and restarted. At the end every entity must exist exactly once.
+//! The command `demo --space`: a world with aircraft and a flock of birds, run by three processes. The demo kills and
+//! restarts one of these processes. At the end, every entity must exist exactly once.
 //!
-//! The demo reads the topics of the regions, as any client can. While the demo counts entities, the ticks are stopped,
-//! so that all regions are at the same tick. In `demo --together`, the world's processes connect to the demo's cluster.
+//! The demo reads the topics of the regions, as any client can. The demo stops the ticks before it counts entities, so
+//! that all regions are at one and the same tick. In `demo --together`, the world's processes connect to the demo's
+//! cluster.
 
 mod accounts;
 
@@ -56,7 +57,8 @@ impl Member {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let mut command = Command::new(program);
         command.arg("space").args(arguments).args(["--json", "--end-with-stdin", "--patience", "120s"]);
-        // Ctrl-C must reach only this process, which then ends the world's processes.
+        // The process has its own process group, so Ctrl-C reaches only this process. This process then ends the
+        // world's processes.
         command.process_group(0);
         command.env_remove("DUNLIN_URL").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a process of the world")?;
@@ -245,8 +247,8 @@ fn rotated_urls(urls: &[String], first: usize) -> String {
     from.iter().chain(before).cloned().collect::<Vec<_>>().join(",")
 }
 
-/// Repeats a call until it succeeds, for at most [`PATIENCE`]. The caller must make sure that the call can be repeated
-/// after a failure.
+/// Repeats a call until it succeeds, but gives up after [`PATIENCE`]. The caller must make sure that a repeated call
+/// does no harm.
 fn retry<T, E: Into<anyhow::Error>>(call: impl Fn() -> Result<T, E>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -305,8 +307,8 @@ impl WorldDemo<'_> {
         text + &output.iter().map(|line| format!("  {line}\n")).collect::<String>()
     }
 
-    /// Lets the world run for `span`. Meanwhile, checks that the octree finds every pair of aircraft that are close to
-    /// each other.
+    /// Lets the world run for `span`. Checks during this time that the octree finds every pair of aircraft that are
+    /// close to each other.
     pub fn run_for(&mut self, span: Duration) -> Result<()> {
         let until = Instant::now() + span;
         while Instant::now() < until && !self.stop.is_set() {

@@ -20,8 +20,8 @@ impl Outcome {
     }
 }
 
-/// Runs the program and waits for its end. The program does not inherit environment variables that begin with
-/// `DUNLIN_`.
+/// Runs the program and waits until it ends. Environment variables whose names begin with `DUNLIN_` are not passed to
+/// the program.
 pub fn run(arguments: &[&str]) -> Outcome {
     run_in(Path::new("."), arguments)
 }

@@ -1,7 +1,7 @@
 //! Measures how much memory a broker uses for many NATS connections, each with one subscription.
 //!
-//! After the measurement, each connection receives a few messages, which the client checks. A missing message fails the
-//! benchmark.
+//! After the measurement, each connection receives a few messages. The client checks these messages. If one is missing,
+//! the benchmark fails.
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

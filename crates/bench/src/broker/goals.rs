@@ -58,8 +58,8 @@ macro_rules! use_case {
     };
 }
 
-/// A goal for the other clients while one client overloads the node: an upper limit for one of the other clients'
-/// figures.
+/// A goal for the clients that do nothing wrong while another client overloads the node. The goal is an upper limit for
+/// one figure of these clients.
 macro_rules! isolation {
     ($offender:literal, $metric:literal, $times:expr) => {
         goal(

@@ -1,12 +1,12 @@
 //! Measures how one client that overloads the node (the offender) affects other clients. These other clients are a
 //! publisher and a subscriber that exchange 1,000 records a second through the same listener.
 //!
-//! There are several kinds of offender. One kind publishes as fast as possible, but the node limits it to 10,000
-//! records a second. Another kind does the same without the limit.
+//! There are several kinds of offender. For example, one kind publishes as fast as possible, but the node limits it to
+//! 10,000 records a second. Another kind publishes as fast as possible without a limit.
 //!
 //! Each figure is the median of five pairs of runs (`--quick`: one pair). A pair is a run without the offender, and
-//! then a run with it. Noise that lasts longer than a pair affects both runs alike. The offender is a process on the
-//! same cores, so the kernel's work for the offender also slows the other clients down.
+//! then a run with it. Noise that lasts longer than a pair affects both runs of the pair alike. The offender is a
+//! process on the same cores, so the kernel's work for the offender also slows the other clients down.
 
 use std::thread;
 use std::time::Duration;
@@ -145,8 +145,8 @@ fn flood(endpoint: BrokerEndpoint) -> Result<()> {
 const LARGE_BYTES: usize = 64 * 1024;
 const LARGE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Publishes large records, and has a subscriber for them that never reads. Subscribes again after the node has closed
-/// the subscriber's connection.
+/// Publishes large records, and opens a subscription that matches these records but never reads. When the node has
+/// closed the subscriber's connection, opens a new one.
 fn subscribe_without_reading(endpoint: BrokerEndpoint) -> Result<()> {
     let mut publisher = RawClient::connect(endpoint)?;
     let mut message = endpoint.dialect.publish_head(OFFENDED, LARGE_BYTES);

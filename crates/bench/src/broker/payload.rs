@@ -24,8 +24,8 @@ impl SequencePayload {
         &self.0
     }
 
-    /// Returns the time that a payload contains; `None` if the payload is incomplete or contains another number than
-    /// `seq`.
+    /// Returns the time that a payload contains. Returns `None` if the payload is malformed, or if its sequence number
+    /// is not `seq`.
     #[inline]
     pub fn decode_time(payload: &[u8], seq: u64) -> Option<u64> {
         let fields: &[u8; BYTES] = payload.try_into().ok()?;

@@ -1,9 +1,9 @@
 //! Figures that peers (other systems) reached in an earlier run, on another but similar machine. In that run, the
 //! floor (the throughput of a raw TCP stream in 64 KiB writes) was 6.03 GB/s.
 //!
-//! The throughput of small messages depends on the number of instructions, not of bytes. A faster floor therefore does
-//! not necessarily make small messages faster. There are no figures for several subscribers, because the client in that
-//! run checked nothing and used the same cores as the broker.
+//! The throughput of small messages depends on the number of instructions, not on the number of bytes. A faster floor
+//! therefore does not necessarily increase this throughput. Figures for several subscribers are left out: in that run,
+//! the client with several subscribers checked nothing, and shared the broker's cores.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

@@ -3,12 +3,12 @@
 //!
 //! The publisher works in rounds: in each round, it publishes a few records to every topic. (The document's own test
 //! fills one topic after another instead.) A second thread, on another core, repeatedly takes the next few subscribers
-//! and reads the round's records with each of them. While the subscribers are more than two rounds behind, and after
-//! the last round, the publishing thread reads in the same way. Every topic keeps several rounds, and a gap fails the
-//! run.
+//! and reads the round's records with each of them. The publishing thread helps to read whenever the subscribers are
+//! more than two rounds behind, and after the last round. Every topic keeps several rounds, and a gap fails the run.
 //!
-//! Every record contains a time shortly before it was published, so the age of a delivery is slightly overstated, never
-//! understated. The age is measured for the oldest and the newest record that every eighth subscriber reads in a round.
+//! Every record contains a time that was taken shortly before the record was published. The age of a delivery is
+//! therefore slightly overstated, never understated. In each round, every eighth subscriber measures the age of the
+//! oldest and of the newest record that it reads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,8 +33,8 @@ use crate::stats::Latencies;
 use crate::workload::record_fault;
 
 /// For each row of the table: the number of messages, of topics and of subscribers. First come the document's five
-/// newer rows, then its two older ones. The document's row of 1,000 messages is missing, because so few messages cannot
-/// be timed.
+/// newer rows, then its two older ones. The document's row of 1,000 messages is left out: sending so few messages takes
+/// too little time to be measured.
 const SHAPES: [(u64, u64, u64); 7] = [
     (100_000, 100, 10),
     (1_000_000, 100, 10),
@@ -54,7 +54,8 @@ const HISTORY_ROUNDS: u64 = 8;
 const HISTORY_BYTES_MIN: u64 = 32 << 10;
 /// How many rounds the publisher may be ahead of the subscribers.
 const ROUNDS_AHEAD_MAX: u64 = 2;
-/// The number of subscribers in a chunk. A thread takes a chunk, and reads with all its subscribers, one after another.
+/// The number of subscribers in a chunk. A thread takes a chunk, and reads with all subscribers of the chunk, one after
+/// another.
 const CHUNK_SUBSCRIBERS: usize = 100;
 /// The ages of deliveries are recorded for the first of every eight subscribers.
 const AGE_SAMPLE_STEP: usize = 8;
@@ -115,8 +116,8 @@ impl StressReport {
     }
 }
 
-/// The main function of the process that runs the measurement. Afterwards the process waits until it is killed, so that
-/// its parent can read how much memory it used.
+/// The main function of the process that runs the measurement. After the measurement, the process waits until its
+/// parent kills it. Before the kill, the parent reads how much memory the process used.
 pub fn run_child(args: &RoleArgs) -> Result<()> {
     let shape = Shape::new(args.get("messages")?, args.get("topics")?, args.get("subscribers")?);
     print_line(&run(shape)?)?;
@@ -201,8 +202,9 @@ struct Work {
     shape: Shape,
     chunks: Vec<Mutex<Vec<Reader>>>,
     published: AtomicU64,
-    /// The number of tickets that the threads have taken. A ticket is the order to read one round with one chunk of
-    /// subscribers. All tickets of a round come before the tickets of the next round.
+    /// The number of tickets that the threads have taken. A ticket stands for one round and one chunk of subscribers;
+    /// the thread that takes the ticket reads the round with these subscribers. All tickets of a round come before the
+    /// tickets of the next round.
     claimed: AtomicU64,
     completed: AtomicU64,
     failed: AtomicBool,
@@ -289,8 +291,8 @@ impl Work {
         Ok(())
     }
 
-    /// Reads one published round with one chunk of subscribers. Returns `false` if threads have already taken the
-    /// tickets of all published rounds.
+    /// Takes a ticket, and reads the ticket's round with the ticket's chunk of subscribers. Returns `false` if no
+    /// ticket of a published round is left.
     fn read_chunk(&self, latencies: &mut Latencies) -> Result<bool> {
         let chunks = self.chunks.len() as u64;
         let last = self.published.load(Ordering::Acquire) * chunks;
@@ -326,8 +328,8 @@ impl Work {
 }
 
 impl Reader {
-    /// Reads and checks the next records, up to but not including number `until`. Returns the times that the first and
-    /// the last of these records contain; `None` if there is no record to read.
+    /// Reads and checks the next records. Record `until` is the first one that is not read. Returns the times that the
+    /// first and the last of these records contain; `None` if there is no record to read.
     #[inline]
     fn read(&mut self, until: u64) -> Result<Option<(u64, u64)>> {
         let (mut next, mut fault, mut ages) = (self.next, None, None);

@@ -1,6 +1,6 @@
 //! Measures the use cases of Ratatoskr's benchmark document end to end, in an open loop: each record is published when
-//! it is due, even if earlier records have not been received yet. The latency is the time from when the record is due
-//! until it is read and checked.
+//! it is due, even if earlier records have not been received yet. The latency of a record is the time from when it is
+//! due until a subscriber has read and checked it.
 
 use std::num::NonZeroU64;
 use std::thread;

@@ -1,6 +1,6 @@
 //! The values that a key-value store has acknowledged to the benchmark's clients. A lane is a task that has one request
-//! in flight. Each key is written by only one lane, so the key has the value of its last acknowledged write, or of a
-//! later write whose request failed.
+//! in flight. Each key is written by only one lane. The key's value must therefore come from its last acknowledged
+//! write, or from a later write whose request failed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ struct Inner {
     connections: Vec<StoreConnection>,
     /// The writes of each key.
     writes: RefCell<Vec<KeyWrites>>,
-    /// For each key, the revision of its last write. Only case `cas` sets these revisions.
+    /// The revision of each key's last write. Only case `cas` sets these revisions.
     revisions: RefCell<Vec<u64>>,
     /// The number of the next key to load or to read back.
     next: Cell<usize>,
@@ -52,8 +52,8 @@ impl KeyWrites {
         self.acknowledged += 1;
     }
 
-    /// Whether a key with these writes may have the value and version in `found`; `None` stands for a missing key. A
-    /// write whose request failed may or may not have been carried out.
+    /// Whether a store may return `found`, a value and a version, for a key with these writes. `None` means that the
+    /// key is missing. A write whose request failed may or may not have changed the key.
     fn allow(self, found: Option<(&[u8], u64)>) -> bool {
         let Some((value, version)) = found else { return self.acknowledged == 0 };
         let mut values = self.last_acknowledged.max(1)..=self.sent;
@@ -135,7 +135,7 @@ impl ExpectedValues {
         }
     }
 
-    /// Reads a key, and returns an error if its value is not the expected one.
+    /// Reads a key. Returns an error if the key does not have an expected value.
     pub async fn get(&self, lane: usize, nth: usize) -> Result<()> {
         let key = key_name(nth);
         let ControlQueryResult::Found { found, .. } =
@@ -152,8 +152,8 @@ impl ExpectedValues {
         Ok(())
     }
 
-    /// Reads `count` consecutive keys, from number `from`. Returns an error if a value is not the one that was first
-    /// written to its key.
+    /// Reads `count` consecutive keys, from number `from`. Returns an error unless every key still has the value of its
+    /// first write.
     pub async fn range(&self, lane: usize, from: usize, count: usize) -> Result<()> {
         let key = key_name(from);
         let query = ControlQuery::Range { start: key.as_bytes(), end: &[], limit: count as u32 };
@@ -183,8 +183,8 @@ impl ExpectedValues {
         self.for_each_key(VERIFY_LANES, 1, async |values, lane, nth, _| values.get(lane, nth).await).await
     }
 
-    /// Reads every thousandth key, and returns an error if a value is not the expected one. Assumes that each key was
-    /// written exactly once.
+    /// Reads every thousandth key. Returns an error if one of these keys does not have the expected value. Assumes that
+    /// each key was written exactly once.
     pub async fn verify_sample(&self) -> Result<()> {
         self.0.writes.borrow_mut().fill(KeyWrites { sent: 1, last_acknowledged: 1, acknowledged: 1 });
         for nth in (0..self.0.work.keys).step_by(1_000) {

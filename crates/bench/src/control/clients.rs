@@ -95,8 +95,8 @@ async fn run_case(
     }
 }
 
-/// Measures requests as `work` describes. If `work.half` is set, measures again at half of the rate that was reached,
-/// and returns the second measurement instead of the first.
+/// Makes the requests that `work` describes, and measures them. If `work.half` is set, then makes a second measurement
+/// at half of the reached rate, and returns the second measurement.
 async fn run_load(
     work: &ControlWorkload,
     leader: &StoreConnection,
@@ -179,13 +179,14 @@ async fn snapshot(leader: &StoreConnection) -> Result<u64> {
         if after.snapshot >= before.applied {
             return Ok(monotonic_ns() - start_ns);
         }
-        // The leader was already taking a snapshot, because its log had become long, and ignored this request. The
-        // snapshot in progress lacks entries from before the request, so its time is not measured.
+        // When this request arrived, the leader was already taking a snapshot, because its log had become long. The
+        // leader therefore ignored the request. The other snapshot lacks entries from before the request, so its time
+        // does not count.
     }
 }
 
-/// A client's connection to a node, over the benchmark's own protocol. After `connect_client`, there is also a
-/// connection to the same node through Dunlin's client library.
+/// A client's connection to a node, over the benchmark's own protocol. `connect_client` adds a connection through
+/// Dunlin's client library to the same node.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     connection: ConnectionHandle,
@@ -221,7 +222,8 @@ impl StoreConnection {
         Ok(self.kv()?.begin_query(query)?.answered().await?)
     }
 
-    /// Asks this node to propose a command to the cluster, even if the node knows no leader. Does not retry.
+    /// Asks this node to propose a command to the cluster. The node is asked even if it knows no leader. Does not
+    /// retry.
     pub async fn propose(&self, command: &ControlCommand<'_>) -> Result<ControlReply> {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
@@ -245,8 +247,8 @@ impl StoreConnection {
     }
 }
 
-/// Waits until all nodes agree on the leader and are up to date. If `voters` is given, also waits until each node
-/// counts that many voters. Returns the index of the leader.
+/// Waits until all nodes agree on the leader and are up to date. If `voters` is given, every node must also report this
+/// number of voters. Returns the index of the leader.
 pub async fn wait_for_leader(nodes: &[StoreConnection], voters: Option<usize>) -> Result<usize> {
     let deadline = Instant::now() + TIMEOUT;
     loop {

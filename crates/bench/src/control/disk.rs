@@ -1,5 +1,5 @@
-//! Measures the fastest writes that the disk allows (the floor): sequential writes to one file, with a sync after each
-//! write. This module can also measure how many bytes are written to the disk while a cluster is under load.
+//! Measures how fast the disk allows durable writes at best (the floor): sequential writes to one file, with a sync
+//! after each write. This module can also measure how many bytes are written to the disk while a cluster is under load.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -22,7 +22,7 @@ pub const LARGE_BYTES: usize = 1 << 20;
 /// The size of a small write in bytes. A node's log makes such a write for a single request.
 pub const SMALL_BYTES: usize = 4 << 10;
 
-/// For the duration `time`, writes `bytes` bytes again and again; calls fdatasync after each write.
+/// Appends `bytes` bytes to a file and calls fdatasync, again and again until `time` is over.
 pub fn measure(bytes: usize, time: Duration) -> Result<RunSample> {
     let dir = ScratchDisk::new()?;
     let path = dir.path().join("sequential");
@@ -58,8 +58,8 @@ pub struct DiskWatch {
 type DiskSample = (u64, u64);
 
 impl DiskWatch {
-    /// Starts to observe the disk of the scratch directory. Returns `None` if the operating system has no counter for
-    /// that disk; a container's file system, for example, has none.
+    /// Starts to observe the disk of the scratch directory. Returns `None` if the operating system counts no writes for
+    /// that disk, as for a container's file system.
     pub fn start() -> Result<Option<Self>> {
         let dir = ScratchDisk::new()?;
         let device = std::fs::metadata(dir.path())?.dev();

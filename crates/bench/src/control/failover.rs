@@ -2,7 +2,7 @@
 //!
 //! Clients write to every node every few milliseconds, without waiting for earlier writes. The leader is killed. The
 //! measurement ends when a write that began after the leader's death is acknowledged. Then the killed node is
-//! restarted. When all nodes agree on a new leader and are up to date, this leader is killed next.
+//! restarted. When all nodes agree on a new leader and are up to date, the next measurement kills the new leader.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,7 @@ use crate::stats::Latencies;
 pub enum ProbeCommand {
     /// Asks for the index of the leader.
     Leader(bool),
-    /// Considers only the writes that began after the given time, and asks when the first of them was acknowledged.
-    /// Both times are in ns.
+    /// Asks for the time of the first acknowledgement of a write that began after the given time. Both times are in ns.
     AfterNs(u64),
     /// Asks how long the election of the present leader took. Only for Dunlin.
     Elections(bool),

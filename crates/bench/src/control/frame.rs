@@ -4,7 +4,8 @@
 //! ```text
 //!  frame = length of the rest in bytes u32, id u64, kind u8, body
 //! ```
-//! A response has the id of its request; responses may come in any order. Integers are little-endian.
+//! A response has the id of its request. Responses may arrive in another order than their requests were sent. Integers
+//! are little-endian.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -29,7 +30,7 @@ const HEAD_BYTES: usize = 9;
 pub struct RequestFrame {
     /// The id of the request. A response has the id of its request.
     pub id: u64,
-    /// The kind of the frame, which is one of this module's constants.
+    /// The kind of the frame: one of the constants of this module.
     pub kind: u8,
     /// The contents of the request or response, in bytes.
     pub body: Bytes,

@@ -1,5 +1,5 @@
-//! The goals for keys, leases and locks, and figures from the Grey document for consensus, network and storage. The
-//! Grey document is another system's documentation.
+//! Dunlin's goals for keys, leases and locks. Also the figures for consensus, network and storage from the Grey
+//! document, which is another system's documentation.
 //!
 //! The document's "Election Time" is taken as the time from candidacy to leadership. Its "Commit Latency" is taken as
 //! the time from proposal to response at the leader, at half of the highest rate. All nodes and clients are on one

@@ -18,8 +18,8 @@ use crate::names::RandomNumbers;
 use crate::payload::NumberedPayload;
 use crate::stats::Latencies;
 
-/// The interval at which the due requests are passed to the lanes. The delay that this interval causes is part of the
-/// latency.
+/// The interval at which the requests that are due are passed to the lanes. This interval delays requests; the delay is
+/// part of the latency.
 const DISPATCH_INTERVAL: Duration = Duration::from_micros(50);
 
 struct Tally {
@@ -46,8 +46,8 @@ impl Tally {
         }
     }
 
-    /// Whether the lanes go on. They stop at the end of the measuring time. If no response has been counted by then,
-    /// they go on until one is counted, for at most another [`TIMEOUT`].
+    /// Whether the lanes go on. They stop at the end of the measuring time if at least one response has been counted.
+    /// Otherwise they go on until a response is counted, for at most another [`TIMEOUT`].
     fn is_running(&self, now_ns: u64) -> bool {
         now_ns < self.end_ns || self.ops.get() == 0 && now_ns < self.end_ns + TIMEOUT.as_nanos() as u64
     }
@@ -80,7 +80,7 @@ impl Tally {
     }
 }
 
-/// Makes requests with all lanes until the measuring time is over. `rate` is the number of requests per second; 0 for
+/// Makes requests with all lanes until the measuring time is over. `rate` is the number of requests per second; 0 means
 /// as many as possible.
 pub async fn run(values: &ExpectedValues, rate: f64) -> Result<ControlReport> {
     let work = values.work();
@@ -130,8 +130,9 @@ async fn make_request(
     }
 }
 
-/// Starts a thread that sends the due time of each request to the returned channel, shortly after that time. A separate
-/// thread is needed, because the timers of the async runtime have a resolution of only one millisecond.
+/// Starts a thread that announces the requests that are due: shortly after a request is due, the thread sends the
+/// request's due time to the returned channel. A separate thread is needed, because the timers of the async runtime
+/// have a resolution of only one millisecond.
 fn pace(rate: f64, end_ns: u64) -> mpsc::UnboundedReceiver<u64> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {

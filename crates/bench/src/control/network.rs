@@ -1,5 +1,6 @@
 //! Measures some rows of the network table in the Grey document, which is another system's documentation. These rows
-//! need no loaded cluster: requests over one gRPC connection, and the cost of encoding and decoding a put.
+//! need no cluster under load. They are the requests over one gRPC connection, and the cost of encoding and decoding a
+//! put.
 
 use std::hint::black_box;
 
@@ -16,8 +17,8 @@ use crate::point::{Measurement, RunSample, target};
 use crate::stats::Latencies;
 
 const IN_FLIGHT: usize = 256;
-/// The number of puts that are timed together. A single put takes as little time as reading the clock, so it cannot be
-/// timed.
+/// The number of puts that are timed together. A single put cannot be timed, because it takes about as little time as
+/// reading the clock.
 const PUTS_PER_SAMPLE: u64 = 100;
 
 /// Returns the measurement of publishing through listener `grpc`, over one connection.

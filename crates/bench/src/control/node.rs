@@ -50,8 +50,8 @@ pub struct MeasuredNodeStatus {
     pub asked: u64,
     /// The number of connections that this node opened for its requests to other nodes.
     pub opened: u64,
-    /// For each shard of tasks: the id of its leader, and the number of its voters. `None` until the node takes part in
-    /// all shards and every shard has a leader.
+    /// For each shard of tasks: the id of the shard's leader, and the number of the shard's voters. `None` until this
+    /// node takes part in all shards and each shard has a leader.
     pub tasks: Option<Vec<(u64, usize)>>,
 }
 

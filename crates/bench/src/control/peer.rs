@@ -1,8 +1,8 @@
 //! Starts a cluster of a peer: etcd, or JetStream, which is a part of nats-server. Each node is a process with a data
 //! directory on a real disk.
 //!
-//! All nodes listen on 127.0.0.1 only. They have only the settings that a durable cluster needs: JetStream gets
-//! `sync_interval: always`; etcd syncs before each response by default.
+//! All nodes listen on 127.0.0.1 only. Otherwise, they have only the settings that a durable cluster needs. JetStream
+//! gets `sync_interval: always`, so that it syncs before each response. etcd does this by default.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ struct Node {
 }
 
 impl PeerCluster {
-    /// Starts the nodes of a peer. Does not wait until the nodes are ready, because the clients wait for that.
+    /// Starts the nodes of a peer. Returns before the nodes are ready; the clients wait until the nodes are ready.
     pub fn start(bench: &BenchContext, target: &'static str, count: usize) -> Result<Self> {
         let disk = ScratchDisk::new()?;
         let reserved = reserve_ports(2 * count)?;
@@ -85,8 +85,8 @@ impl MeasuredCluster for PeerCluster {
     }
 }
 
-/// Reserves `count` ports of 127.0.0.1 until the result is dropped. Peers get their ports as arguments, because their
-/// programs cannot choose a free port and report it.
+/// Reserves `count` ports of 127.0.0.1. They stay reserved until the result is dropped. Peers get their ports as
+/// arguments, because their programs cannot choose a free port and report it.
 pub fn reserve_ports(count: usize) -> Result<Vec<ReservedAddress>> {
     let reserve = |_| ReservedAddress::new((Ipv4Addr::LOCALHOST, 0).into());
     (0..count).map(reserve).collect::<Result<_, _>>().context("cannot find free ports")

@@ -183,8 +183,8 @@ fn watch_point(options: &BenchOptions) -> Measurement {
     })
 }
 
-/// Returns the measurement of elections under full load. The measurement runs for the whole time that the user
-/// requested, because elections are rare as long as no node is killed.
+/// Returns the measurement that counts elections under full load. This measurement runs for the whole time that the
+/// user requested, because elections are rare as long as no node is killed.
 fn soak_point(options: &BenchOptions) -> Measurement {
     let base = ControlLoad::of("soak", 3);
     let work = base.work(options);

@@ -44,7 +44,7 @@ pub async fn run(
         }));
     }
     let report = lanes::run(values, work.rate).await?;
-    // Watchers may be waiting for an event. One more write wakes them, so that they see that `total` is set.
+    // Some watchers may be waiting for an event. One more write wakes them. They then see that `total` is set.
     total.set(Some(values.writes() + 1));
     values.put(0, 0, &mut NumberedPayload::new(work.bytes)).await?;
     for watcher in reading {
@@ -80,8 +80,8 @@ async fn read(mut watcher: Subscriber, events: &Cell<u64>, total: &Cell<Option<u
     Ok(())
 }
 
-/// Whether the event is a write of one key by the benchmark, and not a write of the nodes' own keys, which begin with
-/// `$`. Returns an error for a damaged value, a deletion, or an event with several changes.
+/// Whether the event is a write of one key by the benchmark. Returns `false` for writes of the nodes' own keys, which
+/// begin with `$`. Returns an error for a damaged value, a deletion, or an event with several changes.
 fn is_client_write(payload: &[u8]) -> Result<bool> {
     let mut changes = 0;
     for change in KeyEvents::new(payload)? {

@@ -2,8 +2,9 @@
 //! form for Dunlin and for peers.
 //!
 //! For Dunlin, this program makes the requests in its role `control-load`; for peers, the program `peers/kv/load` makes
-//! them. Both programs read the description as JSON. They send requests from several lanes (tasks with one request in
-//! flight), each of which writes its own keys. They report only after they have read back all acknowledged writes.
+//! them. Both programs read the description as JSON. Both programs send requests from several lanes (tasks with one
+//! request in flight each). Each lane writes its own keys. Each program reads back all acknowledged writes before it
+//! reports.
 
 use std::time::Duration;
 

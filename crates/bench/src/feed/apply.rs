@@ -1,8 +1,8 @@
 //! Measures how long it takes to apply a real recording to order books.
 //!
-//! The recording is first converted to records, which is not timed. Then all records are applied to new books, which is
-//! timed. An event is one entry of a record: the new size of a price level, or a change of an order. At the end, the
-//! books are compared with plain maps to which the same entries were applied.
+//! First, the recording is converted to records; this step is not timed. Then all records are applied to new books;
+//! this step is timed. An event is one entry of a record: the new size of a price level, or a change of an order. At
+//! the end, the books are compared with plain maps to which the same entries were applied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

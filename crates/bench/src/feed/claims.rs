@@ -1,9 +1,9 @@
-//! Figures from the benchmark document of MDD-Sim (another system for market data), and figures that we measured with
-//! MDD-Sim.
+//! Figures of MDD-Sim, another system for market data: some from its benchmark document, and some that we measured.
 //!
 //! The document measured server, source and clients in one process. We measured an optimised build of MDD-Sim's newest
 //! source in an earlier run, on a machine similar to the one on which Dunlin is measured (two virtual cores, Linux).
-//! These figures therefore show only orders of magnitude. Over TCP, MDD-Sim's server ran in a separate process.
+//! These figures therefore show only orders of magnitude. In our measurements over TCP, MDD-Sim's server ran in a
+//! separate process.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;

@@ -1,9 +1,9 @@
-//! Measures publishing to a durable topic that syncs records to disk before it acknowledges them. For comparison, the
-//! journal, which stores such a topic, is measured alone.
+//! Measures publishing to a durable topic that syncs records to disk before it acknowledges them. The journal stores
+//! the records of such a topic. For comparison, the journal is measured without a topic.
 //!
-//! Both store records of 256 bytes on the same disk in the same run, with one fdatasync for every 64 records. The
-//! publisher sends 64 records and waits for all acknowledgements; the journal writes and syncs blocks of 64 records. At
-//! the end all records are read back and checked. A directory in memory is refused.
+//! Both measurements store records of 256 bytes on the same disk in the same run, with one fdatasync for every 64
+//! records. The publisher sends 64 records and waits for all acknowledgements; the journal writes and syncs blocks of
+//! 64 records. At the end all records are read back and checked. A directory in memory is refused.
 
 use std::sync::Arc;
 

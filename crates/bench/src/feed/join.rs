@@ -1,8 +1,9 @@
 //! Measures many subscribers that start to follow a large, changing order book at the same time.
 //!
 //! The connections are opened before the measurement. Then all clients subscribe, and the measurement ends when every
-//! client has the whole book. One more subscriber follows the book during the whole run. In the comparison run, this
-//! subscriber is the only one, because no clients join. Every publish therefore has to wake a subscriber in both runs.
+//! client has the whole book. One more subscriber follows the book during the whole run. For comparison, there is a run
+//! in which no clients join, so that this subscriber is the only one. In both runs, every publish therefore has to wake
+//! a subscriber.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +28,9 @@ const TIME: Duration = Duration::from_secs(2);
 const TOPIC: &str = "md.DEEP";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Measures `readers` subscribers that join at the same time. With 0 readers, makes the comparison run. The metric
-/// `p99_ns` is the 99th percentile of the time that a call of `send` takes in the book's source.
+/// Measures `readers` subscribers that join at the same time. With 0 readers, makes the comparison run, in which no
+/// subscriber joins. The metric `p99_ns` is the 99th percentile of the time that the book's source needs for a call of
+/// `send`.
 pub fn measure(bench: &BenchContext, readers: usize) -> Result<RunSample> {
     let scenario = scenario(readers);
     let mut node = FeedNode::start(bench, &scenario)?;
@@ -124,8 +126,8 @@ fn join_all(clients: &[Client]) -> Result<Vec<Replica<Book, Subscriber>>> {
     let mut replicas = clients.iter().map(subscribe).collect::<Result<Vec<_>>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start a Tokio runtime")?.block_on(async {
-        // This loop waits for one replica after another. Meanwhile the other replicas' events arrive; each replica
-        // reads its events when its turn comes.
+        // This loop waits for one replica after another. Events for a replica may arrive while the loop waits for
+        // another replica; the replica reads these events when its turn comes.
         let all = async {
             for replica in &mut replicas {
                 wait_until_complete(replica).await?;

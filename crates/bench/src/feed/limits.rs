@@ -9,8 +9,8 @@ use crate::feed::run;
 use crate::feed::scenario::FeedScenario;
 use crate::point::{BenchContext, RunSample};
 
-/// Subscribers keep up with a rate if no update is missing, and if 99 % of the updates are applied at most this time
-/// (in ns) after they were due.
+/// The highest latency in ns at which subscribers still keep up with a rate. Subscribers keep up if no update is
+/// missing, and if 99 % of the updates are applied at most this long after they were due.
 const LATE_NS_MAX: f64 = 10e6;
 /// The longest duration of one step of the search for the highest rate. A search takes about twelve steps.
 const STEP: Duration = Duration::from_secs(1);
@@ -23,8 +23,8 @@ const OFFERED: u64 = 20_000_000;
 /// The retention in bytes, which is enough for all records of a run.
 const HISTORY_BYTES: u64 = 256 << 20;
 
-/// Finds the highest rate with which subscribers keep up. Doubles the rate until they do not keep up, and then searches
-/// between the last two rates.
+/// Finds the highest rate with which subscribers keep up. First doubles the rate until the subscribers do not keep up.
+/// Then searches between this rate and the rate before it.
 pub fn measure_sustained_rate(bench: &BenchContext, base: &FeedScenario) -> Result<RunSample> {
     let first = if base.clients == 1 { 20_000 } else { 500 };
     let (mut best, mut failed_rate) = (None, None);
@@ -82,8 +82,8 @@ pub fn measure_max_deliveries(bench: &BenchContext, base: &FeedScenario) -> Resu
     };
     let outcome: FeedFigures = run::run(bench, &scenario)?;
     outcome.check(&scenario)?;
-    // Subscribers still read after the last publication. The delivery rate includes these deliveries and the time that
-    // they take.
+    // Subscribers continue to read after the last publication. The delivery rate includes the updates that they then
+    // read, and the time that this takes.
     let per_s = outcome.tally.per_s(scenario.time);
     let mut sample = outcome.sample();
     sample

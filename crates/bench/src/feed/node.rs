@@ -67,8 +67,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     let spin = scenario.wait == WaitMode::Spin;
     let config = ServerConfig {
         spin,
-        // A spinning listener gets one thread only: two spinning threads would take both cores of a small machine from
-        // the subscribers.
+        // A spinning listener gets only one thread. Two spinning threads would take both cores of a small machine, and
+        // leave none to the subscribers.
         threads: usize::from(spin),
         tcp: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         ..ServerConfig::default()
@@ -82,8 +82,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&publishing.join().map_err(|_| anyhow!("the publishing thread panicked"))??)?;
     loop {
         thread::park();
-        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that the server is not
-        // dropped.
+        // The loop is needed because `park` may return without a reason. `black_box` keeps the server alive.
         std::hint::black_box(&server);
     }
 }

@@ -77,8 +77,8 @@ impl FeedFigures {
         );
         ensure!(tally.errors == 0, "replicas refused {} records or snapshots", tally.errors);
         if scenario.test_loss_every.is_some() && !scenario.conflate && scenario.delay.is_none() {
-            // A subscriber that recovered with a snapshot has skipped records. It does not know which of the skipped
-            // records were withheld.
+            // A subscriber that recovered with a snapshot has skipped records. Some of the skipped records may be
+            // records that the test withheld; the subscriber cannot know which.
             let has_skipped = self.due > tally.delivered + tally.merged;
             ensure!(
                 tally.holes == self.withheld || has_skipped && tally.holes < self.withheld,

@@ -18,10 +18,10 @@ use crate::point::{BenchContext, Measurement, MeasurementGroup, target};
 
 /// The time that the slow client in MDD-Sim's document spends on each message.
 const DELAY: Duration = Duration::from_millis(5);
-/// The number of records that a topic retains if its clients are slow and do not use conflation. The server in
-/// MDD-Sim's document retains the same number.
+/// The number of records that a topic retains for slow clients without conflation. The server in MDD-Sim's document
+/// retains the same number of records.
 const SLOW_HISTORY_RECORDS: u64 = 256;
-/// The number of bytes that a topic retains if its clients are slow and do not use conflation.
+/// The number of bytes that a topic retains for slow clients without conflation.
 const SLOW_HISTORY_BYTES: u64 = 32 << 10;
 /// The simulated loss in MDD-Sim's document: every 50th record is withheld from the subscribers.
 const LOSS_EVERY: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
@@ -90,8 +90,8 @@ fn slow(options: &BenchOptions) -> Vec<MeasurementGroup> {
         if !conflate {
             (scenario.history_records, scenario.history_bytes) =
                 (Some(SLOW_HISTORY_RECORDS), SLOW_HISTORY_BYTES);
-            // This client is so slow that it would read the updates of a warm-up during the measurement, so there is no
-            // warm-up.
+            // There is no warm-up: this client is so slow that it would still read the updates of a warm-up during the
+            // measurement.
             scenario.warmup = Duration::ZERO;
         }
         placements(&scenario).map(|scenario| point("slow_client", scenario)).collect::<MeasurementGroup>()

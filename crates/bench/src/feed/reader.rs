@@ -14,8 +14,8 @@ use crate::feed::scenario::{FeedScenario, MeasuringWindow};
 use crate::feed::source::InstrumentTotals;
 use crate::feed::tally::DeliveryTally;
 
-/// The totals of the published records, by instrument. The publisher sets them when it has published everything; the
-/// subscribers read them.
+/// The totals of the published records of each instrument. The publisher sets these totals when it has published all
+/// records; the subscribers read them.
 pub type PublishedTotals = Arc<OnceLock<Vec<InstrumentTotals>>>;
 
 /// The most changes that one call of `read` applies.
@@ -25,7 +25,7 @@ const BATCH_MAX: usize = 256;
 #[derive(Debug)]
 pub struct FeedSubscriber<S> {
     replica: Replica<Book, S>,
-    /// How long a slow subscriber sleeps after each read; `None` for other subscribers.
+    /// How long a slow subscriber sleeps after each read; `None` for a subscriber that does not sleep.
     delay: Option<Duration>,
     stats: ReaderStats,
 }
@@ -73,7 +73,7 @@ impl<S: Subscribe> FeedSubscriber<S> {
         }
     }
 
-    /// Sets the window: from now on, only updates that are due in this window count.
+    /// Sets the window. Updates that are due in the window count; updates that are due outside do not count.
     pub fn set_window(&mut self, window: MeasuringWindow) {
         self.stats.window = window;
     }
@@ -99,13 +99,13 @@ impl<S: Subscribe> FeedSubscriber<S> {
         self.replica.wait(Some(longest))
     }
 
-    /// Returns the subscriber from which this one gets its records.
+    /// Returns the underlying subscriber, from which this reader's replica gets its records.
     pub fn subscriber(&mut self) -> &mut S {
         self.replica.subscriber()
     }
 
-    /// Whether a book is incomplete. The subscriber must then read again soon, even if no event arrives, to repeat its
-    /// request for the missing records.
+    /// Whether a book is incomplete. In this case, the caller must call `read` again soon, even if no event arrives:
+    /// `read` repeats the request for the missing records.
     pub fn is_pending(&self) -> bool {
         !self.replica.is_whole()
     }
@@ -152,7 +152,8 @@ impl ReaderStats {
         let change = match report {
             ReplicaReport::Changed(change) => change,
             ReplicaReport::Fault { log, fault: ReplicaFault::Hole { last, .. } } => {
-                // The owner repeats the update that revealed the loss. The repair is complete after this update.
+                // The subscriber noticed the loss at a later update, `last + 1`. The owner sends this update again
+                // after the lost ones, so the repair is complete after update `last + 1`.
                 self.repaired_to.insert(log.topic.clone(), last + 1);
                 return;
             }

@@ -1,7 +1,7 @@
 //! Runs all subscribers of a scenario.
 //!
-//! A single subscriber runs in a thread of its own. Several subscribers are tasks of one thread. Subscribers that are
-//! slow on purpose have a thread each, because their sleep would delay other tasks.
+//! A single subscriber runs in a thread of its own. Several subscribers are tasks of one thread. A subscriber that is
+//! slow on purpose has a thread of its own, because its sleep would delay other tasks of the same thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::feed::tally::DeliveryTally;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Lets all subscribers read until each of them has read all its topics to the end.
+/// Lets all subscribers read. Returns when each subscriber has read all its topics to the end.
 pub fn read_all<S: Subscribe + Send + 'static>(
     readers: Vec<FeedSubscriber<S>>,
     slow: bool,

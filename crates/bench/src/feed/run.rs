@@ -1,7 +1,7 @@
-//! Makes one run of a scenario: with a node, a source that publishes updates, and subscribers in this process.
+//! Makes one run of a scenario. The run has a node, a source that publishes updates, and subscribers in this process.
 //!
-//! Over TCP, the node and its source are in another process, as with `dunlin feed serve`, and each subscriber has its
-//! own connection.
+//! In process, the node and its source are in this process too. Over TCP, the node and its source are in another
+//! process, as with `dunlin feed serve`, and each subscriber has its own connection.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -25,8 +25,8 @@ use crate::point::BenchContext;
 
 /// The time from when all subscribers have started until the source starts, in ns.
 const LEAD_NS: u64 = 50_000_000;
-/// The most bytes that are on their way to a slow subscriber. The limit is low: a slow subscriber still receives what
-/// is on its way, so with a high limit it would lose few records.
+/// The most bytes that may be on their way to a slow subscriber. A slow subscriber loses no bytes that are already on
+/// their way. With a higher limit, it would therefore lose too few records for this benchmark.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Runs the scenario once, and returns its figures.
@@ -101,8 +101,8 @@ impl PublisherReport for (FeedNode, SourceTotals) {
     }
 }
 
-/// Starts a thread that runs `publish`, which publishes or waits for the process that publishes. After the publication,
-/// the subscribers receive the totals.
+/// Starts a thread that calls `publish`. This function publishes, or waits for another process that publishes. When it
+/// returns, the thread passes the totals to the subscribers.
 fn spawn_publisher<T: PublisherReport + Send + 'static>(
     publish: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> (PublishedTotals, JoinHandle<Result<T>>) {
@@ -110,7 +110,7 @@ fn spawn_publisher<T: PublisherReport + Send + 'static>(
     let cell = Arc::clone(&totals);
     let publishing = thread::spawn(move || {
         let report = publish()?;
-        // `set` fails only if the totals were set before, and no other thread sets them.
+        // `set` fails only if the cell already has a value. No other thread sets one.
         let _ = cell.set(report.totals().lines.clone());
         Ok(report)
     });

@@ -1,6 +1,6 @@
 //! Measures subscribers of a node that is already running (`--url`), such as a node of `dunlin feed serve`. The
-//! benchmark cannot know which updates are due in such a node. Instead of drops, the benchmark therefore counts missing
-//! sequence numbers and their repairs.
+//! benchmark cannot know which updates such a node has to publish, so it cannot compute drops. Instead, it counts
+//! missing sequence numbers and their repairs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -107,7 +107,7 @@ async fn read_loop<S: Subscribe>(
     loop {
         let read = replica.borrow_mut().drain(now_ns(), 256, |report| {
             let ReplicaReport::Changed(change) = report else { return };
-            // As in the scenarios, merged records do not count as deliveries.
+            // Merged records do not count as deliveries. (The benchmark's scenarios count in the same way.)
             let ChangeCause::Record(frame) = change.cause else { return };
             if frame.append_time_ns() < from_ns {
                 return;

@@ -1,4 +1,4 @@
-//! A scenario of suite `feed`: its instruments, its rates and its subscribers.
+//! Defines a scenario of suite `feed`: its instruments, its rates and its subscribers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -77,8 +77,8 @@ pub struct FeedScenario {
     pub clients: usize,
     /// The instruments to which clients subscribe; if the list is empty, clients subscribe to all.
     pub instruments: Vec<String>,
-    /// The number of price levels that a client shows. The number is only printed, as in the benchmark document of
-    /// MDD-Sim (another system); no result depends on the number.
+    /// The number of price levels that a client shows. This number is only printed, because the benchmark document of
+    /// MDD-Sim (another system) prints it. No result depends on it.
     pub depth: usize,
     /// The duration of the warm-up at the start of the run. Updates that are due during the warm-up do not count.
     pub warmup: Duration,

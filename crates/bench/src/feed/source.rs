@@ -10,8 +10,8 @@ use crate::clock::processor_ns;
 use crate::feed::scenario::{FeedScenario, MeasuringWindow, WaitMode};
 use crate::feed::timed::{PublishTimes, TimedPublisher};
 
-/// If subscribers spin too: how long the source spins before each record is due, in ns. Until then, the source sleeps,
-/// so that the subscribers can use the source's core.
+/// For the case that subscribers spin: how long the source spins before each record is due, in ns. Before it spins, the
+/// source sleeps, so that the subscribers can use the source's core.
 const SPIN_NS_AMONG_SPINNERS: u64 = 2_000;
 
 /// The totals of one instrument: how many records were published, and the checksum of the final book.

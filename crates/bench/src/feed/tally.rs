@@ -11,22 +11,22 @@ pub struct DeliveryTally {
     pub delivered: u64,
     /// The number of counted updates that were received in merged records.
     pub merged: u64,
-    /// The number of changes that were applied in the whole run. The number grows as long as the subscriber receives
-    /// anything.
+    /// The number of changes that were applied in the whole run. While a subscriber still receives changes, this number
+    /// grows.
     pub applied: u64,
     /// The latency of each counted update, from its publication.
     pub sent: Latencies,
-    /// The latency of each counted update that no loss delayed, from its publication. A repair delays the lost updates
-    /// and the update that revealed the loss, so these latencies are left out. The published benchmark of MDD-Sim
-    /// (another system) counts latencies in the same way.
+    /// The latency of each counted update that no loss delayed, from its publication. The repair of a loss delays the
+    /// lost updates and the update at which the subscriber noticed the loss; these updates are left out. The published
+    /// benchmark of MDD-Sim (another system) leaves them out too.
     pub direct: Latencies,
     /// The latency of each counted update, from the time when it was due.
     pub intended: Latencies,
     /// For each change at a slow subscriber: the age of the change's oldest update when the change has been processed.
     pub stale: Latencies,
-    /// The age as in [`stale`](Self::stale), in thousandths of the mean processing time of this change and of the
-    /// change before it. The value is 2000 for a subscriber that processes one update, and then one record that merges
-    /// all updates that arrived meanwhile.
+    /// The ages in [`stale`](Self::stale), each divided by the mean processing time of its change and of the change
+    /// before, in thousandths. An example with the value 2000: a subscriber processes one update; meanwhile further
+    /// updates arrive; then it processes one record that merges them.
     pub stale_by_processing: Latencies,
     /// The number of losses that subscribers detected because sequence numbers were missing.
     pub holes: u64,

@@ -12,8 +12,8 @@ use crate::stats::Latencies;
 /// The durations of a [`TimedPublisher`]'s calls of `send`. Clones share the same histogram.
 pub type PublishTimes = Rc<RefCell<Latencies>>;
 
-/// A publisher that measures how long each call of `send` takes. Other calls are not measured, because a simulation
-/// publishes only with `send`.
+/// A publisher that measures how long each call of `send` takes. Simulations publish only with `send`, so calls of
+/// other methods are not measured.
 #[derive(Debug)]
 pub struct TimedPublisher<P> {
     publisher: P,

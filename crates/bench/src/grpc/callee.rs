@@ -1,5 +1,5 @@
 //! The two measured servers: a node, which publishes the payloads of a call, and an echo server, which returns the
-//! payloads. Both are called with clients that tonic generates.
+//! payloads. The calls are made with clients that tonic generates.
 
 use std::net::SocketAddr;
 

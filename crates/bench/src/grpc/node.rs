@@ -44,8 +44,8 @@ pub struct ServedProcess {
 }
 
 impl ServedProcess {
-    /// Starts a node. If `records` is not 0, the node publishes that many records of `bytes` bytes to [`LOSSLESS`] as
-    /// soon as this topic has a registered subscriber.
+    /// Starts a node. If `records` is not 0, the node waits until the topic [`LOSSLESS`] has a registered subscriber,
+    /// and then publishes `records` records of `bytes` bytes to this topic.
     pub fn node(bench: &BenchContext, pin: CorePinning, (records, bytes): (u64, usize)) -> Result<Self> {
         let args =
             [("pin", pin.name().to_owned()), ("records", records.to_string()), ("bytes", bytes.to_string())];
@@ -62,7 +62,7 @@ impl ServedProcess {
         Ok(Self { child, address })
     }
 
-    /// Waits until the node has published all records. Returns the time at which it began to publish, in ns.
+    /// Waits until the node has published all records. Returns the time at which the node began to publish, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         Ok(self.child.read_line::<Sent>(TIMEOUT)?.start_ns)
     }
@@ -92,8 +92,7 @@ pub fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that the server is not
-        // dropped.
+        // The loop is needed because `park` may return without a reason. `black_box` keeps the server alive.
         std::hint::black_box(&server);
     }
 }

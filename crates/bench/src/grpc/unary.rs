@@ -73,8 +73,8 @@ async fn call_repeatedly(mut caller: Caller, load: CallLoad, calls: u64) -> Resu
     Ok(latencies)
 }
 
-/// Opens `connections` connections, one after another. For each, measures the time from connecting to the first
-/// response.
+/// Opens `connections` connections, one after another. Measures, for each connection, the time from the start of
+/// connecting to the first response.
 pub fn measure_connect(bench: &BenchContext, callee: Callee, connections: u64) -> Result<RunSample> {
     let server = callee.start(bench, CorePinning::Apart)?;
     let _pinned = CorePinning::Apart.side(0)?;

@@ -1,10 +1,10 @@
 //! Measures one publisher and many subscribers in one process.
 //!
-//! Two threads on separate cores read with half of the subscribers each. The first thread publishes a burst of records,
-//! then reads the burst with its subscribers, one after another. Meanwhile, the second thread reads with its own
-//! subscribers. Records are therefore published while others are delivered. If the second thread is more than two
-//! bursts behind, the first thread waits before it publishes the next burst. The topic retains more than two bursts, so
-//! no record is lost.
+//! Two threads run on separate cores. Each thread reads with half of the subscribers. The first thread is also the
+//! publisher: it publishes a burst of records, and then reads the burst with its subscribers, one after another. The
+//! second thread reads with its own subscribers all the time, so records are published while earlier records are
+//! delivered. If the second thread is more than two bursts behind, the first thread waits before it publishes the next
+//! burst. The topic retains more than two bursts, so no record is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,8 +73,8 @@ struct Published {
     publish_ns: u64,
 }
 
-/// Returns the number of records in a burst. A burst fits into the second-level cache. With many subscribers, bursts
-/// are smaller, so that reading a burst with all subscribers does not take too long.
+/// Returns the number of records in a burst. A burst fits into the second-level cache. The more subscribers there are,
+/// the smaller is a burst, so that reading it with all subscribers does not take too long.
 fn burst(subscribers: usize) -> u64 {
     (4_000_000 / subscribers.max(1) as u64).clamp(128, 4096)
 }
@@ -134,8 +134,8 @@ fn read_loop(mut second_half: Vec<Subscriber>, shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Reads all available records, beginning with number `from`. Returns the number after the last record's number; the
-/// other subscribers then read up to the same record.
+/// Reads all available records with one subscriber, beginning with record number `from`. Returns the number of the
+/// first record that was not read. The caller then lets the other subscribers read up to this record.
 fn read_available(subscriber: &mut Subscriber, from: u64) -> Result<u64> {
     let mut next = from;
     drain(subscriber, usize::MAX, &mut next)?;

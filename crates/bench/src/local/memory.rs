@@ -1,5 +1,5 @@
-//! Measures the memory of an idle subscriber or topic. A process creates many of them, and its resident memory is read
-//! before and after.
+//! Measures the memory of an idle subscriber or topic. A process creates many subscribers or topics, and its resident
+//! memory is read before and after.
 
 use std::sync::Arc;
 

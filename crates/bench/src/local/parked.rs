@@ -1,8 +1,8 @@
 //! Measures how long a publish takes while many subscribers of the topic sleep.
 //!
 //! The subscribers are tasks of one thread. Before each publish, the publisher waits until all subscribers have read
-//! the previous record, and then pauses until they sleep. Only the publish is timed, and not how long the subscribers
-//! take to wake up.
+//! the previous record, and then pauses until they sleep. Only the call that publishes is timed. The time that the
+//! subscribers take to wake up does not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,13 +10,14 @@ use crate::local::node::LocalNode;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// The retention in bytes. The retention is small, so that the records fit into the caches that both threads share.
+/// The retention in bytes. The retention is so small that the records fit into the processor's caches that both threads
+/// share.
 const HISTORY_BYTES: u64 = 4 << 20;
-/// The retention in bytes for payloads that are published by reference. Such a payload counts with its full size,
-/// although the topic does not copy it.
+/// The retention in bytes for payloads that are published by reference. The topic does not copy such a payload, but
+/// counts the payload's full size.
 const HISTORY_BYTES_BY_REF: u64 = 256 << 20;
 
-/// Publishes `count` records of `bytes` bytes in one thread and reads them in another.
+/// Publishes `count` records of `bytes` bytes in one thread, and reads these records in another thread.
 pub fn measure(mode: PublishMode, bytes: usize, count: u64) -> Result<TimedTransfer> {
     let history_bytes = if mode == PublishMode::ByRef { HISTORY_BYTES_BY_REF } else { HISTORY_BYTES };
     let local_node = LocalNode::start()?;

@@ -60,8 +60,9 @@ pub fn measure(topics: usize, pattern: &str, records: u64, idle: Duration) -> Re
     Ok(sample)
 }
 
-/// Returns the share of one core that the idle process uses. First waits until the process is idle: 100,000 cursors
-/// take a while to fall asleep. If the process is not idle in time, measures the share nevertheless.
+/// Returns the share of one core that the idle process uses. First waits until the process is idle, because 100,000
+/// cursors take a while to fall asleep. If the process does not become idle in time, the share is measured without it
+/// being idle.
 fn idle_share(idle: Duration) -> f64 {
     let deadline = Instant::now() + IDLE_WAIT_MAX;
     while cpu_share_over(IDLE_SAMPLE) > IDLE_SHARE_MAX && Instant::now() < deadline {}

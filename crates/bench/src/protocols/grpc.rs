@@ -1,7 +1,7 @@
 //! The publisher and the subscriber for listener `grpc`, with the client that tonic generates.
 //!
 //! A single record is sent with `Publish`. Several records that are due together are sent in one message of a
-//! `PublishStream`; the publisher waits for the response before it sends the next message.
+//! `PublishStream`. The publisher waits for the response to each message before it sends the next one.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! The publisher and the subscriber for listener `http`, with a minimal client that writes requests as bytes, and
-//! parses responses and events in the receive buffer.
+//! The publisher and the subscriber for listener `http`, with a minimal client. The client writes requests as bytes,
+//! and parses responses and events in place, in its receive buffer.
 //!
 //! A single record is sent with `POST`. Several records that are due together are sent as one batch, with one line for
 //! each record. The publisher waits for each response before it sends the next request.
@@ -164,7 +164,7 @@ impl HttpReader {
         inbox.stream.write_all(request.as_bytes()).context("cannot write to the HTTP listener")?;
         inbox.parsed += inbox.read_head()?;
         let mut reader = Self { inbox, text: Vec::new() };
-        // The first event has no record: it contains the position at which the stream begins.
+        // The first event contains no record, only the position at which the stream begins. This loop reads this event.
         while !reader.take_chunk()? {
             reader.inbox.fill()?;
         }

@@ -1,4 +1,5 @@
-//! Publishers and subscribers that use a node in this process, or a node in another process over Dunlin's own protocol.
+//! Publishers and subscribers of a node. The node is in this process, or in another process that is reached over
+//! Dunlin's own protocol.
 
 use anyhow::{Context, Result, bail, ensure};
 use dunlin::topic::{Event, Publish, PublishError, Subscribe};

@@ -60,7 +60,7 @@ impl TopicSetup {
         Self { lossless: false, ..Self::lossless(name, history_bytes) }
     }
 
-    /// Returns the settings of a topic whose records are on disk before they are delivered.
+    /// Returns the settings of a durable topic, which delivers a record only after the record is on disk.
     pub fn durable(name: &str, history_bytes: u64) -> Self {
         Self { durable: true, ..Self::volatile(name, history_bytes) }
     }
@@ -136,8 +136,8 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     };
     let config = ServerConfig {
         spin: setup.spin,
-        // A spinning listener gets one thread only: two spinning threads would take both cores of a small machine from
-        // the clients.
+        // A spinning listener gets only one thread. Two spinning threads would take both cores of a small machine, and
+        // leave none to the clients.
         threads: usize::from(setup.spin),
         tcp: addresses(Protocol::Tcp),
         nats: addresses(Protocol::Nats),
@@ -152,8 +152,7 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     print_line(&Ready { listeners })?;
     loop {
         thread::park();
-        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that the server is not
-        // dropped.
+        // The loop is needed because `park` may return without a reason. `black_box` keeps the server alive.
         std::hint::black_box(&server);
     }
 }

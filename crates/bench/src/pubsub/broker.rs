@@ -57,14 +57,14 @@ enum Process {
 #[derive(Debug)]
 struct ConfigFile(PathBuf);
 
-/// The configuration of nats-server. By default, nats-server closes the connection of a subscriber when 64 MB of data
-/// are pending for it. A burst of 64 KB messages reaches this limit. A run must not lose messages, so the limit is
+/// The configuration of nats-server. By default, nats-server closes a subscriber's connection when 64 MB of data wait
+/// to be sent on it. A burst of 64 KB messages can reach this limit. A run must lose no message, so the limit is
 /// raised. All other settings have their defaults.
 const NATS_CONFIG: &str = "max_pending: 1GB\n";
 
-/// The arguments of Redis. By default, Redis closes the connection of a subscriber when 32 MB of data are pending for
-/// it; these arguments remove that limit. They also turn off storage on disk, because the other brokers do not store
-/// messages on disk either.
+/// The arguments of Redis. By default, Redis closes a subscriber's connection when 32 MB of data wait to be sent on it.
+/// Some of these arguments remove that limit. The others turn off storage on disk, because the measured topics of the
+/// other brokers are not on disk either.
 const REDIS_ARGS: [&str; 12] = [
     "--save",
     "",

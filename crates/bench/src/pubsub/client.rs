@@ -1,7 +1,7 @@
 //! A minimal client of a broker. It writes publishes as bytes, and parses messages in its receive buffer.
 //!
-//! A message must fit into the receive buffer. The client asks for messages without headers; if the broker sends `HMSG`
-//! or another unknown message, the client returns an error.
+//! A message must fit into the receive buffer. The client asks for messages without headers. It therefore does not know
+//! `HMSG`, the message with headers, and returns an error for it and for all other unknown messages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

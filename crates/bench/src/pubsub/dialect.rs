@@ -54,8 +54,8 @@ impl Dialect {
         }
     }
 
-    /// Returns a message after which the broker no longer confirms publishes. The message is empty if the broker does
-    /// not confirm publishes anyway.
+    /// Returns a message that makes the broker stop confirming publishes. The message is empty for a broker that never
+    /// confirms publishes.
     pub fn disable_confirmations(self) -> &'static str {
         match self {
             Self::Nats => "",
@@ -64,7 +64,8 @@ impl Dialect {
     }
 
     /// Returns a message that the broker confirms with [`BrokerFrame::Done`] after it has handled all earlier messages.
-    /// The broker confirms this message even after [`disable_confirmations`](Self::disable_confirmations).
+    /// Even if [`disable_confirmations`](Self::disable_confirmations) was sent before, the broker confirms this
+    /// message.
     pub fn flush_message(self) -> &'static str {
         match self {
             Self::Nats => "PING\r\n",
@@ -139,8 +140,9 @@ fn nats(bytes: &[u8], at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     Ok(Some((frame, after)))
 }
 
-/// Parses a NATS message. `head` is the message's first line without `MSG `: `subject sid [reply] size`. The payload
-/// and a line break follow from offset `after` of `bytes` on. These bytes begin at offset `at` of the receive buffer.
+/// Parses a NATS message. `head` is the message's first line without `MSG `: `subject sid [reply] size`. In `bytes`,
+/// the payload and a line break follow from offset `after` on. `bytes` is the part of the receive buffer that begins at
+/// offset `at`.
 #[inline]
 fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Option<(BrokerFrame, usize)>> {
     let size_from =
@@ -154,10 +156,10 @@ fn nats_message(head: &[u8], bytes: &[u8], after: usize, at: usize) -> Result<Op
     Ok(Some((BrokerFrame::Message { reply: reply_end - reply..reply_end, payload }, end)))
 }
 
-/// Finds a payload of `size` bytes that begins at offset `after` of `bytes`, and the line break that follows it. These
-/// bytes begin at offset `at` of the receive buffer. Returns the range of the payload in the receive buffer, and the
-/// offset in `bytes` after the line break. Returns `None` if the payload and the line break have not arrived
-/// completely.
+/// Finds a payload of `size` bytes, and the line break that follows the payload. The payload begins at offset `after`
+/// of `bytes`, and `bytes` is the part of the receive buffer that begins at offset `at`. Returns two values: the range
+/// of the payload in the receive buffer, and the offset in `bytes` behind the line break. Returns `None` if the payload
+/// and the line break have not arrived completely.
 #[inline]
 fn sized(size: usize, bytes: &[u8], after: usize, at: usize) -> Result<Option<(Range<usize>, usize)>> {
     let end = after + size + 2;

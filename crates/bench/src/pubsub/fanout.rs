@@ -1,8 +1,8 @@
 //! Measures one publisher and many subscribers of a broker. The publisher and each subscriber have a connection of
 //! their own.
 //!
-//! One thread reads the connections of all subscribers, one after another. Many threads would compete with the broker
-//! for its cores.
+//! A single thread reads from the connections of all subscribers, one after another, because many threads would compete
+//! with the broker for cores.
 
 use std::thread;
 

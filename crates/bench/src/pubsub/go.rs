@@ -1,5 +1,5 @@
-//! Measures one publisher and several subscribers in one process with nats.go, which is a widely used client library,
-//! to show the throughput that such a library reaches.
+//! Measures one publisher and several subscribers in one process. They use nats.go, a common client library, to show
+//! which throughput such a library reaches.
 
 use anyhow::Result;
 use serde::Deserialize;

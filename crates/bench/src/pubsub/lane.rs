@@ -13,7 +13,7 @@ use super::dialect::{BrokerFrame, Dialect, PONG};
 use crate::child::TIMEOUT;
 use crate::payload::ReadExtent;
 
-/// A connection to a broker with one subscription, and the number of messages that it has received.
+/// A connection to a broker with one subscription, and the number of messages that have arrived on this connection.
 #[derive(Debug)]
 pub struct SubscribedConnection {
     stream: TcpStream,

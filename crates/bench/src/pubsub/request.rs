@@ -28,8 +28,8 @@ pub struct RequestTimes {
     pub requests: u64,
 }
 
-/// Sends `requests` requests, with at most `in_flight` of them waiting for a reply at the same time. Before that, sends
-/// `requests` ÷ 10 requests to warm up.
+/// First sends `requests` ÷ 10 requests to warm up. Then sends `requests` requests, of which at most `in_flight` wait
+/// for a reply at the same time.
 pub fn measure(
     broker: Broker,
     pin: CorePinning,
@@ -68,7 +68,7 @@ fn send_requests(
     let (all, mut from_ns) = (requests + unmeasured, 0);
     while requester.received < all {
         requester.fill_window(client, all)?;
-        // Waits for one reply, and then handles the other replies that have already arrived.
+        // Waits for one reply. Then handles all further replies that have already arrived.
         let (_, reply) = client.next_message()?;
         requester.record_reply(reply, unmeasured)?;
         while let Some((_, reply)) = client.buffered_message()? {
@@ -102,8 +102,8 @@ impl Requester {
         Self { payload, write: Vec::new(), sent_ns, sent: 0, received: 0, counted_from: 0, latencies }
     }
 
-    /// Sends new requests, all in one write, until the allowed number of requests is in flight, or until `all` requests
-    /// have been sent.
+    /// Sends as many new requests as are allowed to be in flight, but not more than are left of `all` requests. Sends
+    /// them in one write.
     fn fill_window(&mut self, client: &mut RawClient, all: u64) -> Result<()> {
         let in_flight = self.sent_ns.len() as u64;
         let until = all.min(self.received + in_flight);

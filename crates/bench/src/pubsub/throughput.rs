@@ -1,5 +1,5 @@
-//! Measures one publisher and one subscriber, which are both clients of a broker. Each message is transferred twice, as
-//! it is between two clients of a Dunlin node.
+//! Measures one publisher and one subscriber, which are both clients of a broker. Each message is transferred twice:
+//! from the publisher to the broker, and from the broker to the subscriber.
 
 use std::thread;
 
@@ -33,8 +33,8 @@ pub fn measure(broker: Broker, bytes: usize, count: u64) -> Result<TimedTransfer
     Ok(TimedTransfer { start_ns, end_ns, messages: count, bytes, touched: bytes })
 }
 
-/// Publishes `count` messages of `bytes` bytes as fast as possible. Returns the time in ns shortly before the first
-/// message was sent.
+/// Publishes `count` messages of `bytes` bytes as fast as possible. Returns a time in ns, taken directly before the
+/// first message was sent.
 pub fn publish(endpoint: BrokerEndpoint, subject: &str, bytes: usize, count: u64) -> Result<u64> {
     let mut client = RawClient::connect(endpoint)?;
     client.disable_confirmations()?;

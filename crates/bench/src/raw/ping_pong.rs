@@ -58,8 +58,8 @@ pub fn measure(bench: &BenchContext, setup: PingPong, iterations: u64) -> Result
     round_trips(&mut stream, setup.bytes, iterations)
 }
 
-/// Sends `iterations` messages of `bytes` bytes, one after another, and checks each response. Before that, sends
-/// `iterations` ÷ 10 messages to warm up.
+/// First sends `iterations` ÷ 10 messages to warm up. Then sends `iterations` messages of `bytes` bytes, one after
+/// another, and checks each response.
 pub(crate) fn round_trips(stream: &mut SocketStream, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut payload = NumberedPayload::new(bytes);
     let mut response = vec![0; bytes];

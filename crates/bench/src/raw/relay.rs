@@ -1,9 +1,9 @@
-//! Measures round trips between two clients through a relay, which copies bytes. Each round trip takes four transfers.
-//! All threads sleep while they wait.
+//! Measures round trips between two clients through a relay, a program that only copies bytes. Each round trip takes
+//! four transfers. All threads sleep while they wait.
 //!
-//! The relay has one blocking thread for each direction. A relay cannot do less work, because each of these threads
-//! reads as soon as it wakes. Both clients are threads of the measuring process, as in the measurements of Dunlin and
-//! NATS.
+//! The relay has one blocking thread for each direction. Each of these threads reads as soon as it wakes, so the relay
+//! does the least possible work. Both clients are threads of the measuring process, as in the measurements of Dunlin
+//! and NATS.
 
 use std::io::Read;
 use std::thread;

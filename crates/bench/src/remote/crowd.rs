@@ -22,8 +22,8 @@ use crate::remote::node::{NodeProcess, NodeTask, RemoteNodeSetup, TOPIC};
 use crate::sockets::SocketKind;
 use crate::stats::Latencies;
 
-/// Measures `subscribers` connections for about `time`, with `per_s` records per second. Before that, publishes a fifth
-/// as many records to warm up.
+/// First publishes records to warm up, a fifth as many as in the measurement. Then measures `subscribers` connections
+/// for about `time`, with `per_s` records per second.
 pub fn measure(bench: &BenchContext, subscribers: usize, per_s: u64, time: Duration) -> Result<RunSample> {
     let count = ((per_s as f64 * time.as_secs_f64()) as u64).max(10);
     let unmeasured = count / 5;

@@ -80,7 +80,8 @@ struct Sent {
     start_ns: u64,
 }
 
-/// A measured node in another process. The benchmark has started it, or it is the running node of `--url`.
+/// A measured node in another process. The benchmark has started this node, or it is the running node at the URL of the
+/// option `--url`.
 #[derive(Debug)]
 pub struct NodeProcess {
     child: Option<Child>,
@@ -114,7 +115,7 @@ impl NodeProcess {
         let client = self.client(WaitStrategy::Default)?;
         let reliable = Some(ReliableOptions { wait_max: TIMEOUT, ..ReliableOptions::default() });
         for (topic, reliable) in [(TOPIC, reliable), (REQUEST_TOPIC, None)] {
-            // If the topic does not exist, it cannot be deleted, which is no error.
+            // This call fails if the topic does not exist; this is no error.
             let _ = client.delete_topic(topic);
             let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
             let config = TopicConfig { retention, reliable, ..TopicConfig::default() };
@@ -136,7 +137,7 @@ impl NodeProcess {
         Client::connect(&self.url, options).with_context(|| format!("cannot connect to {}", self.url))
     }
 
-    /// Waits until the node has published all records. Returns the time at which it began to publish, in ns.
+    /// Waits until the node has published all records. Returns the time at which the node began to publish, in ns.
     pub fn wait_until_sent(&mut self) -> Result<u64> {
         let child = self.child.as_mut().context("the node was not started by this benchmark")?;
         Ok(child.read_line::<Sent>(TIMEOUT)?.start_ns)
@@ -215,16 +216,15 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
     }
     loop {
         thread::park();
-        // `park` may return without a reason, hence the loop. `black_box` uses the server, so that the server is not
-        // dropped.
+        // The loop is needed because `park` may return without a reason. `black_box` keeps the server alive.
         std::hint::black_box(&server);
     }
 }
 
 fn open(local_node: &LocalNode, args: &RoleArgs) -> Result<(Server, String)> {
     let spin = args.get("spin")?;
-    // A spinning listener gets one thread only: two spinning threads would take both cores of a small machine from the
-    // clients.
+    // A spinning listener gets only one thread. Two spinning threads would take both cores of a small machine, and
+    // leave none to the clients.
     let threads = if spin { 1 } else { 0 };
     let mut config = ServerConfig { spin, threads, ..ServerConfig::default() };
     if args.text("transport")? == SocketKind::Uds.name() {
@@ -248,8 +248,8 @@ fn respond(local_node: &LocalNode) -> Result<Responder> {
     local_node.node().respond(REQUEST_TOPIC, respond_with_payload).context("cannot register the responder")
 }
 
-/// Publishes `count` records, `per_s` a second. Each record contains the time at which it is due. Late records are
-/// published as well.
+/// Publishes `count` records, `per_s` a second. Each record contains the time at which it is due. A record whose time
+/// has passed is published at once.
 fn tick(local_node: &LocalNode, count: u64, per_s: u64) -> Result<u64> {
     let mut publisher = local_node.publisher(TOPIC)?;
     let mut payload = NumberedPayload::new(64);

@@ -37,8 +37,8 @@ pub fn responder_in_the_node(
 }
 
 /// Measures requests from one client to another through the node; both clients are threads of this process. A request
-/// and its reply are transferred twice each. The clients park; the node parks or spins. With [`CorePinning::Apart`],
-/// both clients run on the first core.
+/// and its reply are transferred twice each. The clients park while they wait; the node parks or spins. With
+/// [`CorePinning::Apart`], both clients run on the first core.
 pub fn two_clients(
     bench: &BenchContext,
     transport: SocketKind,
@@ -70,7 +70,7 @@ pub fn two_clients(
     Ok(latencies)
 }
 
-/// Makes `iterations` requests, one after another. Before that, makes `iterations` ÷ 10 requests to warm up.
+/// First makes `iterations` ÷ 10 requests to warm up. Then makes `iterations` requests, one after another.
 fn request_all(client: &Client, bytes: usize, iterations: u64) -> Result<Latencies> {
     let mut requester = client.requester();
     let mut payload = NumberedPayload::new(bytes);

@@ -18,15 +18,16 @@ use crate::workload::{PublishMode, receive_from};
 
 const BYTES: usize = 64;
 
-/// The number of records that are published before the measurement, so that the subscribers that never read stall.
-/// Neither the topic nor the connection of such a subscriber can hold so many records.
+/// The number of records that are published before the measurement. They stall the subscribers that never read: neither
+/// the topic nor such a subscriber's connection can hold so many records.
 const FILL: u64 = 200_000;
-/// The pause before the measurement. In this time, the node sends the stalled subscribers all the data that their
-/// connections accept.
+/// The pause before the measurement. During this pause, the node fills the connections of the stalled subscribers,
+/// until they accept no more data.
 const SETTLE: Duration = Duration::from_millis(1_500);
 
-/// Delivers `count` records to one subscriber while `stalled` other subscribers do not read. The node begins to publish
-/// when all subscribers have subscribed. The measurement begins when the other subscribers have stalled.
+/// Delivers `count` records to one subscriber while `stalled` other subscribers are connected but never read. The node
+/// begins to publish when all subscribers have subscribed. The measurement begins when the subscribers that never read
+/// have stalled.
 pub fn measure(bench: &BenchContext, stalled: usize, count: u64) -> Result<RunSample> {
     let mode = PublishMode::OneByOne;
     let task = NodeTask::Send { mode, bytes: BYTES, count: FILL + count };
@@ -47,7 +48,7 @@ pub fn measure(bench: &BenchContext, stalled: usize, count: u64) -> Result<RunSa
     Ok(timed.sample().with("rss_bytes", grown as f64))
 }
 
-/// Subscribes, and then leaves the subscriber alone, so that nothing is read from its socket.
+/// Creates a subscriber. The caller never reads from it, so its socket is never read either.
 fn subscribe_without_reading(node: &NodeProcess) -> Result<Subscriber> {
     node.client(WaitStrategy::Parked)?
         .subscribe(TOPIC, SubscribeOptions::default())

@@ -13,8 +13,8 @@ use crate::sockets::SocketKind;
 use crate::timed::TimedTransfer;
 use crate::workload::{PublishMode, receive_all, send_all};
 
-/// How all threads wait. They park, as the threads of peers do; a spinning thread would take a core from the other
-/// threads.
+/// How all threads wait. They park, as the threads of the measured peers do. A spinning thread would take a core from
+/// the other threads.
 const WAIT: WaitStrategy = WaitStrategy::Parked;
 
 /// Measures a publisher in the node's process and a subscriber in this process.

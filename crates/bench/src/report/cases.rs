@@ -1,8 +1,8 @@
-//! Makes the tables of the benchmark cases, with a line for each measurement. The newest run that made a measurement
-//! supplies the whole line.
+//! Makes the tables of the benchmark cases, with a line for each measurement. The whole line comes from the newest run
+//! that made the measurement.
 //!
-//! Invariants: all figures of a line come from one run. If the newest run did not make a measurement, the measurement
-//! is shown only if the suite still has it. Renamed and removed measurements of old runs are therefore not shown.
+//! Invariants: all figures of a line come from one run. A measurement that only older runs made is shown only if it is
+//! still part of the suite. Measurements that were renamed or removed since are therefore not shown.
 
 use std::collections::HashMap;
 

@@ -17,9 +17,9 @@ impl<'a> CitedRuns<'a> {
         Self { runs, cited: Vec::new() }
     }
 
-    /// Calls `result_of` for one run after another, newest first, until `is_good` returns `true` for a result. If no
-    /// result is good, uses the newest result. Cites the run of this result. Returns the number of that run, and the
-    /// result.
+    /// Calls `result_of` for the runs, newest first, until it returns a result for which `is_good` returns `true`. If
+    /// no result is good, uses the newest result. Cites the run to which the result belongs. Returns the number of this
+    /// run, and the result.
     pub fn newest<T>(
         &mut self,
         result_of: impl Fn(&StoredRun) -> Option<T>,

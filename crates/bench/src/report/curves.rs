@@ -25,8 +25,8 @@ const GROWING: [&str; 12] = [
     "rtt_ms",
 ];
 
-/// The metrics for which plots are drawn. Each list stands for one plot, which shows the first metric of the list that
-/// was measured.
+/// The metrics for which plots are drawn. Each inner list stands for one plot. The plot shows only one metric: the
+/// first one in the list that was measured.
 const DRAWN: [&[&str]; 4] = [
     &["deliveries_per_s", "handovers_per_s", "tasks_per_s", "ops_per_s", "msgs_per_s", "lookups_per_s"],
     &["p99_ns", "lookup_ns", "tick_p99_ns"],

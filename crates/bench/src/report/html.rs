@@ -1,6 +1,6 @@
 //! Makes the report as a single HTML file, which contains the text of the Markdown report, and plots.
 //!
-//! Invariant: the file needs no network and runs no script.
+//! Invariant: the file loads nothing from the network, and runs no script.
 
 use std::fmt::Write as _;
 

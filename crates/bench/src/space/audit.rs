@@ -1,5 +1,5 @@
-//! Checks that no entity was lost, duplicated or changed, by comparing the entities of all workers with those of a
-//! single region that has run the same number of ticks.
+//! Checks that no entity was lost, duplicated or changed. For this, compares the entities of all workers with those of
+//! a single region that has run equally many ticks.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::sockets::unused_path;
 type EntityLine = (u64, u64, u64);
 
 /// Checks that every entity exists exactly once. For worlds in lock-step, also runs the same ticks with a single
-/// region, and checks that each entity has the same state hash in that region.
+/// region, and checks that each entity has the same state hash there as in the workers.
 pub fn check(workers: &mut WorldProcesses) -> Result<()> {
     let all = collect_entities(workers)?;
     let setting = workers.setting;

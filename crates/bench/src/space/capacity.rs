@@ -15,8 +15,8 @@ use crate::params::ParamValue;
 use crate::point::{BenchContext, RunSample};
 use crate::row::RowSet;
 
-/// Measures ticks at their normal rate, for the time that the user requested. The time is at least `at_least` unless
-/// the run is quick.
+/// Measures ticks at their normal rate, for the time that the user requested. A longer time `at_least` replaces a
+/// shorter requested time, except in quick runs.
 pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) -> Result<RunSample> {
     let empty = WorldSetting { entities: 0, ..setting };
     let without = WorldProcesses::start(bench, empty, Duration::ZERO)?.run(setting.tick_ns, 5)?;
@@ -47,23 +47,23 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting, at_least: Duration) 
         .with_optional("process_entity_bytes", grown.map(each)))
 }
 
-/// Returns the memory that the entities need: the memory of all processes, minus that of the same processes without
-/// entities. Returns `None` if the difference is not above 0: with few entities, the difference is smaller than the
-/// usual variation of the processes' memory.
+/// Returns the memory that the entities need: the memory of all processes with entities, minus the memory of equally
+/// many processes without entities. Returns `None` if the result is not above 0. With few entities this happens,
+/// because their memory is smaller than the usual variation of a process's memory.
 fn grown_bytes(with: &[WorldReport], without: &[WorldReport]) -> Option<f64> {
     let resident = |reports: &[WorldReport]| reports.iter().map(|report| report.resident_bytes).sum::<u64>();
     resident(with).checked_sub(resident(without)).filter(|grown| *grown > 0).map(|grown| grown as f64)
 }
 
-/// Fits a straight line to the memory as a function of the number of entities, and returns the result as text.
-/// According to the benchmark document of Luciferase (another system), the memory grows linearly.
+/// Fits a straight line to the measured memory over the number of entities, and returns the result as text. According
+/// to the benchmark document of Luciferase (another system), the memory grows linearly.
 pub fn fit(rows: &RowSet) -> String {
     let number =
         |value: &ParamValue| if let ParamValue::Number(number) = value { Some(*number as f64) } else { None };
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.case == "capacity" && row.metric == "rss_bytes")
-        // Only rows of runs that publish and have no standbys are used.
+        // Uses only rows of worlds that publish to topics and have no standbys.
         .filter(|row| row.params.get("publish").is_none() && row.params.contains_all(&[("standbys", "0")]))
         .filter_map(|row| Some((number(row.params.get("entities")?)?, row.median)))
         .collect();

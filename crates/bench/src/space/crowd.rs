@@ -1,5 +1,6 @@
 //! Measures a flash crowd: four of five entities walk into one region. The loads of the regions are measured
-//! repeatedly, and if they differ too much, the space-filling curve is divided among the regions anew.
+//! repeatedly. If these loads differ too much, the regions' borders are moved: the space-filling curve through the
+//! world is divided among the regions anew.
 
 use std::time::Duration;
 

@@ -104,7 +104,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
             state.closed |= ended;
             direction.1.notify_all();
             if ended {
-                // If the other side has already closed the connection, the call fails, which is no error.
+                // This call fails if the other side has already closed the connection; this is no error.
                 let _ = to.shutdown(Shutdown::Both);
                 return;
             }

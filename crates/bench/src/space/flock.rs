@@ -1,8 +1,8 @@
 //! Measures flocks in which each member sees 30 others at the start. One flock is in three dimensions. Another is in a
 //! plane, for the comparison with krABMaga, another simulator, which supports only two dimensions.
 //!
-//! All measurements run the same ticks from the same start: over time a flock contracts, and its members see more
-//! others.
+//! A flock contracts over time, so that its members see more and more others. All measurements therefore run equally
+//! many ticks from the same start.
 
 use anyhow::{Context, Result, bail};
 use dunlin::space::behaviour::Flock;

@@ -23,8 +23,8 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting, rtt: Duration) -> Re
     let elapsed_ns = elapsed_ns(&reports) as f64;
     let (ghosts, rounds) = (sum(|report| report.ghosts), ticks / u64::from(setting.ghosts_every));
     if setting.lockstep {
-        // The ghosts of all entities are sent once before the first tick of a run, and then after every `ghosts_every`
-        // ticks.
+        // The ghosts of all entities are sent once before the first tick of a run. After that, they are sent after
+        // every `ghosts_every` ticks.
         let expected = setting.entities * (rounds + 1);
         ensure!(ghosts == expected, "{ghosts} ghosts were sent, expected {expected}");
     }

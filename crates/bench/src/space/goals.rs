@@ -1,6 +1,6 @@
 //! The goals for worlds, and the figures in the benchmark document of Luciferase, another system. The document's
-//! "Migrations/sec" counts an entity when it is sent, even if it does not arrive. Dunlin's figure counts each arrived
-//! entity once.
+//! "Migrations/sec" counts each entity that is sent, even if the entity does not arrive. Dunlin's figure counts only
+//! entities that have arrived.
 
 use super::points::{CLOSE, DESCRIBED, PROGRAM};
 use crate::goal::{Goal, PeerClaim, Threshold};
@@ -39,8 +39,9 @@ const ALONE: Pairs = &[("standbys", "0")];
 const LOOPBACK: Pairs = &[("rtt_ms", "0"), ("standbys", "0")];
 const MILLION: Pairs = &[("entities", "500000"), ("publish", "no")];
 
-/// Two goals for one number of entities: for the geometry `described` and for the geometry `program`. In both, the
-/// entities' crossings of the border must lead to handovers at nearly the same rate.
+/// Two goals for one number of entities: one for the geometry `described`, one for the geometry `program`. Each time an
+/// entity crosses the border, a handover is due. Both goals demand that handovers happen at nearly the rate of these
+/// crossings.
 macro_rules! offered {
     ($count:literal) => {
         [

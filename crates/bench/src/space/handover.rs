@@ -1,4 +1,5 @@
-//! Measures handovers between processes, either as many as the entities' movement causes, or as many as possible.
+//! Measures handovers between processes. The entities cause either the usual number of handovers, or as many as
+//! possible.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::point::{BenchContext, RunSample};
 
 const WARMUP_TICKS: u64 = 25;
 
-/// Measures ticks at their normal rate, for the time that the user requested, and then checks all entities. The time is
-/// at least `at_least` unless the run is quick.
+/// Measures ticks at their normal rate, for the time that the user requested, and then checks all entities. A longer
+/// time `at_least` replaces a shorter requested time, except in quick runs.
 pub fn paced(
     bench: &BenchContext,
     setting: WorldSetting,
@@ -52,7 +53,8 @@ pub fn saturating(bench: &BenchContext, setting: WorldSetting) -> Result<RunSamp
 
 /// Waits until all handovers have ended, and checks that every entity exists exactly once.
 pub fn settle_and_check(workers: &mut WorldProcesses) -> Result<()> {
-    // The messages of the last tick may still be on their way after the first wait, but not after the second.
+    // After the first wait, messages of the last tick may still be on their way. After the second wait, all messages
+    // have arrived.
     for _ in 0..2 {
         drop(workers.send_to_all::<usize>(&super::node::WorldCommand::Hold)?);
     }
@@ -66,8 +68,8 @@ pub fn elapsed_ns(reports: &[WorldReport]) -> u64 {
     end_ns.saturating_sub(start_ns).max(1)
 }
 
-/// Computes the figures of all workers together, including those in the tables of the benchmark document of Luciferase,
-/// another system.
+/// Computes the figures of all workers together, including the figures that appear in the tables of the benchmark
+/// document of Luciferase, another system.
 pub fn sample(reports: &[WorldReport]) -> RunSample {
     let elapsed_ns = elapsed_ns(reports) as f64;
     let sum = |of: fn(&WorldReport) -> u64| reports.iter().map(of).sum::<u64>() as f64;

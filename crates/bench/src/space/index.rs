@@ -75,8 +75,8 @@ fn columns(setting: &WorldSetting) -> [Vec<f32>; 3] {
     columns
 }
 
-/// Moves all points a little, in the same way for every index. A point does not leave the world: at a wall, it moves in
-/// the opposite direction.
+/// Moves all points a little. Every measured index gets the same movements. A point that would leave the world moves in
+/// the opposite direction instead.
 fn advance(points: &mut [Vec<f32>; 3], world: &WorldBox<3>, tick: u32) {
     for (axis, column) in points.iter_mut().enumerate() {
         let edge = world.max()[axis];

@@ -20,7 +20,8 @@ pub enum MovementPattern {
         /// The upper wall.
         high: f32,
     },
-    /// Entities move back and forth within one half of the world, so that none crosses the border.
+    /// Each entity moves back and forth within its half of the world, so no entity crosses the border between the
+    /// halves.
     Halves {
         /// The border between the halves.
         middle: f32,
@@ -91,7 +92,8 @@ fn below(middle: f32) -> f32 {
     middle * (1.0 - 1e-5)
 }
 
-/// Moves an entity of kind 1 straight to its place around `at`. Entities of other kinds stay where they are.
+/// Moves an entity of kind 1 straight to its own place near the point `at`. Entities of other kinds stay where they
+/// are.
 fn gather(own: &OwnEntity<3>, moment: &TickContext<3>, at: [f32; 3], radius: f32) -> Motion<3> {
     if own.kind != 1 {
         return Motion { position: own.position, velocity: [0.0; 3] };

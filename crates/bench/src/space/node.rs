@@ -37,10 +37,10 @@ pub struct WorkerPort {
 /// A command from the parent process to a worker of the measured world.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WorldCommand {
-    /// Create the entities that start in the worker's region, and wait until all workers are connected to this worker.
-    /// The response is the number of created entities.
+    /// Create the entities that start in the worker's region, and then wait until the worker has connections with all
+    /// other workers. The response is the number of created entities.
     Spawn,
-    /// Become the standby of the next worker's region, and wait until this worker's region has a standby too.
+    /// Become the standby of the next worker's region. Then wait until this worker's own region has a standby too.
     StandBy,
     /// Run ticks, and then report. The response is a [`WorldReport`].
     Run {
@@ -103,8 +103,8 @@ pub struct WorldReport {
     pub store_bytes: u64,
     /// The number of entities.
     pub entities: u64,
-    /// The tick after which the worker took over its last entity, counted from 1 in this run; 0 if the worker took over
-    /// none.
+    /// The number of the tick after which the worker last took over an entity. The first tick of this run has number 1.
+    /// The value is 0 if the worker took over no entity.
     pub last_admitted: u64,
 }
 
@@ -126,8 +126,9 @@ pub(crate) fn serve(args: &RoleArgs) -> Result<()> {
         match read_line()? {
             WorldCommand::Spawn => {
                 let spawned = spawn(&space, setting, region)?;
-                // Wait until all other workers are connected. Without lock-step, ticks do not wait for the connections,
-                // and messages to a worker that is not connected are dropped.
+                // Wait until all other workers are connected. Without this wait, messages could be lost: in a world
+                // without lock-step, ticks run before all workers are connected, and messages to a worker that is not
+                // connected are dropped.
                 let others = setting.processes as usize - 1;
                 let is_waiting = move |runner: &mut WorldRunner<3, MovementPattern>| {
                     runner.remote_regions().len() < others

@@ -19,9 +19,9 @@ pub const PROGRAM: &str = "program";
 /// The geometry with walls close to the border: each entity crosses the border more than four times a second.
 pub const CLOSE: &str = "close";
 
-/// The parameter for the number of standbys of each region. By default, regions have one standby. Cases without this
-/// parameter run without standbys, because they are compared with a single region or with systems that have no
-/// standbys.
+/// The parameter for the number of standbys of each region. By default, each region of a world has one standby. Cases
+/// without this parameter run without standbys, because their results are compared with a single region or with systems
+/// that have no standbys.
 pub const STANDBYS: &str = "standbys";
 
 /// The numbers of entities in Luciferase's document, and one larger number.
@@ -117,7 +117,7 @@ fn simultaneous_points(options: &BenchOptions) -> MeasurementGroup {
 }
 
 /// Returns the measurements that show how long a handover takes in a world with many entities. The world runs without
-/// lock-step, as worlds do by default.
+/// lock-step, which is the default for worlds.
 fn latency(options: &BenchOptions) -> MeasurementGroup {
     let entities = options.count(20_000, 200);
     let of = |rtt_ms: u64, standby: bool| {
@@ -179,8 +179,8 @@ fn million() -> Measurement {
     point("capacity", params, move |bench| capacity::measure(bench, setting, SHORT))
 }
 
-/// Returns the measurements that show how much processor time a process uses. Both processes have the same amount of
-/// work.
+/// Returns the measurements that show how much processor time a world's process uses. The world has two processes with
+/// equal amounts of work.
 fn cpu(options: &BenchOptions) -> MeasurementGroup {
     let counts: &[u64] = if options.quick { &[100] } else { &[100, 1_000, 10_000] };
     let of = |entities: u64, standby: bool| {
@@ -232,14 +232,14 @@ fn ghost_points(options: &BenchOptions) -> MeasurementGroup {
     if options.quick {
         return vec![of(200, 0), of(200, 50)];
     }
-    // There are 50 ticks a second. With 20,000 entities, the rate of updates is the one in Luciferase's document. With
-    // the other numbers, the rates are those of Dunlin's goals: 500, 200 and 50 MB/s.
+    // All these worlds run 50 ticks a second. The rate of updates with 20,000 entities is the rate in Luciferase's
+    // document. The rates with the other numbers of entities are those of Dunlin's goals: 500, 200 and 50 MB/s.
     vec![of(20_000, 0), of(300_000, 0), of(120_000, 1), of(30_000, 50)]
 }
 
-/// Returns the measurements of flocks in which each member has 30 neighbours on average at the start: in space with two
-/// processes and with one, and in a plane with two processes. If `with_peers` is set, krABMaga is measured too, with
-/// the flock in the plane.
+/// Returns the measurements of flocks in which each member has 30 neighbours on average at the start. One flock is in
+/// three dimensions, and runs with two processes and with one. The other is in a plane, and runs with two processes. If
+/// `with_peers` is set, the flock in the plane is also measured with krABMaga.
 fn flock_points(options: &BenchOptions, with_peers: bool) -> MeasurementGroup {
     let entities = options.count(100_000, 500);
     let (edge, neighbours) = (100.0_f32, 31.0 / entities as f32);

@@ -49,8 +49,8 @@ pub struct WorldSetting {
     pub lockstep: bool,
     /// Whether changes are published to a state topic. Each worker's process contains a node with such a topic.
     pub publish: bool,
-    /// Whether each region has a standby in another process, which is the default of worlds. A tick then waits until
-    /// the standby has received the previous tick.
+    /// Whether each region has a standby in another process, as regions have by default. A tick then waits until the
+    /// standby has received the previous tick.
     pub standby: bool,
 }
 
@@ -95,7 +95,7 @@ impl WorldSetting {
         let handover = HandoverLimits { batch_max: 1 << 15, ..HandoverLimits::default() };
         setup.standby = if self.standby { StandbyMode::Required } else { StandbyMode::None };
         setup.limits = RegionLimits { handover, ..RegionLimits::default() };
-        // These times are long, so that handovers are not aborted on a busy machine.
+        // These time limits are so long that no handover is aborted on a busy machine.
         setup.timing.prepare_ns = 20_000_000_000;
         setup.timing.resend_ns = 5_000_000_000;
         setup

@@ -28,8 +28,8 @@ pub fn measure(bench: &BenchContext, setting: WorldSetting) -> Result<RunSample>
     Ok(sample(&reports).with("ticks_taken", last_tick.saturating_sub(CROSSING_TICK) as f64).with("lost", 0.0))
 }
 
-/// The tick in which the entities cross the border, counted from 1. The entities start so far from the border that they
-/// reach it after two and a half ticks.
+/// The tick in which the entities cross the border. The first tick has number 1. The entities start so far from the
+/// border that they need two and a half ticks to reach it.
 const CROSSING_TICK: u64 = 3;
 
 /// Returns the position at which the entities start, on the axis that crosses the border.

@@ -1,9 +1,9 @@
 //! The figures of the SPOT document, in which ServerLink describes benchmarks of its own system.
 //!
 //! The document's "MB" is 2²⁰ bytes: in its table, 464,411 messages of 64 B per second are 28.37 MB/s. The document's
-//! rounded figures are converted with the same unit, which makes them harder to reach. In the document's measurement of
-//! local throughput, one thread first publishes all messages and then reads them. In Dunlin's measurement, one thread
-//! publishes while another reads.
+//! rounded figures are converted with this unit too. With 10⁶ bytes, they would be lower and easier to reach. For local
+//! throughput, one thread of the document's benchmark publishes all messages and then reads them. In Dunlin's
+//! measurement, one thread publishes while another thread reads.
 
 use crate::goal::PeerClaim;
 use crate::row::RowPattern;

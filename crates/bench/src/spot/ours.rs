@@ -216,7 +216,7 @@ pub fn connections(options: &BenchOptions) -> MeasurementGroup {
     vec![Measurement::new("connections", target::DUNLIN, params, measure)]
 }
 
-/// Returns the measurements of one subscriber's throughput while other subscribers never read.
+/// Returns the measurements of one subscriber's throughput while further subscribers are connected but never read.
 pub fn stalled(options: &BenchOptions) -> MeasurementGroup {
     let count = options.count(5_000_000, 20_000);
     let point = |stalled: usize| {

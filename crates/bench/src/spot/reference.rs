@@ -2,9 +2,9 @@
 //! run.
 //!
 //! The floor for throughput is a raw TCP stream in 64 KiB writes, which reached 6.03 GB/s. Within a process, the floor
-//! is the ring `rtrb` with single records (100.6 M/s). The floor for round trips is a bare socket whose two sides park
-//! on separate cores (51 µs); without pinning, this figure varies between 12 and 50 µs. There are no figures within a
-//! process for 8 KiB and more, because the receiver in that run did not read the payload.
+//! is the ring `rtrb` with single records (100.6 M/s). The floor for round trips is a bare socket; its two sides park
+//! and are pinned to separate cores (51 µs). Without pinning, this figure varies between 12 and 50 µs. Figures within a
+//! process for 8 KiB and more are left out, because the receiver in that run did not read the payload.
 
 use crate::goal::PeerFigure;
 use crate::row::RowPattern;

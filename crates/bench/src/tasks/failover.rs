@@ -1,9 +1,10 @@
 //! Measures case `failover`, in which the node that leads the tasks, or a worker, is killed repeatedly under load.
 //!
-//! There are three nodes, worker processes ([`WorkerProcesses`]), and a submitter that is never killed. The submitter
-//! repeats requests with an unknown result, under the same idempotency key. The measured time is
-//! - for a killed leader: from its death until the start of a task that was due after that death;
-//! - for a killed worker: from its death until other workers have restarted all of its unfinished tasks.
+//! There are three nodes, worker processes ([`WorkerProcesses`]), and a submitter that is never killed. If the result
+//! of a request is unknown, the submitter repeats the request with the same idempotency key. The measured time is
+//! - for a killed leader: from the leader's death until the start of a task that became due after this death;
+//! - for a killed worker: from the worker's death until other workers have restarted all unfinished tasks of this
+//!   worker.
 //!
 //! A result is reported only if each acknowledged task is done exactly once at the end, and no two starts had the same
 //! token ([`TaskLedger`](super::ledger::TaskLedger)).
@@ -31,7 +32,8 @@ pub enum KillTarget {
 }
 
 const NODES: usize = 3;
-/// The number of tasks that must start after a kill before the next one. These starts show that work has resumed.
+/// The number of tasks that must start between two kills. These starts show that work has resumed after the first of
+/// the two kills.
 const STARTS_BETWEEN_KILLS: usize = 200;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -43,7 +45,8 @@ pub fn measure(bench: &BenchContext, victim: KillTarget, kills: u64) -> Result<R
         setup.wait_for_starts()?;
         match victim {
             KillTarget::Leader => latencies.record(setup.kill_leader()?),
-            // If the killed worker had no unfinished task, there is no recovery, and the kill does not count.
+            // If the killed worker had no unfinished task, nothing has to recover. `kill_worker` then returns `None`,
+            // and the kill does not count.
             KillTarget::Worker => setup.kill_worker()?.into_iter().for_each(|ns| latencies.record(ns)),
         }
     }
@@ -119,7 +122,7 @@ impl<'b> FailoverSetup<'b> {
     }
 
     /// Stops submitting, and waits until all submitted tasks are done. Checks that each task was done exactly once.
-    /// Returns the number of tasks, and the number of their restarts.
+    /// Returns two numbers: the tasks, and the restarts of tasks.
     fn finish(mut self) -> Result<(usize, usize)> {
         self.submitting.stop()?;
         self.wait_for("the end of all submitted tasks", TaskLedger::are_all_completed)?;

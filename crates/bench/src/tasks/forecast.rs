@@ -1,12 +1,13 @@
 //! Compares reactive, predictive and oracle scaling with the same arrivals of tasks. An hour of simulated time contains
-//! the load of a day. The delays are those of the Grey document, another system's documentation.
+//! the load of a day. The delays of the simulated workers are those of the Grey document, which is another system's
+//! documentation.
 //!
-//! The lower the target of processor use, the more reserve there is for load that arrives while workers start. With the
-//! document's delays, workers start within two minutes, which is a thirtieth of such a day. In this time, the load of a
-//! daily wave grows by less than a tenth of its peak. At the document's target of 70 %, no way of scaling has
-//! violations, which are minutes in which the P99 of the time from a task's submission to its start is too long. The
-//! document's claim of "four fifths fewer violations" therefore cannot be checked. Higher targets leave less reserve,
-//! so several targets are measured.
+//! A violation is a minute in which the P99 of the time from a task's submission to its start is too long. The lower
+//! the target of processor use, the more reserve there is for load that arrives while workers start. With the
+//! document's delays, workers start within two minutes, a thirtieth of the simulated day. In two minutes, the load of a
+//! daily wave grows by less than a tenth of its peak. At the document's target of 70 %, none of the three ways of
+//! scaling therefore has violations, and the document's claim of "four fifths fewer violations" cannot be checked.
+//! Higher targets leave less reserve, so several targets are measured.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ const TASK_US: f64 = 500_000.0;
 pub enum ArrivalPattern {
     /// A daily wave between a seventh of the peak and the peak. The days differ by 5 %.
     Diurnal,
-    /// A sudden load: for a quarter of the day, the load is four times as high as before. Such a rise cannot be
-    /// forecast.
+    /// A sudden load: at one moment, the load becomes four times as high, for a quarter of the day. Nothing announces
+    /// this moment, so the rise cannot be forecast.
     Crowd,
     /// The demand for electricity in England and Wales. Each run uses one day of the ninth week.
     Series,
@@ -75,8 +76,8 @@ impl ArrivalPattern {
     }
 }
 
-/// Measures all three ways of scaling with one seed. The highest load of the day is such that `peak` workers are busy
-/// for `cpu_target` percent of the time.
+/// Measures all three ways of scaling with one seed. At the highest load of the day, `peak` workers would be busy for
+/// `cpu_target` percent of the time.
 pub fn measure(seed: u64, arrivals: ArrivalPattern, cpu_target: u64, peak: u32) -> Result<RunSample> {
     let cpu_target = cpu_target as f64 / 100.0;
     let high_per_s = f64::from(peak) * 1e6 / TASK_US * cpu_target;
@@ -108,7 +109,8 @@ fn sample(reactive: &PolicyRow, predictive: &PolicyRow, oracle: &PolicyRow) -> R
     if let Some(error) = predictive.forecast_error {
         sample = sample.with("forecast_error_share", error);
     }
-    // If reactive scaling has no violations, the share of them that predictive scaling prevents is undefined.
+    // The metric is the share of reactive scaling's violations that predictive scaling prevents. Without such
+    // violations, it is undefined.
     if reactive.violated_minutes > 0 {
         sample = sample.with("spared_share", 1.0 - minutes(predictive) / minutes(reactive));
     }

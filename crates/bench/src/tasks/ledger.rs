@@ -1,8 +1,8 @@
 //! Records which tasks were submitted, started and ended while nodes and workers are killed, and checks that each task
 //! was done exactly once.
 //!
-//! A subscriber reads the topic of task events to learn which tasks have ended. When nodes are killed, the subscriber
-//! reconnects and continues.
+//! A subscriber reads the topic of task events to learn which tasks have ended. If this subscriber's node is killed,
+//! the subscriber reconnects and continues.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -59,7 +59,8 @@ impl TaskLedger {
         ensure!(self.tokens.insert(token), "two tasks received token {token}; the second is task {task:x}");
         let runs = self.runs.entry(task).or_default();
         let is_later = runs.iter().all(|run| run.token < token);
-        // The reports of one worker are read after those of another, so an older start may be added after a newer one.
+        // The reports of one worker are read before those of another. A start can therefore be added after a newer
+        // start of the same task.
         let run = Run { worker, token, due_ns, started_ns };
         if is_later {
             runs.push(run)
@@ -84,13 +85,13 @@ impl TaskLedger {
         self.starts
     }
 
-    /// Returns the time of the earliest start among the tasks that were due after `due_ns`; `None` if none of these
-    /// tasks has started.
+    /// Considers the tasks that became due after `due_ns`. Returns the time of the earliest start of one of these
+    /// tasks; `None` if none of them has started.
     pub fn first_start_after(&self, due_ns: u64) -> Option<u64> {
         self.latest.iter().filter(|run| run.due_ns > due_ns).map(|run| run.started_ns).min()
     }
 
-    /// Returns the tasks whose last start was by this worker, and which have not been completed.
+    /// Returns the tasks that this worker was the last to start, and that have not been completed.
     pub fn unfinished_tasks_of(&self, worker: usize) -> Vec<u64> {
         let of = |(task, runs): (&u64, &Vec<Run>)| {
             let is_last_run = runs.last().is_some_and(|run| run.worker == worker);
@@ -99,8 +100,8 @@ impl TaskLedger {
         self.runs.iter().filter_map(of).collect()
     }
 
-    /// Returns the time of the last start of `task`, if that start was by another worker than `worker`; otherwise
-    /// `None`.
+    /// Returns the time of the last start of `task`. Returns `None` if `worker` made this start, or if the task has not
+    /// started.
     pub fn restarted_at(&self, task: u64, worker: usize) -> Option<u64> {
         let last = self.runs.get(&task)?.last()?;
         (last.worker != worker).then_some(last.started_ns)
@@ -134,8 +135,8 @@ impl fmt::Display for TaskLedger {
     }
 }
 
-/// The submitter of a benchmark of tasks, which has two threads: one submits tasks, the other receives events about
-/// completed tasks.
+/// The submitter of a benchmark of tasks. It has two threads: the first submits tasks, and the second receives events
+/// about completed tasks.
 #[derive(Debug)]
 pub struct SubmitterThreads {
     tasks: Tasks,
@@ -144,8 +145,8 @@ pub struct SubmitterThreads {
     ended: Receiver<u64>,
     submitter: Option<JoinHandle<Result<()>>>,
     watcher: Option<JoinHandle<Result<()>>>,
-    /// Whether the thread that receives events must end. The submitting thread has a flag of its own and ends earlier:
-    /// workers may still be busy after the last submission.
+    /// Whether the thread that receives events must end. It ends later than the submitting thread, because workers may
+    /// still be busy after the last submission. The submitting thread therefore has a separate flag.
     stop_watching: Arc<AtomicBool>,
 }
 
@@ -209,8 +210,8 @@ fn join(thread: JoinHandle<Result<()>>) -> Result<()> {
     thread.join().map_err(|_| anyhow!("a client thread panicked"))?
 }
 
-/// Submits tasks until stopped. Repeats a request with the same idempotency keys if the request was refused, or if its
-/// result is unknown.
+/// Submits tasks until stopped. If a request was refused, or if its result is unknown, repeats the request with the
+/// same idempotency keys.
 fn submit(tasks: &Tasks, stop_submitting: &AtomicBool, acknowledged: &Sender<u64>) -> Result<()> {
     let (mut number, mut next) = (0_u64, Instant::now());
     while !stop_submitting.load(Ordering::Acquire) {
@@ -254,7 +255,7 @@ fn watch(client: &Client, stop_watching: &AtomicBool, ended: &Sender<u64>) -> Re
     while !stop_watching.load(Ordering::Acquire) {
         let start = after.map_or(Start::Earliest, Start::After);
         let options = SubscribeOptions { start, ..SubscribeOptions::default() };
-        // A restarted node may not have this position yet. The thread then tries again.
+        // A restarted node may not have the position of the last event yet, and then refuses. The loop tries again.
         if let Ok(mut events) = client.subscribe("$tasks.>", options) {
             while !stop_watching.load(Ordering::Acquire)
                 && let Ok(next) = events.next_timeout(POLL_INTERVAL)

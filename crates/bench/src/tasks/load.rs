@@ -69,7 +69,8 @@ pub fn measure_sharing(bench: &BenchContext, work: &TaskWorkload) -> Result<RunS
         .and(used))
 }
 
-/// Measures the throughput of the other tenants while the first tenant submits `times` times as many tasks as usual.
+/// Measures the throughput of all tenants except the first. Meanwhile, the first tenant submits `times` times as many
+/// tasks as usual.
 pub fn measure_noisy_tenant(bench: &BenchContext, work: &TaskWorkload, times: f64) -> Result<RunSample> {
     let nodes = TaskNodes::start(bench, ClusterSize::of(1))?;
     let before = TaskReport::of(work, &mut nodes.clients(bench, work)?)?;

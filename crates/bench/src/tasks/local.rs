@@ -1,17 +1,17 @@
 //! The case `phases` with `via=local`: measures scaling in a real node, which starts and ends worker processes as
 //! `Policy::local` says.
 //!
-//! Each phase of the case measures one trigger of scaling alone, such as processor use: the thresholds of the other
-//! triggers cannot be reached. For scaling out, `total_ns` is the time from the arrival of the load until the last
-//! worker of the first decision is ready. For scaling in, `total_ns` is the time from when fewer workers suffice until
-//! a process has ended. A worker sleeps for [`TASK`] in each task, so more workers do more tasks on any number of
-//! processors.
+//! Each phase of the case measures a single trigger of scaling, such as processor use. The thresholds of the other
+//! triggers are set so that they cannot be reached. When workers are added, `total_ns` is the time from the arrival of
+//! the load until the last worker of the first decision is ready. When workers are removed, `total_ns` is the time from
+//! the moment when fewer workers suffice until a process has ended. A worker sleeps for [`TASK`] in each task. More
+//! workers therefore do more tasks, even on a single processor.
 //!
 //! In phase `predictive`, the load comes in waves, and no threshold can be reached. `ahead_s` is the time in seconds
 //! from when the workers of the first decision are ready until the load of the next wave rises.
 //!
-//! The phases `cold` and `warm` are like phase `latency`, but workers need [`LOADING`] to start. In phase `cold` there
-//! is no warm pool; in phase `warm` there is one with [`POOL`] workers.
+//! The phases `cold` and `warm` are like phase `latency`, but workers need the time [`LOADING`] to start. In phase
+//! `warm`, [`POOL`] workers are started in advance (a warm pool); in phase `cold`, none are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,9 +28,9 @@ use dunlin_server::{Server, ServerConfig};
 
 use crate::point::{BenchContext, RunSample};
 
-/// The values of the parameter `phase` of case `phases`. In phase `in`, workers are removed. In the phases `cold` and
-/// `warm`, workers are added without and with a warm pool. The other phases are named after the trigger with which
-/// workers are added.
+/// The values of the parameter `phase` of case `phases`. In phase `in`, workers are removed. In all other phases,
+/// workers are added: in phase `cold` without a warm pool, in phase `warm` with one. The remaining phases have the name
+/// of the trigger that adds workers.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "cold", "warm", "in", "predictive"];
 
 /// How long a task takes. A worker does one task at a time.
@@ -78,7 +78,7 @@ pub fn measure(bench: &BenchContext, phase: &str) -> Result<RunSample> {
     Ok(sample)
 }
 
-/// Returns `Policy::local` in which only the trigger of this phase can act.
+/// Returns `Policy::local` with changed thresholds: only the trigger of this phase can reach its threshold.
 fn policy(phase: &str) -> Policy {
     let mut policy = Policy::local(1, WORKERS_MAX);
     let triggers = &mut policy.triggers;
@@ -109,8 +109,8 @@ fn policy(phase: &str) -> Policy {
 }
 
 fn is_ready(decided: &ScalingDecisions) -> Option<&ScaleOut> {
-    // The first decision, with the trigger `Bounds`, starts the smallest allowed number of workers. This decision does
-    // not react to load, so it is skipped.
+    // The first decision has the trigger `Bounds`: it starts the smallest allowed number of workers. It is skipped,
+    // because it is no reaction to load.
     decided
         .out
         .iter()
@@ -208,8 +208,8 @@ impl LocalSetup {
         self.scale_out_sample(trigger, load_at)
     }
 
-    /// Returns how long each step took when workers were first added, for load that arrived at `load_at`. Returns an
-    /// error if another trigger than `trigger` caused this.
+    /// Returns how long each step of the first addition of workers took, for load that arrived at `load_at`. Returns an
+    /// error if the trigger of this addition is not `trigger`.
     fn scale_out_sample(&self, trigger: ScaleOutTrigger, load_at: Instant) -> Result<RunSample> {
         let decided = self.workers.decisions();
         let out = is_ready(&decided).context("the autoscaler made no decision")?;
@@ -239,9 +239,9 @@ impl LocalSetup {
             .with("total_ns", (gone_ms - low_ms) as f64 * MS))
     }
 
-    /// Submits waves of load until workers are started before the load of a wave rises. A forecast needs the load of
-    /// two whole periods. The first low half is shortened to half of its length, so that two periods end in the middle
-    /// of a low half.
+    /// Submits waves of load until workers are started before the load of a wave rises. In each wave, the load is low
+    /// for half of the period and then high. A forecast needs the load of two whole periods. The low half of the first
+    /// wave is shortened to half of its length, so that two whole periods end in the middle of a low half.
     fn measure_forecast(&mut self) -> Result<RunSample> {
         let (start, half) = (Instant::now(), WAVE / 2);
         let mut until = start + half / 2;
@@ -260,8 +260,8 @@ impl LocalSetup {
         self.clock_start + Duration::from_millis(ms)
     }
 
-    /// Returns the first decision that a forecast triggered less than `within` before `rise`, the time at which the
-    /// load rises; `None` if there is no such decision.
+    /// Returns the first decision that a forecast triggered at most `within` before the load rises; `None` if there is
+    /// no such decision. `rise` is the time at which the load rises.
     fn forecast_decision(&self, rise: Instant, within: Duration) -> Option<ScaleOut> {
         let is_forecast = |out: &&ScaleOut| out.trigger == ScaleOutTrigger::Predictive;
         let decided = self.workers.decisions();
@@ -273,7 +273,8 @@ impl LocalSetup {
             .copied()
     }
 
-    /// Measures how long before `rise`, the time at which the load rises, the workers of this decision were ready.
+    /// Measures how long before the load rises the workers of this decision were ready. `rise` is the time at which the
+    /// load rises.
     fn forecast_sample(&self, decision: &ScaleOut, rise: Instant) -> Result<RunSample> {
         let is_decision =
             |out: &&ScaleOut| out.decided_ms == decision.decided_ms && out.trigger == decision.trigger;

@@ -142,9 +142,9 @@ const TICK_NS: u64 = 10_000_000;
 fn cpu_ns_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The name of the process may contain spaces, so fields are counted from the closing parenthesis behind the name.
-    // The user time and the system time are fields 14 and 15 of the file: the twelfth and the thirteenth after this
-    // parenthesis.
+    // The second field, the name of the process, may contain spaces. Fields are therefore counted from the parenthesis
+    // that closes the name. The user time and the system time, fields 14 and 15 of the file, are the twelfth and the
+    // thirteenth field after this parenthesis.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let ticks = ticks(11).zip(ticks(12)).with_context(|| format!("{path} has an unknown format"))?;

@@ -55,8 +55,8 @@ fn scaling(options: &BenchOptions) -> MeasurementGroup {
     let tasks = options.count(200_000, 5_000);
     let workers = WORKERS.into_iter().filter(|workers| !options.quick || *workers <= 50);
     let of = |workers: u32| {
-        // If there are more workers than in the Grey document, there are also more tasks, so that each worker gets
-        // enough of them.
+        // The Grey document's number of tasks is too small for more workers than in the document. The number is raised,
+        // so that each worker gets enough tasks.
         let tasks = tasks.max(if options.quick { 0 } else { u64::from(workers) * 20 });
         let params = simulator_params().with("workers", u64::from(workers));
         point("scaling", params, move |seed| simulated::scaling(seed, workers, tasks))

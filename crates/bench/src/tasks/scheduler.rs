@@ -1,9 +1,9 @@
 //! Measures the state of the scheduler without nodes: the memory of a waiting task, and the processor time of a
 //! submission and of a dispatch.
 //!
-//! A dispatch gives a task to a worker, completes the task, and submits another task instead, so that the number of
-//! waiting tasks stays the same. Each measurement runs in a process of its own: memory that an earlier measurement has
-//! freed would distort its figures.
+//! A dispatch gives a task to a worker, completes the task, and submits another task. The number of waiting tasks
+//! therefore stays the same. Each measurement runs in a process of its own. In a shared process, memory that an earlier
+//! measurement has freed would distort the figures of the next one.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -10,9 +10,9 @@ use dunlin_scale::{Policy, Prices, WorkerNeed};
 use crate::clock::{monotonic_ns, processor_ns};
 use crate::point::RunSample;
 
-/// The values of the parameter `phase` of case `phases`. In phase `in`, workers are removed. In the phases `cold` and
-/// `warm`, workers are added without and with a warm pool. The other phases are named after the trigger with which
-/// workers are added.
+/// The values of the parameter `phase` of case `phases`. In phase `in`, workers are removed. In all other phases,
+/// workers are added: in phase `cold` without a warm pool, in phase `warm` with one. The remaining phases have the name
+/// of the trigger that adds workers.
 pub const PHASES: [&str; 7] = ["cpu", "queue", "latency", "predictive", "in", "cold", "warm"];
 /// The values of the parameter `load` of case `noisy`: how busy the workers are before one tenant submits ten times as
 /// many tasks.
@@ -32,8 +32,8 @@ fn simulate_throughput(seed: u64, workers: u32, tasks: u64) -> Result<Throughput
     Ok(row)
 }
 
-/// Simulates workers for which tasks always wait, and measures their throughput. Then measures delays at nine tenths of
-/// this throughput.
+/// Simulates workers that never run out of tasks, and measures their throughput. Then measures delays while tasks
+/// arrive at nine tenths of this throughput.
 pub fn scaling(seed: u64, workers: u32, tasks: u64) -> Result<RunSample> {
     let row = simulate_throughput(seed, workers, tasks)?;
     Ok(RunSample::new()
@@ -102,7 +102,7 @@ fn warm_pool(seed: u64, is_warm: bool) -> Result<RunSample> {
         .with("warm_hours_per_hour", row.warm_hours_per_hour))
 }
 
-/// Simulates the four tenants of the Grey document. Each of them has more work than its quota.
+/// Simulates the four tenants of the Grey document. Each tenant has more work than its quota allows.
 pub fn tenants(seed: u64) -> Result<RunSample> {
     let (rows, jain) = sim::tenants(seed);
     ensure!(rows.len() == 4, "unexpected number of tenants: {}", rows.len());
@@ -114,8 +114,9 @@ pub fn tenants(seed: u64) -> Result<RunSample> {
         .with("memory_quota_share", share(|row| row.memory as f64 / row.memory_quota as f64)))
 }
 
-/// Simulates a tenant that suddenly submits many tasks. The sample contains the throughput of every other tenant in
-/// this time, as a share of that tenant's earlier throughput, and the lowest of these shares.
+/// Simulates a tenant that suddenly submits many tasks. For every other tenant, the sample contains the tenant's
+/// throughput during this time, as a share of its throughput before. The sample also contains the lowest of these
+/// shares.
 pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
     let rows = sim::noisy_neighbour(seed);
     let lightest = rows.iter().map(|row| row.load).fold(f64::INFINITY, f64::min);
@@ -140,8 +141,8 @@ pub fn noisy(seed: u64, load: &str) -> Result<RunSample> {
         .with("least_kept_share", b.min(c).min(d)))
 }
 
-/// The costs of all scaling strategies for one seed. One simulation supplies the costs for the results of all
-/// strategies.
+/// The costs of all scaling strategies for one seed. A single simulation computes the costs of all strategies, so its
+/// result is kept here.
 #[derive(Debug, Default)]
 pub struct SimulatedCosts(RefCell<Option<(u64, Vec<CostRow>)>>);
 

@@ -57,8 +57,8 @@ pub fn keep_backlog(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally, nth
     in_flight.into_iter().try_for_each(check_response)
 }
 
-/// Submits each task when it is due, however many tasks are waiting. Tasks of a tenant that are due together are
-/// submitted in one request, unless they are too many for one request.
+/// Submits each task when it is due, however many tasks are waiting. Tasks of one tenant that are due together are
+/// submitted in one request, or in several if they are too many for one.
 pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -> Result<()> {
     let names: Vec<String> = (0..work.ours.tenants.len().max(1)).map(tenant_of).collect();
     let mut arrivals: Vec<Arrivals> = match work.ours.tenants.as_slice() {
@@ -77,8 +77,8 @@ pub fn submit_at_rate(tasks: &Tasks, work: &TaskWorkload, tally: &ClientTally) -
         drop(sender);
         let received =
             receiving.join().map_err(|_| anyhow!("the thread that receives responses panicked"))?;
-        // If the receiving thread fails, the submission fails as well, with an error that does not contain the cause.
-        // Therefore the receiving thread's error is returned first.
+        // If the receiving thread fails, the submission fails too, but the submission's error does not contain the
+        // cause. Therefore, an error of the receiving thread takes precedence.
         received.and(submitted)
     })
 }

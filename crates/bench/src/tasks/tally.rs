@@ -1,4 +1,4 @@
-//! Counts the submitted and completed tasks over all threads of Dunlin's clients, and detects tasks that are completed
+//! Counts the submitted and completed tasks over all threads of Dunlin's clients, and detects tasks that were completed
 //! twice.
 //!
 //! The payload of a task begins with the task's number and the time at which the task is due, in ns; both are `u64`.
@@ -17,7 +17,7 @@ pub const HEAD_BYTES: usize = 16;
 const TENANT_SHIFT: u32 = 48;
 const TASKS_MAX: u64 = 1 << 27;
 
-/// Counts the tasks that all client threads of a benchmark have submitted, and those that have been completed.
+/// Counts the tasks of all client threads of a benchmark: the submitted ones, and the completed ones.
 #[derive(Debug)]
 pub struct ClientTally {
     count_from_ns: u64,
@@ -91,7 +91,7 @@ impl ClientTally {
 
     /// Returns the number of submitted tasks and the number of completed tasks.
     pub fn counts(&self) -> (u64, u64) {
-        // The completed tasks are counted first, so that there are never more of them than submitted tasks.
+        // The number of completed tasks is read first. It can therefore never exceed the number of submitted tasks.
         let completed = self.completed.load(Ordering::Acquire);
         (self.submitted.load(Ordering::Acquire), completed)
     }
@@ -124,8 +124,8 @@ impl ClientTally {
         Ok(())
     }
 
-    /// Counts a task if it ended in the counted time. For tasks that no node assigned, the caller calls this function
-    /// directly, without [`Self::record`].
+    /// Counts a task if it ended in the counted time. [`Self::record`] calls this function for tasks that a node
+    /// assigned. For tasks without a node, the caller calls it directly.
     pub fn count(
         &self,
         tenant: usize,

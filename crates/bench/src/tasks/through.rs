@@ -17,8 +17,8 @@ const WORKERS: [usize; 7] = [10, 25, 50, 75, 100, 150, 200];
 const BYTES: usize = 16;
 const NOOP_WORKERS: usize = 2;
 const NOOP_SLOTS: u32 = 1_000;
-/// The number of workers with which asynq is fastest on two cores. Celery and HyperQueue run with their default, which
-/// is one process for each core.
+/// The number of workers of asynq. With this number, asynq is fastest on two cores. Celery and HyperQueue run with
+/// their default number, which is one process for each core.
 const ASYNQ_WORKERS: usize = 64;
 const CORES: usize = 2;
 /// How many tasks per second each tenant of the Grey document usually submits.

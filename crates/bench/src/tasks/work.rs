@@ -1,5 +1,5 @@
-//! The description of the work that submitters and workers do, and their report. The description is the same for Dunlin
-//! and for peers.
+//! The description of the work that submitters and workers do, and their report. Dunlin and the peers (other systems)
+//! get the same description.
 //!
 //! For Dunlin, this program does the work in its role `tasks-clients`; for peers, the program `peers/tasks` does it.
 //! Both programs read the description as JSON. A report is accepted only if each submitted task was done exactly once.
@@ -16,17 +16,17 @@ use crate::point::RunSample;
 /// JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TaskWorkload {
-    /// The address of the server that the peer needs, such as Redis.
+    /// The address of the server that the measured peer needs, such as Redis.
     pub endpoint: String,
     /// The number of workers. Each of Dunlin's workers has a connection and a lease of its own.
     pub workers: usize,
     /// How long a worker sleeps for a task, in ns.
     pub task_ns: u64,
-    /// The most unfinished tasks that a tenant may have if it submits without a rate.
+    /// The most unfinished tasks that a tenant may have. This limit applies to tenants that submit without a rate.
     pub backlog: usize,
-    /// How many tasks per second all tenants together submit, at random times (a Poisson process). If this rate is 0,
-    /// each tenant submits at its own rate ([`TenantWorkload::per_s`]). If no tenant has a rate either, tenants submit
-    /// as many tasks as possible.
+    /// The total number of tasks per second that the tenants submit, at random times (a Poisson process). If this rate
+    /// is 0, each tenant submits at its own rate ([`TenantWorkload::per_s`]). If no tenant has a rate either, tenants
+    /// submit as many tasks as possible.
     pub rate: f64,
     /// The size of a payload in bytes.
     pub bytes: usize,
@@ -48,15 +48,15 @@ pub struct NodeOptions {
     pub submitters: usize,
     /// The number of tasks in one request.
     pub batch: usize,
-    /// The number of tasks that a worker holds at the same time. The worker does them one after another; empty tasks
-    /// are completed together.
+    /// The number of tasks that a worker holds at the same time. The worker does these tasks one after another, except
+    /// for empty tasks, which it completes together.
     pub slots: u32,
-    /// How many more tasks the worker may receive before it has a free slot for them.
+    /// The number of further tasks that the worker may receive in advance, before it has free slots for them.
     pub ahead: u32,
     /// The weight and the rate of each tenant. If the list is empty, there is a single tenant, which submits at
     /// [`TaskWorkload::rate`].
     pub tenants: Vec<TenantWorkload>,
-    /// Whether there is no node: the workers only sleep for one task after another.
+    /// Whether the run has no node. The workers then only sleep for one task after another.
     pub bare: bool,
 }
 
@@ -65,8 +65,9 @@ pub struct NodeOptions {
 pub struct TenantWorkload {
     /// The weight, which determines the tenant's share.
     pub weight: u32,
-    /// How many tasks per second the tenant submits, at equal intervals, if [`TaskWorkload::rate`] is 0. If this rate
-    /// is 0 for every tenant, all tenants submit as many tasks as possible.
+    /// The number of tasks per second that the tenant submits, at equal intervals. This rate applies only if
+    /// [`TaskWorkload::rate`] is 0. If this rate, too, is 0 for every tenant, all tenants submit as many tasks as
+    /// possible.
     pub per_s: f64,
 }
 

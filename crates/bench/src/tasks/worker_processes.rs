@@ -19,8 +19,8 @@ const WORKERS: usize = 6;
 const SLOTS: u32 = 4;
 /// How long a worker sleeps for each batch of tasks.
 const TASK: Duration = Duration::from_millis(20);
-/// The time to live of a worker's lease. It is so long that the tasks of a killed worker are restarted because the
-/// worker's connection breaks, and not because its lease ends.
+/// The time to live of a worker's lease. It is so long that the lease of a killed worker does not end in time: the
+/// worker's tasks are restarted because its connection breaks.
 const TTL: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -37,7 +37,8 @@ pub struct StartedTask {
     pub started_ns: u64,
 }
 
-/// The worker processes of the failover benchmark. They can be killed; dropping the handle kills all of them.
+/// The worker processes of the failover benchmark. The benchmark can kill a single worker. Dropping this handle kills
+/// all of them.
 #[derive(Debug)]
 pub struct WorkerProcesses {
     url: String,
@@ -73,15 +74,16 @@ impl WorkerProcesses {
         Ok(())
     }
 
-    /// Kills the worker that has run longest. Adds its last reports to the ledger, and returns its number.
+    /// Kills the worker that has run longest, and returns its number. Adds the killed worker's last reports to the
+    /// ledger.
     pub fn kill_oldest(&mut self, ledger: &mut TaskLedger) -> Result<usize> {
         let number = self.next;
         self.next += 1;
         let mut child = self.workers[number].take().context("the worker to kill has been killed already")?;
         child.kill()?;
         for line in child.remaining_lines() {
-            // If the worker was killed while it wrote a line, the line is incomplete. The task in this line has not
-            // started.
+            // The last line is incomplete if the worker was killed while it wrote this line. The task in such a line
+            // has not started.
             if let Ok(started) = serde_json::from_str(&line) {
                 ledger.record_start(number, started)?;
             }

@@ -1,7 +1,7 @@
 //! The workers of Dunlin's clients. There are workers that sleep for each task, workers that complete empty tasks, and
 //! workers that sleep without a node.
 //!
-//! A worker sleeps with `std::thread::sleep` (`clock_nanosleep`) and without timer slack, for Dunlin and for peers. The
+//! Workers of Dunlin and workers of peers sleep with `std::thread::sleep` (`clock_nanosleep`), without timer slack. The
 //! default slack of 50 µs would make a task 0.4 % longer.
 
 use std::num::NonZeroU64;
@@ -36,8 +36,8 @@ pub fn attach(tasks: &Tasks, work: &TaskWorkload) -> Result<Attachment> {
     Ok(tasks.attach_ahead(options, work.ours.ahead)?)
 }
 
-/// Does tasks until the run is over. Then checks that the node has received a result for each task that it assigned to
-/// the worker.
+/// Does tasks until the run is over. Then checks that the node has received one result for each task that it gave to
+/// this worker.
 pub fn run(attachment: &Attachment, work: &TaskWorkload, tally: &ClientTally) -> Result<WorkerTotals> {
     disable_timer_slack()?;
     let mut totals = WorkerTotals::default();

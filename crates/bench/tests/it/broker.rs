@@ -1,5 +1,5 @@
-//! Tests of suite `broker`, which make small runs of all its measurements. The tests check that the results exist, but
-//! no speeds.
+//! Tests of suite `broker`, which make small runs of all its measurements. The tests check that the results exist. They
+//! do not check speeds.
 
 use dunlin_bench::FigureRow;
 

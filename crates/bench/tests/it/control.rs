@@ -30,9 +30,9 @@ mod long {
     #[test]
     fn all_control_operations_are_measured_at_every_load() {
         let rows = rows(&["put", "get", "cas", "batch", "range"], &[]);
-        // Puts are measured in four ways: at the highest rate through the leader, the same with a single request in
-        // flight, at the highest rate through all nodes, and at half of the highest rate. The other cases are measured
-        // at the highest rate and at half of it.
+        // Puts are measured in four ways: through the leader at the highest rate, through the leader with a single
+        // request in flight, through all nodes at the highest rate, and at half of the highest rate. Each other case is
+        // measured in two ways: at the highest rate, and at half of it.
         for (case, points) in [("put", 4), ("get", 2), ("cas", 2), ("batch", 2), ("range", 2)] {
             assert_eq!(count(&rows, case, "ops_per_s"), points, "{case}: {rows:?}");
         }

@@ -18,8 +18,8 @@ fn scenario_over(transport: &str, case: &str, more: &[&str]) -> Vec<FigureRow> {
     rows_of(folder.path(), &[&["feed", &case, "--time=200ms", &transport], more].concat())
 }
 
-/// Checks that each due update was delivered alone, was merged with others, or is counted as lost. If the machine
-/// stalls, a subscriber may receive a snapshot instead of updates.
+/// Checks that each due update was delivered alone, was merged with other updates, or is counted as lost. Updates can
+/// be lost because the machine stalls: a subscriber may then receive a snapshot instead of updates.
 fn assert_accounted(rows: &[FigureRow], due: f64) {
     let delivered = figure(rows, "deliveries");
     assert!(delivered > 0.0, "{rows:?}");
@@ -44,7 +44,7 @@ fn simulated_record_losses_are_repaired_over_tcp() {
 
 fn assert_healed(rows: &[FigureRow]) {
     assert_accounted(rows, 10.0 * 200.0);
-    // A subscriber that received a snapshot may not have noticed that records before the snapshot were withheld.
+    // A subscriber that received a snapshot may have missed that some records before the snapshot were withheld.
     assert!(figure(rows, "holes") >= 40.0 || figure(rows, "drops") > 0.0, "{rows:?}");
     assert!(figure(rows, "holes") <= figure(rows, "healed"), "{rows:?}");
 }

@@ -48,7 +48,8 @@ fn every_space_benchmark_is_measured_and_checked() {
         assert_eq!(count_rows(&rows, case, metric), count, "{case} {metric}: {rows:?}");
     }
     for case in ["capacity", "cpu", "bucket"] {
-        // Each case is measured without standbys, for comparison, and with one standby, which is the default of worlds.
+        // Worlds have one standby for each region by default. For comparison, each case is also measured without
+        // standbys.
         for standbys in ["0", "1"] {
             let is_of =
                 |row: &&FigureRow| row.case == case && row.params.contains_all(&[("standbys", standbys)]);

@@ -1,5 +1,5 @@
-//! Tests of suite `tasks`, which make small runs: real processes with a real disk give tasks to workers. The tests
-//! check that each case has its rows, but no speeds.
+//! Tests of suite `tasks`, which make small runs. In these runs, node processes with data on a real disk give tasks to
+//! workers. The tests check that each case has its rows. They do not check speeds.
 
 use dunlin_bench::FigureRow;
 
@@ -63,8 +63,7 @@ mod long {
     }
 }
 
-/// Makes `runs` runs of case `failover`, each of which kills two leaders and two workers. Checks that the case has
-/// results.
+/// Makes `runs` runs of case `failover`. Each run kills two leaders and two workers. Checks that the case has results.
 fn assert_tasks_survive_kills(runs: u32) {
     let rows = rows(&["--case=failover", &format!("--runs={runs}")]);
     for killed in ["leader", "worker"] {

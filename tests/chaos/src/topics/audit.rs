@@ -19,12 +19,12 @@ pub struct ReadCounts {
     pub epochs: u64,
 }
 
-/// The reports about ended epochs that one subscriber received. Each key is the epoch that ended.
+/// The ends of epochs that nodes reported to one subscriber. Each key is the number of the epoch that ended.
 type EndedEpochs = BTreeMap<u32, EpochEnd>;
 
 /// The end of an epoch, as a node reported it to one subscriber. It consists of the last sequence number that the
-/// subscriber received in the epoch, the position at which the next epoch begins, and whether no record is missing in
-/// between.
+/// subscriber received in the epoch, the position at which the next epoch begins, and whether the subscriber received
+/// all records between the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct EpochEnd {
     last: u64,
@@ -67,7 +67,8 @@ fn at_seq(epoch: u32, seq: u64) -> Position {
 
 type ReaderHistory = (BTreeMap<Position, u64>, EndedEpochs, Vec<(u32, u64, u64)>);
 
-/// Checks that every event begins directly after the previous one, so that every missing record was reported.
+/// Checks that every event begins directly after the previous event. If this is so, every missing record was reported
+/// as missing.
 fn check_sequence(trace: &SubscriberTrace) -> Result<ReaderHistory> {
     let (mut records, mut ended, mut gaps) = (BTreeMap::new(), EndedEpochs::new(), vec![]);
     let mut at: Option<Position> = None;
@@ -126,8 +127,8 @@ fn check_durable_order(
     Ok(())
 }
 
-/// Checks for every acknowledged record that the subscriber received it at the acknowledged position, or that its loss
-/// was reported.
+/// Checks each acknowledged record: the subscriber must have received the record at the acknowledged position, or a
+/// report that the record is lost.
 fn check_acknowledged(
     ledger: &PublishedBatches,
     records: &BTreeMap<Position, u64>,
@@ -144,8 +145,8 @@ fn check_acknowledged(
                 };
                 let is_after = |end: &EpochEnd| position.seq > end.last && !end.is_complete;
                 let after_end = ended.get(&position.epoch).is_some_and(is_after);
-                // Whether the subscriber skipped the whole epoch of `position`: this epoch is later than the epoch
-                // `old`, and earlier than the one that the subscriber received after `old`.
+                // Whether `position` is in an epoch that the subscriber skipped. The subscriber received the epoch
+                // `old` and then the epoch of `end.next`; it skipped the epochs between the two.
                 let is_between = |(old, end): (&u32, &EpochEnd)| {
                     (old + 1..end.next.epoch).contains(&position.epoch) && !end.is_complete
                 };

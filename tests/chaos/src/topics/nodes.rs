@@ -24,7 +24,8 @@ pub struct Nodes {
     program: String,
     dir: PathBuf,
     running: Vec<Option<Process>>,
-    /// The network of the nodes. This is the last field, so that the network is dropped after the processes.
+    /// The network of the nodes. Fields are dropped in order, and the network must be dropped after the processes, so
+    /// this field is the last one.
     network: NamespaceNetwork,
 }
 

@@ -15,7 +15,7 @@ pub enum Fault {
     KillLeader,
     /// A node is stopped (SIGSTOP).
     Stop(usize),
-    /// A node is isolated from the other nodes, but not from its clients.
+    /// All other nodes are unreachable for a node, but the clients of this node still reach it.
     Isolate(usize),
 }
 
@@ -30,8 +30,8 @@ pub struct Step {
     pub rest_ms: u64,
 }
 
-/// Makes a plan. At least one of its steps lasts longer than a node's lease, so that the volatile topics of the node
-/// with the fault get another owner.
+/// Makes a plan. In at least one of its steps, the fault lasts longer than a node's lease. The volatile topics of the
+/// faulty node then get another owner.
 pub fn plan(seed: u64, steps: u64) -> Vec<Step> {
     let mut seed = SeededRandom::new(seed);
     let long_step = seed.between(0, steps.max(1) - 1);

@@ -1,8 +1,9 @@
 //! The publishers of a run. Each publisher publishes to one topic through one node. Each record contains its number.
 //!
-//! The publisher of a durable topic repeats a record under the same producer number until the node acknowledges it, so
-//! the topic appends the record once. The publisher of a volatile topic does not repeat a record whose response was
-//! lost, because a new owner does not recognize repeated records.
+//! The publisher of a durable topic sends a record again and again until the node acknowledges it. All these attempts
+//! have the same producer number, so the topic appends the record once. The publisher of a volatile topic does not
+//! repeat a record whose response was lost: if the topic has a new owner, this owner could not recognize the repeated
+//! record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +38,7 @@ pub struct PublishCall {
 pub struct PublishedBatches {
     /// The batches, in order.
     pub published: Vec<PublishCall>,
-    /// How many calls failed, so that their batches were published again.
+    /// The number of calls that failed. The batches of these calls were published again.
     pub refused: u64,
 }
 
@@ -146,8 +147,8 @@ impl Writer {
         Ok(response.is_some())
     }
 
-    /// Publishes a failed batch again. If the topic may have appended the batch before, the publisher uses the same
-    /// producer numbers again, so that the topic recognizes the repetition.
+    /// Publishes a failed batch again. If the first attempt may have appended the batch, the second attempt uses the
+    /// same producer numbers, so that the topic recognizes repeated records.
     fn retry(&mut self, error: &PublishError, drafts: &[Draft<'_>]) -> Result<Option<Receipt>, PublishError> {
         if !matches!(error, PublishError::Unknown(_)) {
             return self.publisher.publish_batch(drafts).map(Some);
@@ -159,8 +160,8 @@ impl Writer {
         }
     }
 
-    /// Waits until all sent records are acknowledged or refused, so that later records cannot overtake them. Returns
-    /// `None` if records were refused, or if their outcome is still unknown after [`PATIENCE`].
+    /// Waits until all sent records are acknowledged or refused, so that records that are sent later cannot overtake
+    /// them. Returns `None` if records were refused, or if the outcome of a record is still unknown after [`PATIENCE`].
     fn wait_for_outcome(&mut self) -> Option<Receipt> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

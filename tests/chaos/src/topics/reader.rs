@@ -25,8 +25,9 @@ pub enum ReaderEvent {
     Record(Position, u64),
     /// A gap: the epoch, and the first and last missing sequence number.
     Gap(u32, u64, u64),
-    /// The end of an epoch: the epoch that ended, the last sequence number that the subscriber received in it, the last
-    /// one that is known to have existed, and the position at which the next epoch begins.
+    /// The end of an epoch. The values are the epoch that ended, the last sequence number that the subscriber received
+    /// in this epoch, the last sequence number that is known to exist in this epoch, and the position at which the next
+    /// epoch begins.
     Epoch(u32, u64, Option<u64>, Position),
     /// An error that must never happen.
     Wrong(String),

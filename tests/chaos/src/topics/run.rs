@@ -21,7 +21,8 @@ use super::{NODES, TOPICS};
 use crate::history::RunClock;
 use crate::nemesis::PATIENCE;
 
-/// How many batches must be acknowledged before the first fault, and again after the last fault.
+/// The number of batches that must be acknowledged before the first fault. After the last fault, equally many further
+/// batches must be acknowledged.
 const PROGRESS: u64 = 40;
 /// The interval at which a run checks the number of acknowledged batches, and whether the subscribers have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -89,7 +89,7 @@ fn order(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let mut publisher = trial.publisher("t")?;
     publish_numbers(&mut publisher, 101..=20_000)?;
     reader.numbers(1..=20_000)?;
-    // An earlier record that is delivered twice or late would arrive before this last record.
+    // If an earlier record is delivered twice or late, it arrives before this last record, and the next read fails.
     publish_numbers(&mut publisher, 20_001..=20_001)?;
     reader.numbers(20_001..=20_001)
 }
@@ -145,19 +145,20 @@ fn wildcards(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     subjects.insert(reader.record()?.subject);
     subjects.insert(reader.record()?.subject);
     ensure!(subjects.iter().eq(["news.a.uk", "news.b.uk"]), "{subjects:?}");
-    // If this record arrives next, the subscription has received no record of a topic that does not match its pattern.
+    // The next record that arrives must be this one. Otherwise, the subscription has received a record of a topic that
+    // does not match its pattern.
     trial.publisher("news.a.uk")?.publish("last")?;
     let last = reader.record()?;
     ensure!(last.payload == b"last", "{last:?}");
     Ok(())
 }
 
-/// The size of a payload. It is so large that the records that a test publishes do not fit into the sockets' buffers.
+/// The size of a payload. The size is so large that the sockets' buffers cannot hold all records that a test publishes.
 const LARGE_BYTES: usize = 1_000;
 
-/// Publishes far more bytes than the topic retains and the sockets hold, and only then reads. The listener must report
-/// exactly the missing records. Alternatively, it may close the connection with a reason before it delivers a later
-/// record.
+/// Publishes far more bytes than the topic retains and the sockets' buffers hold, and only then reads. The listener
+/// must report exactly the missing records. Alternatively, the listener may close the connection and state the reason,
+/// but it must do so before it delivers a record behind the missing ones.
 fn gap(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const RECORDS: u64 = 30_000;
     trial.create_short("t")?;
@@ -208,8 +209,9 @@ fn slow_reader(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     const HISTORY_BYTES: u64 = 4 << 20;
     /// The number of records: five times as many as the topic retains.
     const RECORDS: u64 = 21_000;
-    /// How many records are published at once. They take at most an eighth of the retention. A subscriber that reads
-    /// after each publish therefore never lags: lagging means that half of the retention is unread.
+    /// The number of records that are published at once. They take at most an eighth of the retention, and a subscriber
+    /// lags only when half of the retention is unread. A subscriber that reads after each such publish therefore never
+    /// lags.
     const AT_ONCE: u64 = 500;
     let retention = Retention { bytes: HISTORY_BYTES, ..Retention::default() };
     trial.create("t", TopicConfig { retention, ..TopicConfig::default() })?;
@@ -288,7 +290,7 @@ fn restart_while_idle(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     reader.numbers(1..=3)?;
     trial.node.restart()?;
     trial.create("t", TopicConfig::default())?;
-    // Waits as long as a client may wait before it connects again.
+    // Waits for the longest pause that a client may make before it reconnects.
     std::thread::sleep(Duration::from_millis(200));
     publish_numbers(&mut trial.publisher("t")?, 1..=3)?;
     // The client must learn of the restart, through a new epoch or a closed connection. Records may arrive first. If no
@@ -316,7 +318,7 @@ fn groups(trial: &mut GuaranteeTest<'_>) -> Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;
     while (seen.len() as u64) < LAST {
         if seen.len() as u64 == RECORDS && !is_last_published {
-            // If a record is delivered twice, its second delivery arrives before this last record.
+            // If a record is delivered a second time, this second delivery arrives before the last record.
             is_last_published = publish_numbers(&mut publisher, LAST..=LAST)? == LAST;
         }
         ensure!(std::time::Instant::now() < deadline, "only {} of {RECORDS} were delivered", seen.len());

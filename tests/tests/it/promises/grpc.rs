@@ -1,5 +1,5 @@
 //! Tests of the gRPC listener, with the client that is generated from `dunlin.v1`. Each connection of a client has its
-//! own runtime, which runs only while the test waits in a call.
+//! own async runtime. This runtime makes progress only while the test is in a call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -91,8 +91,8 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream of server-sent events. If its connection is cut, the stream is opened again, as `EventSource` does in
-/// browsers.
+/// A stream of server-sent events. If its connection is cut, the client opens the stream again, as `EventSource` does
+/// in browsers.
 struct Events {
     address: SocketAddr,
     path: String,

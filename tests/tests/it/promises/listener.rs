@@ -16,7 +16,8 @@ pub trait Listener: Sync {
     /// a proxy between the client and this address.
     fn address(&self, node: &NodeUnderTest) -> Option<SocketAddr>;
 
-    /// If this listener does not offer the guarantee, returns the reason, for the table. Otherwise returns `None`.
+    /// Returns the reason why this listener does not offer the guarantee; the table shows this reason. Returns `None`
+    /// if the listener offers the guarantee.
     fn not_offered(&self, _promise: &str) -> Option<&'static str> {
         None
     }
@@ -34,11 +35,11 @@ pub trait Listener: Sync {
     ) -> Result<Box<dyn ListenerClient>>;
 }
 
-/// A client that uses a node through one listener. Clients of a listener that does not offer requests or groups do not
-/// implement those methods; the default implementations fail.
+/// A client that uses a node through one listener. If a listener does not offer requests or groups, its client does not
+/// implement the methods for them. The default implementations return errors.
 pub trait ListenerClient {
-    /// Publishes a message and waits for the response. Returns the record's sequence number, or `None` if the listener
-    /// does not report it.
+    /// Publishes a message and waits for the response. Returns the record's sequence number; `None` if the listener
+    /// does not report sequence numbers.
     fn publish(&mut self, message: &Message<'_>) -> Result<Option<u64>>;
 
     fn subscribe(&mut self, options: &SubscriptionOptions<'_>) -> Result<Box<dyn ListenerSubscriber>>;

@@ -1,5 +1,5 @@
 //! Tests of the NATS listener, once with plain subscriptions and once with subscriptions that receive sequence numbers.
-//! The tests' client reads its socket only during calls.
+//! The client in these tests reads from its socket only during calls.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

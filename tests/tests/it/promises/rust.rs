@@ -1,5 +1,5 @@
 //! Tests of the guarantees with Dunlin's own clients: in the node's process, over TCP and over a Unix socket. The tests
-//! use these clients through the same traits as the clients for other listeners.
+//! use these clients through the traits that clients for all other listeners implement too.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

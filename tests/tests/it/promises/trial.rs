@@ -81,12 +81,13 @@ impl NodeUnderTest {
         Ok(NodeUnderTest { node, server: Some(server), config, directory })
     }
 
-    /// Ends the node without a farewell message to its clients, and starts an empty node at the same addresses.
+    /// Ends the node without a farewell message to its clients. Then starts an empty node at the addresses of the ended
+    /// one.
     pub fn restart(&mut self) -> Result<()> {
         drop(self.server.take());
         self.node.stop();
-        // The epoch is the node's start time in steps of 100 ms. Without this pause, the new node could have the same
-        // epoch as the old node.
+        // An epoch is the start time of its node, in steps of 100 ms. Without this pause, the new node could get the
+        // epoch of the old node.
         thread::sleep(Duration::from_millis(250));
         *self = NodeUnderTest::with(self.config.clone(), Arc::clone(&self.directory))?;
         Ok(())
@@ -141,8 +142,8 @@ impl GuaranteeTest<'_> {
         self.listener.connect_client(&self.node, self.listener.address(&self.node))
     }
 
-    /// Returns a client that connects through a proxy, and the proxy, which can cut the connection. Returns `None` if
-    /// the listener has no TCP address.
+    /// Returns two things: a proxy, and a client that connects to the listener through this proxy. The test can cut the
+    /// connection at the proxy. Returns `None` if the listener has no TCP address.
     pub fn client_with_proxy(&self) -> Result<Option<(Box<dyn ListenerClient>, Proxy)>> {
         let Some(address) = self.listener.address(&self.node) else { return Ok(None) };
         let proxy = Proxy::start(address);
@@ -198,7 +199,7 @@ impl dyn ListenerSubscriber + '_ {
         }
     }
 
-    /// Reads one record for each of these numbers, and checks that the records have these numbers in order.
+    /// Reads as many records as there are `numbers`. Checks that the records have these numbers, in order.
     pub fn numbers(&mut self, numbers: std::ops::RangeInclusive<u64>) -> Result<()> {
         for expected in numbers {
             let record = self.record()?;

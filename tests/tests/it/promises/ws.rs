@@ -1,6 +1,6 @@
-//! Tests of the WebSocket listener (`ws`). Its sub-protocol with binary messages is tested with Dunlin's own client,
-//! which connects over TCP to a bridge that translates to WebSocket. Its sub-protocol with JSON messages is tested with
-//! a minimal client.
+//! Tests of the WebSocket listener (`ws`). The sub-protocol with binary messages is tested with Dunlin's own client.
+//! This client connects over TCP to a bridge, which translates between TCP and WebSocket. The sub-protocol with JSON
+//! messages is tested with a minimal client.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

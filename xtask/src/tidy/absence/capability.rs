@@ -1,12 +1,14 @@
 //! The capabilities that the table in ARCHITECTURE.md can name. The rule recognizes a capability by names from the
 //! standard library and from well-known crates.
 
-/// A capability that only some crates may use, such as sockets. Code uses the capability if it names one of `paths`.
+/// A capability that only some crates may use, such as sockets. Code uses the capability if it contains one of the
+/// names in `paths`.
 pub struct Capability {
     pub name: &'static str,
     /// Rust paths. Code that contains one of them, alone or as a part of a longer path, uses the capability.
     paths: &'static [&'static str],
-    /// Names of types that are plain values. A path that ends with such a name is always allowed.
+    /// Names of types that only hold values. A path that ends with such a name does not count as a use of the
+    /// capability.
     values: &'static [&'static str],
     pub instead: &'static str,
 }

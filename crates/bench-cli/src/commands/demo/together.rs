@@ -46,7 +46,8 @@ pub struct CombinedDemoOptions<'a> {
     pub without_aircraft: bool,
     /// The program that submits and runs tasks; `None` if it is not available.
     pub work: Option<&'a TaskDemoProgram>,
-    /// Whether to run one round and then print the final tables. Otherwise rounds repeat until the demo is stopped.
+    /// Whether the demo runs one round, prints the final tables and ends. If not, the demo repeats rounds until it is
+    /// stopped.
     pub once: bool,
 }
 
@@ -106,8 +107,8 @@ impl CombinedDemoOptions<'_> {
         if closing.holds() { Ok(()) } else { bail!("some checks failed: see the tables above") }
     }
 
-    /// Replays the markets' lines and order books on the cluster. Meanwhile, kills one node after another and restarts
-    /// it.
+    /// Replays the markets' lines and order books on the cluster. During the replay, kills one node after another, and
+    /// restarts each killed node before the next kill.
     fn markets(
         &self,
         nodes: &mut DemoNodes,

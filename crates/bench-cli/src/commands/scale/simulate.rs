@@ -62,8 +62,8 @@ fn check(arguments: &SimulateArguments) -> Result<()> {
     if is_valid { Ok(()) } else { bail!("--task-ms is {}: give a number from 1 to 60000", arguments.task_ms) }
 }
 
-/// A table to print: its title, its column headings, and its rows. A row has its cells as text and the same values as a
-/// JSON object.
+/// A table to print: its title, its column headings, and its rows. A row consists of the texts of its cells, and of a
+/// JSON object with the same values.
 type PrintedTable = (String, &'static [&'static str], Vec<(Vec<String>, Value)>);
 
 fn print(

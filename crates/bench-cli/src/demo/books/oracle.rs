@@ -22,8 +22,8 @@ pub enum ExpectedBooks {
 #[derive(Default)]
 pub struct BitstampOrders {
     orders: HashMap<String, (bool, i64, i64)>,
-    /// Rows that are not applied yet, because the recorder may have written them while it shut down. Such rows say that
-    /// orders were deleted, although the market did not change.
+    /// Rows that say that orders were deleted, and that are not applied yet. The recorder may have written such rows
+    /// only because it shut down; the market then did not delete these orders.
     held: Vec<Vec<String>>,
 }
 
@@ -46,15 +46,15 @@ impl ExpectedBooks {
         }
     }
 
-    /// Removes the order `id`, which no longer exists, as later rows of the recording show. Dunlin's parser, not the
-    /// oracle, finds such orders: the oracle checks only prices and sizes.
+    /// Removes the order `id`, which later rows of the recording show to have ended already. Dunlin's parser finds such
+    /// orders. The oracle does not look for them, because it checks only prices and sizes.
     pub fn remove_phantom(&mut self, id: u64) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.orders.remove(&id.to_string());
         }
     }
 
-    /// Ends the recording. Drops the rows that are not applied yet, because the recorder wrote them while it shut down.
+    /// Ends the recording. Drops the rows that are not applied yet: the recorder wrote them because it shut down.
     pub fn end(&mut self) {
         if let ExpectedBooks::Bitstamp(bitstamp) = self {
             bitstamp.held.clear();
@@ -146,7 +146,8 @@ impl BitstampOrders {
     fn levels(&self) -> SizeByPrice {
         let mut levels = SizeByPrice::new();
         for (bid, price, size) in self.orders.values() {
-            // A market order has no price limit, so it is never in the book. The recording gives it an extreme price.
+            // A market order has no price limit, so it never rests in the book. The recording gives each market order
+            // an extreme price, by which this code detects it.
             let market = if *bid { *price >= 9_999_999_990 } else { *price == 0 };
             if !market && *size > 0 {
                 *levels.entry((*bid, *price)).or_default() += size;

@@ -1,5 +1,5 @@
-//! Runs a replica of all order books. The replica reads from the node under the conditions of its plan, such as pauses
-//! and lost connections.
+//! Runs a replica of all order books. The replica reads from the node according to a plan, which can contain pauses and
+//! lost connections.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
@@ -22,12 +22,12 @@ pub struct ReplicaPlan {
     pub name: &'static str,
     pub about: &'static str,
     tcp: bool,
-    /// The pause after each change while lines are being played; `None` for no pauses.
+    /// How long the replica pauses after each change while lines are being played; `None` for no pauses.
     sleep: Option<Duration>,
     conflate: bool,
     /// Whether the replica starts late: when half of the lines have been played.
     late: bool,
-    /// The mean time between two cuts; `None` for no cuts. A cut closes the replica's connection and drops all its
+    /// The mean time between two cuts; `None` for no cuts. At a cut, the replica loses its connection and drops all its
     /// books.
     cut: Option<Duration>,
     /// To test the detection of losses: withholds every Nth record from the replica; `None` withholds no record.
@@ -89,7 +89,7 @@ pub struct ReplicaResult {
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The most bytes that the node sends to a slow reader before the reader has read them.
+/// The most bytes that the node may send to a slow reader ahead of the reader: bytes that the reader has not read yet.
 const SLOW_CREDIT_BYTES: usize = 16 << 10;
 
 /// Follows the books until the replica has read everything or the demo ends.

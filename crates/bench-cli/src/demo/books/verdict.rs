@@ -39,7 +39,7 @@ impl ReplicaVerdicts {
         let mut different: Vec<String> = Vec::new();
         for (topic, levels) in expected {
             let actual = result.books.iter().find(|book| book.0 == *topic).map(|book| &book.1);
-            // If a topic has no records, a replica has no book for it. A missing book counts as an empty one.
+            // A replica has no book for a topic without records. Such a missing book counts as an empty book.
             if actual != Some(levels) && !(actual.is_none() && levels.is_empty()) {
                 different.push(topic.clone());
             }

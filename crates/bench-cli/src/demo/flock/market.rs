@@ -2,8 +2,8 @@
 //! books.
 //!
 //! All lines that are due are published together, and the node acknowledges them when they are on disk. If the node
-//! fails, the client sends the unacknowledged records again later, with their old numbers, so that no record is stored
-//! twice. If the node refuses records, this module publishes them again.
+//! fails, the client later sends the unacknowledged records again, with the numbers that they had before. The node
+//! therefore stores no record twice. If the node refuses records, this module publishes these records again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,8 +65,9 @@ impl<'a> MarketPublisher<'a> {
         let format = RecordingFormat::of(recording.line(0))
             .with_context(|| format!("{} is not a recording of Betfair or Bitstamp", recording.source))?;
         let lines = Topic::open(&client, &recording.topic, None)?;
-        // Bitstamp's recording lists two orders that had already ended before the recording began. The option drops
-        // them. With them, the best bid would nearly always exceed the best ask.
+        // Bitstamp's recording lists two orders that had ended before the recording began. If these orders stayed in
+        // the book, the best bid would nearly always exceed the best ask. The option `evict_phantoms` removes such
+        // orders.
         let parsed =
             Parsed::new(format, &RecordingOptions { evict_phantoms: true, ..RecordingOptions::default() });
         Ok(MarketPublisher {
@@ -136,7 +137,8 @@ impl<'a> MarketPublisher<'a> {
                 book_records.push((book, event_time_ns, payload.to_vec()));
             }
             RecordingItem::Phantom(phantom) => oracle.remove_phantom(phantom.id),
-            // Other items, such as errors in the recording, are ignored here; `dunlin feed import` reports them.
+            // Only records matter here. The command `dunlin feed import` reports other items, such as errors in the
+            // recording.
             _ => {}
         });
         book_records
@@ -184,7 +186,7 @@ impl Topic {
         Ok(Topic { name: name.to_owned(), publisher, records: 0 })
     }
 
-    /// Publishes the records, and repeats the call until the node acknowledges all of them or [`PATIENCE`] is over.
+    /// Publishes the records. Tries again until the node has acknowledged all of them, or until [`PATIENCE`] is over.
     fn publish(&mut self, drafts: &[Draft<'_>], state: &ClusterDemoState) -> Result<()> {
         let started = Instant::now();
         let mut outcome = self.publisher.publish_batch(drafts).map(Some);
@@ -205,7 +207,8 @@ impl Topic {
         state.waited_ns.fetch_max(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.records += drafts.len() as u64;
         match receipt {
-            // The topic has no other publisher, so another position means a lost or repeated record.
+            // This publisher is the topic's only one. If the last position differs from the number of its records, a
+            // record was lost or stored twice.
             Some(receipt) if receipt.position.seq != self.records => bail!(
                 "{} records were published to {}, but the position of the last record is {}",
                 self.records,

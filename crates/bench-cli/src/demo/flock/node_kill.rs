@@ -18,8 +18,8 @@ use super::{ClusterDemoState, PATIENCE, POLL_INTERVAL};
 const DOWNTIME: Duration = Duration::from_millis(1_500);
 /// The number of the demo's subscribers that are connected to each node.
 const SUBSCRIBERS: u64 = 2;
-/// How long the demo waits, after the cluster has recovered, until the killed node's subscribers receive events again.
-/// The wait needs a limit, because a subscriber that has read everything receives no more events.
+/// How long the demo waits at most for events at the killed node's subscribers, after the cluster has recovered. A
+/// limit is needed, because a subscriber that has read everything receives no more events.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// When the demo kills nodes: a number of kills, or one kill in each interval.
@@ -36,10 +36,10 @@ pub enum KillPlan {
 pub struct NodeKill {
     node: usize,
     was_leader: bool,
-    /// The time from the kill until every node responded again and reported all nodes as voters.
+    /// The time from the kill until every node responded and reported all nodes as voters.
     recovery: Duration,
-    /// The number of subscribers that lost their connection, and the longest time for which one of them received
-    /// nothing.
+    /// First, the number of subscribers that lost their connection. Second, the longest time for which one of these
+    /// subscribers received nothing.
     subscribers: (u64, Duration),
     /// The longest time that a publisher waited for an acknowledgement after the kill.
     publisher_wait: Duration,

@@ -1,6 +1,6 @@
-//! The nodes of the demo's cluster, as processes of `dunlin serve`. The demo kills nodes, and restarts them with their
-//! old addresses and directories. The addresses of a dead node stay reserved, so that no other program takes its ports.
-//! When this process ends or is killed, the nodes' standard input closes, and the nodes end.
+//! The nodes of the demo's cluster. Each node is a process that runs `dunlin serve`. The demo kills nodes, and restarts
+//! each killed node with its previous addresses and directory. The ports of a dead node stay reserved, so that no other
+//! program takes them. When this process ends or is killed, the nodes' standard input closes, and the nodes end.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ const VOTERS_TIMEOUT: Duration = Duration::from_secs(60);
 pub const DEFAULT_TCP_PORT: u16 = 4220;
 const DEFAULT_HTTP_PORT: u16 = 8222;
 
-/// The period in which the demo's load repeats. The autoscaler uses this period for its forecast.
+/// The period after which the demo's load repeats. The autoscaler forecasts the load with this period.
 const SEASON: &str = "1m";
 
 /// Optional services of the demo's nodes: the dashboard, and task workers.
@@ -31,7 +31,8 @@ const SEASON: &str = "1m";
 pub struct DemoNodeServices {
     /// Whether the nodes serve the dashboard. The first node then uses the default ports, if they are free.
     pub dashboard: bool,
-    /// The command that starts a worker, and the limits for the number of workers of each node, such as `1..2`.
+    /// First, the command that starts a worker. Second, the lowest and the highest number of workers of each node, such
+    /// as `1..2`.
     pub workers: Option<(String, String)>,
 }
 
@@ -178,7 +179,7 @@ impl Node {
         if let Some((join_address, token)) = join {
             command.args(["--join", &join_address.to_string(), "--cluster-token-file"]).arg(token);
         }
-        // Ctrl-C must reach only this process, which then ends the nodes.
+        // The node has its own process group, so Ctrl-C reaches only this process. This process then ends the nodes.
         command.process_group(0);
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.errors())?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);

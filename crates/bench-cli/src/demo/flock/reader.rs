@@ -1,5 +1,6 @@
-//! Runs two threads that read from one node of the demo: one receives all lines, the other keeps a replica of all order
-//! books. If the node is killed, both threads reconnect later and continue.
+//! Runs two threads that read from one node of the demo: the first thread receives all lines, and the second thread
+//! keeps a replica of all order books. If the node is killed, both threads reconnect when the node has restarted, and
+//! continue to read.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,7 +22,8 @@ use crate::demo::plan::MARKETS;
 const EVENTS_MAX: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
 
-/// The two threads that read from one node: one receives all lines, the other keeps a replica of all order books.
+/// The two threads that read from one node: the first thread receives all lines, and the second thread keeps a replica
+/// of all order books.
 pub struct NodeReaders {
     lines: JoinHandle<Result<ReadProgressByTopic>>,
     books: JoinHandle<Result<ReplicaResult>>,

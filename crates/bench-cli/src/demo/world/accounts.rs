@@ -52,8 +52,8 @@ impl EntityCount {
     }
 }
 
-/// Counts the pairs of aircraft that are at most `radius` apart. Returns two numbers: the pairs that the octree finds,
-/// and the pairs found by comparing each aircraft with every other.
+/// Counts the pairs of aircraft that are at most `radius` apart. Returns two counts: first the pairs that the octree
+/// finds, then the pairs that a comparison of each aircraft with every other aircraft finds.
 pub fn pairs<'a>(
     states: impl Iterator<Item = &'a RegionState<3>>,
     world: WorldBox<3>,

@@ -21,7 +21,7 @@ impl<'a> DemoEventPrinter<'a> {
         DemoEventPrinter { console, began: Instant::now() }
     }
 
-    /// Prints an event of one part of the demo, such as `tasks`.
+    /// Prints an event of the demo. `part` names the part of the demo in which the event happened, such as `tasks`.
     pub fn print_event(&self, part: &str, text: &str) -> Result<()> {
         let at_s = self.began.elapsed().as_secs_f64();
         if self.console.json {
@@ -56,8 +56,8 @@ impl<'a> DemoEventPrinter<'a> {
 /// The result of one part of the demo: the part's name, whether the part passed, and a sentence about the result.
 pub type PartResult = (&'static str, (bool, String));
 
-/// The final tables and results of all parts of the demo. Each part adds its tables and results when the part ends. At
-/// the end of the demo, all of them are printed together.
+/// The final tables and results of all parts of the demo. Each part adds its tables and results when the part ends. The
+/// demo prints them together at its end.
 #[derive(Debug, Default)]
 pub struct ClosingReport {
     tables: Vec<u8>,

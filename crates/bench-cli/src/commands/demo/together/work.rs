@@ -1,5 +1,5 @@
 //! Runs the Python program `recordings.py`, in which four tenants submit tasks that parse the recordings. Python
-//! workers, which the nodes start, run the tasks. The program checks each result, and prints a table of its own.
+//! workers, which the nodes start, run the tasks. `recordings.py` checks each result, and prints its own table.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -15,12 +15,12 @@ use dunlin_cli::signals::StopFlag;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the tenants submit tasks at a steady rate in each round, in seconds.
 const STEADY: &str = "30";
-/// The number of tasks that one tenant submits at once after the steady load.
+/// The number of tasks that one tenant submits at once in each round, when the steady load has ended.
 const SPIKE: &str = "500";
 /// The number of workers that the program kills after the steady load.
 const KILLS: &str = "2";
-/// The time from the start of one round to the start of the next, in seconds. The load repeats in this interval, so the
-/// nodes can forecast it.
+/// The time from the start of one round to the start of the next, in seconds. Every round has the same load, so the
+/// nodes can forecast the load.
 const ROUND_INTERVAL: &str = "60";
 
 /// The Python program that submits the demo's tasks, and the interpreter that runs the program.
@@ -60,8 +60,9 @@ impl TaskDemoProgram {
         if once {
             command.arg("--once");
         }
-        // Ctrl-C must reach only this process, which then ends the Python program. If this process is killed, the
-        // Python program's standard input closes, and the program ends.
+        // The Python program has its own process group, so Ctrl-C reaches only this process. This process then ends the
+        // Python program. If this process is killed, the Python program's standard input closes, and the Python program
+        // ends.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let spawned = command.spawn();
         let mut child = spawned.with_context(|| format!("cannot start {}", self.python.display()))?;
@@ -79,8 +80,8 @@ impl TaskDemoProgram {
 }
 
 impl TaskDemoProcess {
-    /// Prints the program's lines until the program ends. Returns the lines after the first empty line, which are the
-    /// program's final table; `None` if the demo is interrupted.
+    /// Prints the program's lines until the program ends. The lines after the first empty line are the program's final
+    /// table; this function returns them. Returns `None` if the demo is interrupted.
     pub fn follow(
         &mut self,
         stop: &StopFlag,
