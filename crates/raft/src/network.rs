@@ -41,7 +41,7 @@ pub struct RaftMember {
     pub address: String,
 }
 
-/// A future that completes with the response to a request that was sent to another node.
+/// A future that waits for the response to a request to another node, and returns this response.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
 /// One of several queues in which requests are sent to another node. The requests of one lane arrive in order. Requests

@@ -24,7 +24,7 @@ struct EntityLocation {
     in_handover: bool,
 }
 
-/// The number of entities that a region moves, and the number of its entities that are being handed over.
+/// The counts of a region's entities: those that the region moves, and those that are being handed over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RegionEntityCounts {
     /// Number of entities that the region moves.

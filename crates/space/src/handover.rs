@@ -59,7 +59,7 @@ pub struct HandoverTiming {
     /// Longest time from the message `Prepare` to the source's decision. Afterwards, the source aborts the transfer and
     /// moves the entities again.
     pub prepare_ns: u64,
-    /// Time without a response after which a message is sent again.
+    /// If a message has no response for this time, the message is sent again.
     pub resend_ns: u64,
     /// How long a transfer stays staged at a target before the target asks the source for its decision.
     pub query_ns: u64,

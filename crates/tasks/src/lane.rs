@@ -19,7 +19,8 @@ use crate::worker::ServedSet;
 const LEVELS: usize = PRIORITY_MAX as usize + 1;
 
 layout! {
-    /// A queue of one tenant's ready tasks that have the same queue, kind and required labels.
+    /// A lane: one tenant's ready tasks that have the same queue, kind and required labels, in the order in which they
+    /// start.
     #[derive(Debug, Clone)]
     pub struct Lane {
         pub tenant: u32,

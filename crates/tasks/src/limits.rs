@@ -71,7 +71,7 @@ impl SchedulerLimits {
     /// Maximum number of classes that need labels. Each such class costs a look-up for every worker that has these
     /// labels.
     pub const DEMANDS_MAX: u32 = 1_024;
-    /// Maximum number of classes of one tenant that need labels.
+    /// Maximum number of classes that need labels, for each tenant.
     pub const DEMANDS_OF_TENANT_MAX: u32 = 64;
     /// Maximum number of schedules of one tenant.
     pub const SCHEDULES_OF_TENANT_MAX: u32 = 10_000;

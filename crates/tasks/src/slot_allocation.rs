@@ -27,8 +27,8 @@ use crate::state::SchedulerState;
 
 /// Time between two allocations, ms, by the caller's clock.
 const INTERVAL_MS: u64 = 50;
-/// Time between two allocations of workers that each serve a single shard, ms. Such a worker finishes all its tasks
-/// before its slots move to another shard.
+/// Time between two allocations of slots, ms, for workers that each serve a single shard. Such a worker finishes all
+/// its tasks before its slots move to another shard.
 const SINGLE_SHARD_INTERVAL_MS: u64 = 1_000;
 
 /// How many slots one shard needs from the workers of a pool, and how many slots of these workers the shard has.

@@ -21,7 +21,7 @@ use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
 use crate::type_config::{EntryResponses, Proposal};
 
-/// Proposed commands that have no responses yet, and the channel on which the responses will be sent.
+/// Proposed commands that have no responses yet, and the channel on which their responses will be sent.
 pub(super) struct PendingCommands {
     pub(super) commands: CommandBatch,
     pub(super) since: Instant,

@@ -53,7 +53,7 @@ pub enum MessageBody {
     NotTaken,
     /// From the target: asks whether the source has committed or aborted the transfer.
     QuerySource,
-    /// From a target that lost its state: the target does not know the transfer.
+    /// From a target that has lost its state, and therefore does not know the transfer.
     Unknown,
     /// From the source: no further content. Such a message is sent only for the field `settled`, which every message
     /// has.

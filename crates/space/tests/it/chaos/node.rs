@@ -1,4 +1,4 @@
-//! A simulated process that owns a region or is the standby of one.
+//! A simulated process. It owns a region, or follows a region as the standby.
 
 use std::collections::{BTreeMap, VecDeque};
 
