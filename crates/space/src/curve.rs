@@ -1,8 +1,8 @@
 //! Space-filling curves through all cells of a world, at every level of refinement.
 //!
-//! Each smallest cell has a key: a string of digits, one for each level, the coarsest level first. All smallest cells
-//! whose keys begin with the same digits form one larger cell, and are adjacent on the curve. The order of the keys is
-//! the order of the cells on the curve.
+//! Each smallest cell has a key, which is a string of digits. The digit of the coarsest level comes first. All smallest
+//! cells whose keys begin with the same digits form one larger cell, and are adjacent on the curve. The order of the
+//! keys is the order of the cells on the curve.
 
 mod cell;
 mod morton;

@@ -115,8 +115,8 @@ fn restored_state_reuses_no_task_or_worker_id() {
         assert!(task_ids.insert(dead_letter(&mut scene)));
         let backup = blocks(&scene.state);
         for _ in 0..5 {
-            // In its first run, this loop frees the slot of a task that is in the backup. In each later run, it frees
-            // the slot of the previous run's task.
+            // In its first pass, this loop frees the slot of a task that is in the backup. In each later pass, it frees
+            // the slot of the previous pass's task.
             scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
             let task = dead_letter(&mut scene);
             assert!(task_ids.insert(task), "{task:x} in round {round}");
