@@ -1,6 +1,6 @@
 //! Encodes Raft's types in binary form, for the disk and for messages between nodes, and decodes them.
 //!
-//! Integers are little-endian. An optional value begins with a byte: 1 if the value follows, 0 if there is none. Byte
+//! Integers are little-endian. An optional value begins with a byte: 1 if a value follows, 0 if there is no value. Byte
 //! strings begin with their length and lists with their number of items (`u32`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -197,7 +197,8 @@ impl ValueCodec for StoredMembership {
     }
 }
 
-/// Encodes an entry up to the commands in it. Returns these commands, which the caller appends.
+/// Encodes the part of an entry that comes before its commands. Returns the commands; the caller appends them. Returns
+/// `None` if the entry contains no commands.
 pub(crate) fn write_head<'a>(entry: &'a LogEntry, out: &mut Vec<u8>) -> Option<&'a Bytes> {
     entry.log_id.write(out);
     match &entry.payload {

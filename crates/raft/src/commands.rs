@@ -1,4 +1,5 @@
-//! Defines a batch of commands. A batch is stored in the log as it is here: each command is preceded by its length.
+//! Defines a batch of commands. In memory, a batch has the form in which the log stores it: each command is preceded by
+//! its length.
 
 use bytes::BufMut;
 

@@ -44,8 +44,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// After a snapshot, the newest entries stay in the log, up to the log's maximum size divided by this number.
 const KEPT_LOG_DIVISOR: usize = 4;
-/// After a large snapshot, the log may grow beyond its usual maximum: to the size of this snapshot divided by this
-/// number.
+/// After a large snapshot, the log may grow beyond its usual maximum size. Its maximum is then the size of the snapshot
+/// divided by this number.
 const SNAPSHOT_DIVISOR: u64 = 8;
 /// The pauses between repeated requests to a node that does not respond.
 const BACKOFF: &str = "5ms 10ms 20ms ...100ms";
@@ -99,19 +99,19 @@ pub struct Status {
     pub applied: Option<u64>,
     /// Index of the last entry that the node's snapshot contains.
     pub snapshot: Option<u64>,
-    /// Index of the last entry that was removed from the log. Entries are removed only when a snapshot contains them.
+    /// Index of the last entry that was removed from the log. An entry is removed only when a snapshot contains it.
     pub purged: Option<u64>,
     /// Members with a vote. During a change of the voters: the previous and the new ones.
     pub voters: Vec<RaftMember>,
     /// Members without a vote.
     pub learners: Vec<RaftMember>,
-    /// Whether this node has a vote, both before and after any change of the voters that is not complete.
+    /// Whether this node has a vote. During a change of the voters: a vote before and after the change.
     pub has_vote: bool,
     /// Whether a change of the voters is not complete: majorities of the previous and of the new voters are needed. If
     /// the change was interrupted, the leader has to set the voters again.
     pub is_changing: bool,
-    /// The error with which this node, as the leader, refuses commands that make the state larger; `None` if it accepts
-    /// them. The reason is a lack of room on the disk, of memory or of file descriptors.
+    /// The error with which this node, as the leader, refuses commands that make the state larger. The error states
+    /// what is lacking: room on the disk, memory or file descriptors. `None` if this node accepts such commands.
     pub lacks_room: Option<RaftGroupError>,
     /// The reason why this node no longer takes part in the group; `None` while it takes part.
     pub stopped: Option<String>,
@@ -121,8 +121,8 @@ impl<M: StateMachine> GroupHandle<M> {
     /// Starts this node's membership. A node that was in a group before rejoins the group. Any other node waits until
     /// it begins a group or the leader of a group adds it. `machine` must be in its initial state.
     ///
-    /// The group's tasks run on the runtime that [`Transport::runtime`] returns, or on a new thread if it returns
-    /// `None`. Do not call this function on the thread of that runtime.
+    /// The group's tasks run on the runtime that [`Transport::runtime`] returns. If that method returns `None`, they
+    /// run on a new thread. Do not call `start` on the thread of the returned runtime.
     pub fn start(
         id: u64,
         disk: Arc<dyn Disk>,
@@ -240,7 +240,8 @@ impl UntypedGroup {
         })
     }
 
-    /// The error while no write succeeds, because room, file descriptors or memory are lacking; otherwise `None`.
+    /// While no write succeeds for lack of room, file descriptors or memory, returns the error that says so. Otherwise
+    /// returns `None`.
     pub fn room_shortage(&self) -> Option<RaftGroupError> {
         if self.room.level() == SpaceLevel::Out { self.room.shortage() } else { None }
     }
@@ -251,7 +252,7 @@ impl UntypedGroup {
         self.last_before_start
     }
 
-    /// Begins a group that consists of `members`. Call this method only once, on one of these nodes.
+    /// Begins a group that consists of `members`. This method must be called only once, on one of these members.
     pub async fn begin(&self, members: &[RaftMember]) -> Result<(), RaftGroupError> {
         let result = self.raft.initialize(nodes(members)).await;
         result.map_err(|error| RaftGroupError::Refused(error.to_string()))
@@ -269,9 +270,9 @@ impl UntypedGroup {
         responses.pop().ok_or(RaftGroupError::Unknown)
     }
 
-    /// Proposes commands, which are applied one after another, without other commands between them. Returns the
-    /// response of this node's state machine to each command. An error also returns the commands, unless the group has
-    /// ended.
+    /// Proposes commands. They are applied one after another, without other commands between them. Returns the response
+    /// of this node's state machine to each command. In case of an error, the commands are returned with the error; if
+    /// the group has ended, the returned batch is empty.
     pub async fn propose_all(
         &self,
         commands: CommandBatch,
@@ -310,7 +311,7 @@ impl UntypedGroup {
         }
     }
 
-    /// The present term, as far as this node knows. Each term has at most one leader.
+    /// The present term, as far as this node knows. No term has more than one leader.
     pub fn term(&self) -> u64 {
         use openraft::async_runtime::watch::WatchReceiver;
         self.raft.metrics().borrow_watched().current_term
@@ -335,14 +336,15 @@ impl UntypedGroup {
         }
     }
 
-    /// Waits until this node has applied every command that was acknowledged before the call. Only the leader can do
-    /// this: other nodes return an error.
+    /// Waits until this node has applied every command that was acknowledged before the call. Only the leader can wait
+    /// in this way. Other nodes return an error.
     pub async fn catch_up(&self) -> Result<(), RaftGroupError> {
         self.read_index().await.map(drop)
     }
 
-    /// Returns the index of the last entry that [`UntypedGroup::catch_up`] would wait for. Another node can then wait
-    /// for this index with [`UntypedGroup::applied`], and read a state that is as recent as the leader's.
+    /// Returns the index of the last entry that [`UntypedGroup::catch_up`] would wait for. Another node can wait for
+    /// this index with [`UntypedGroup::applied`]. After this wait, its state is as recent as the leader's was at this
+    /// call.
     pub async fn read_index(&self) -> Result<u64, RaftGroupError> {
         let (confirm, confirmed) = oneshot::channel();
         self.reads.try_send(confirm).map_err(|refused| self.queue_error(&refused))?;
@@ -358,7 +360,7 @@ impl UntypedGroup {
         .ok_or_else(|| RaftGroupError::NoQuorum(format!("entry {index} was not applied in time")))
     }
 
-    /// Returns the leader. If this node knows no leader, waits for one, but no longer than `answer_ms_max`.
+    /// Returns the leader. If this node knows no leader, waits for one for at most `answer_ms_max`.
     pub async fn leader(&self) -> Option<RaftMember> {
         self.wait_until(|metrics| {
             let id = metrics.current_leader?;
@@ -390,8 +392,8 @@ impl UntypedGroup {
         self.handle.spawn(async move { tokio::time::timeout(timeout, waited).await }).await.ok()?.ok()?
     }
 
-    /// Handles a request from another node. Several requests are processed in the order in which their futures are
-    /// first polled.
+    /// Handles a request from another node. If several requests are handled at the same time, they are processed in the
+    /// order in which the returned futures are first polled.
     pub async fn receive(&self, request: Bytes) -> io::Result<Bytes> {
         receiver::receive(&self.raft, &self.snapshot_receiver, self.limits.snapshot_bytes_max, request).await
     }
@@ -402,8 +404,8 @@ impl UntypedGroup {
         result.map_err(|fatal| RaftGroupError::Stopped(fatal.to_string()))
     }
 
-    /// Returns a copy of the present state that later commands do not change. This takes constant time. The state may
-    /// be old: call [`UntypedGroup::catch_up`] first to get the latest.
+    /// Returns a copy of this node's present state. Later commands do not change the copy. Copying takes constant time.
+    /// This node's state may lag behind: for the latest state, call [`UntypedGroup::catch_up`] first.
     pub fn freeze(&self) -> Box<dyn FrozenMachine> {
         self.machines.with(|machine| machine.freeze())
     }
@@ -469,12 +471,12 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
         election_timeout_min: limits.election_ms_min(),
         election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
-        // Two followers may have synced an entry when the leader has not, so the leader may acknowledge it before its
-        // own sync. If the leader then crashed and continued in the same term, it would lack this entry and would use
-        // the entry's index for another one. The power-cut test shows this.
+        // The option is off: with it, a leader that crashes could continue in the same term, and lack an entry that it
+        // had acknowledged. Reason: the leader may acknowledge an entry that two followers have synced, before its own
+        // sync. After the crash, it would give this entry's index to another entry. The power-cut test shows this.
         enable_leader_restore: Some(false),
-        // Entries differ much in size. This crate therefore counts bytes rather than entries when it decides to take a
-        // snapshot and how many entries it sends in a request.
+        // The sizes of entries differ much. This crate therefore counts bytes, not entries, when it decides when to
+        // take a snapshot, and how many entries a request contains.
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: u64::MAX,
         max_payload_entries: 4_096,
@@ -485,8 +487,8 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
 }
 
 /// Takes a snapshot whenever the log has grown too long, and then removes entries that the snapshot contains. The
-/// larger the last snapshot, the longer the log may grow. When the disk has little room, the log keeps no entry that a
-/// snapshot contains, and any new entry is a reason for another snapshot.
+/// larger the last snapshot, the longer the log may grow. When the disk has little room, two rules change: the log
+/// keeps no entry that a snapshot contains, and a new snapshot follows as soon as there is a new entry.
 async fn compact_log(raft: OurRaft, log: RaftLog, machines: Machines, bytes_max: usize) {
     use openraft::async_runtime::watch::WatchReceiver;
     let retained_bytes = (bytes_max / KEPT_LOG_DIVISOR) as u64;

@@ -6,16 +6,17 @@ pub const HEARTBEAT_MS: std::ops::RangeInclusive<u64> = 10..=10_000;
 /// The limits of a Raft group, and the times that decide how soon a dead leader is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaftLimits {
-    /// Interval of the leader's heartbeats, and time limit for each response, ms. It must be within [`HEARTBEAT_MS`],
-    /// equal on every node, and longer than a round trip between nodes: a leader that receives no timely responses
-    /// accepts no writes.
+    /// Interval of the leader's heartbeats, and time limit for each response, ms. The value must be within
+    /// [`HEARTBEAT_MS`], and equal on every node. It must be longer than a round trip between nodes: a leader that
+    /// receives no responses in time accepts no writes.
     pub heartbeat_ms: u64,
     /// Maximum number of commands that may wait to be proposed.
     pub waiting_max: usize,
-    /// Maximum size of all commands that have no response yet, bytes; if there are none, a larger batch is allowed.
-    /// Batches of up to 4 KiB are not counted and always allowed, so that leases can still be renewed.
+    /// Maximum total size of the commands that have no response yet, bytes. If there are no such commands, a batch of
+    /// any size is allowed. Batches of up to 4 KiB are always allowed and not counted, so that leases can still be
+    /// renewed.
     pub waiting_bytes_max: usize,
-    /// Maximum size of the commands in one log entry, bytes. A command that is larger gets an entry of its own.
+    /// Maximum size of the commands in one log entry, bytes. A single command that is larger gets its own entry.
     pub entry_bytes_max: usize,
     /// Maximum size of one command, bytes.
     pub command_bytes_max: usize,
@@ -24,19 +25,19 @@ pub struct RaftLimits {
     /// Longest wait for the response to a command or read, ms. A command without a response then has an unknown
     /// outcome, and a read has failed.
     pub answer_ms_max: u64,
-    /// The growth of the log since the last snapshot, in bytes, that causes a new snapshot. If an eighth of the last
-    /// snapshot's size is more, that counts instead. After a snapshot, the newest entries stay in the log, up to a
-    /// quarter of this limit: followers that lack only these entries need no snapshot.
+    /// The number of bytes by which the log grows before a new snapshot is taken. After a large snapshot, an eighth of
+    /// the snapshot's size replaces this number if it is more. A snapshot does not remove the newest entries from the
+    /// log, up to a quarter of this limit: followers that lack only these entries need no snapshot.
     pub log_bytes_max: usize,
-    /// Number of bytes that the log and the snapshots each reserve on the disk; 0 for none. When the disk is full,
-    /// commands that make the state smaller are written to these bytes.
+    /// Number of bytes of the disk that the log reserves, and that the snapshots reserve in addition; 0 for none. When
+    /// the disk is full, commands that make the state smaller are written to the reserved bytes.
     pub reserve_bytes: u64,
     /// Maximum size of the log entries in one request to another node, bytes. A larger entry is sent alone.
     pub append_bytes_max: usize,
     /// Maximum number of requests with log entries that are in flight to one node.
     pub appends_in_flight_max: usize,
-    /// Time limit for another node to store and sync the log entries of one request, ms. After this time, the request
-    /// is repeated.
+    /// Time limit for another node to store and sync the log entries of one request, ms. A request without a response
+    /// in this time is repeated.
     pub append_ms_max: u64,
     /// Maximum number of bytes of a snapshot that this node accepts from another node.
     pub snapshot_bytes_max: usize,
@@ -76,9 +77,9 @@ impl RaftLimits {
         self.heartbeat_ms * 6 / 5
     }
 
-    /// How long a response to a heartbeat confirms the leader, ms. openraft sends the next heartbeat up to 1.2
-    /// intervals later, and the response may take another interval. A time below 2.2 intervals could therefore stop the
-    /// writes of a leader that all other nodes follow.
+    /// How long a response to a heartbeat confirms the leader, ms. After a heartbeat, openraft sends the next one up to
+    /// 1.2 intervals later, and the response to it may take another interval. With a time below 2.2 intervals, a leader
+    /// that all other nodes follow could therefore be forced to stop writing.
     pub fn election_ms_max(&self) -> u64 {
         self.heartbeat_ms * 12 / 5
     }

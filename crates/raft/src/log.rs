@@ -1,10 +1,12 @@
-//! Stores a Raft log on disk as a journal of operations. After a restart, repeating the operations rebuilds the log.
+//! Stores a Raft log on disk as a journal of the operations that changed it. After a restart, this node rebuilds the
+//! log by repeating the operations.
 //!
 //! Invariants:
 //! - The journal has the operations in the order in which they changed the log. A write is reported as complete only
 //!   after it is synced.
 //! - Entries can be read as soon as they are appended, because all entries that may still be read are in memory.
-//! - A journal with a hole is not opened: a node that has lost acknowledged entries must not vote.
+//! - A journal in which records are missing is not opened, because a node that has lost acknowledged entries must not
+//!   vote.
 //! - On a full disk, writes wait for room, and [`DiskSpace`] reports that the disk is full. After any other disk error,
 //!   the log writes nothing more.
 //!

@@ -17,8 +17,8 @@ pub trait StateMachine: Any + Send {
     fn next_due_ms(&self) -> Option<u64>;
 
     /// Whether it may take more than a few milliseconds to [`advance`](StateMachine::advance) the machine to `now_ms`
-    /// and then to apply these commands, which are short. If so, this happens on another thread, so that heartbeats are
-    /// not delayed.
+    /// and then to apply these commands, which are short. If this method returns `true`, both steps happen on another
+    /// thread, so that heartbeats are not delayed.
     fn is_long(&self, _now_ms: u64, _commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
         false
     }
@@ -35,7 +35,7 @@ pub trait StateMachine: Any + Send {
     /// Called after the last command of an entry was applied. The machine may now notify callers and subscribers.
     fn end_entry(&mut self) {}
 
-    /// Returns the present state in a form that later commands do not change. This must take constant time.
+    /// Returns the present state in a form that later commands do not change. This method must return in constant time.
     fn freeze(&self) -> Box<dyn FrozenMachine>;
 
     /// Whether `block` was written by [`FrozenMachine::write_history`], so that a snapshot may omit it.
@@ -46,18 +46,19 @@ pub trait StateMachine: Any + Send {
         false
     }
 
-    /// Replaces the state by one that a [`FrozenMachine`] wrote as blocks. After an error, the machine must not be
-    /// used.
+    /// Replaces the state by the one in `blocks`, which a [`FrozenMachine`] wrote. After an error, the machine must not
+    /// be used any more.
     fn restore(&mut self, blocks: &mut dyn Iterator<Item = Bytes>) -> io::Result<()>;
 }
 
-/// The state of a state machine as it was at one moment. A snapshot is written from it while the machine continues.
+/// The state of a state machine at one moment. While a snapshot of this state is written, the machine itself can
+/// change.
 pub trait FrozenMachine: Send {
     /// Passes the state to `write_block`, block by block. Stops if `write_block` returns an error.
     fn write(&self, write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 
-    /// Writes further blocks with the history that led to the state. A snapshot omits these blocks if the disk has
-    /// little room. Backups never contain them.
+    /// Writes further blocks, which contain the history that led to the state. If the disk has little room, snapshots
+    /// omit these blocks. Backups never contain them.
     fn write_history(&self, _write_block: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         Ok(())
     }

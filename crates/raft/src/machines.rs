@@ -21,17 +21,17 @@ use crate::type_config::{
     Blocks, EntryResponses, LogId, Proposal, RaftSnapshot, SnapshotMeta, StoredMembership, Types,
 };
 
-/// Batches of commands and snapshots of more than this many bytes are handled on another thread, because they would
-/// delay heartbeats on Raft's thread. For smaller ones, passing them to another thread costs more than the work itself.
+/// Batches of commands with more than this many bytes are handled on another thread, because they would delay
+/// heartbeats on Raft's thread. The same holds for snapshots. Passing something smaller to another thread would cost
+/// more than handling it.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// If the disk has no room for a snapshot, the first retry follows after this pause. Each further pause is twice as
-/// long.
+/// The first pause before a snapshot is retried for which the disk had no room. Each further pause is twice as long.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause before a snapshot that lacked room is retried.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A handle to a group's state machine and its snapshots. It hides the machine's type, so that openraft is compiled for
-/// one type only.
+/// A handle to a group's state machine and its snapshots. The handle has no type parameter for the machine, so that
+/// openraft is compiled only once.
 #[derive(Clone)]
 pub(crate) struct Machines {
     applied_machine: Arc<Mutex<AppliedMachine>>,
@@ -59,8 +59,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Machines {
     /// Restores the last snapshot into `machine`, which must be in its initial state. Also fills the reserve for
-    /// snapshots, so that a snapshot can be written even if the disk soon becomes full. Reports to `room` whether the
-    /// reserve is filled.
+    /// snapshots, and reports to `room` whether the reserve is filled. With a filled reserve, a snapshot can be written
+    /// even if the disk becomes full.
     pub(crate) fn open<M: StateMachine>(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -116,7 +116,7 @@ impl Machines {
         }
     }
 
-    /// Applies an entry. An entry that takes long is applied on another thread, so that heartbeats are not delayed.
+    /// Applies an entry. If applying it takes long, this happens on another thread, so that heartbeats are not delayed.
     async fn apply_entry(
         &self,
         log_id: LogId,
@@ -219,7 +219,7 @@ impl Machines {
         let mut snapshot = Blocks(blocks);
         let mut snapshots = lock(&self.snapshots);
         if snapshots.last() > meta.last_log_id {
-            // A later snapshot from another node arrived while this one was prepared.
+            // While this snapshot was prepared, a later one arrived from another node. The later one is returned.
             return Ok(snapshots.load()?.map(|(meta, snapshot)| RaftSnapshot { meta, snapshot }));
         }
         Ok(self.save(&mut snapshots, &meta, &mut snapshot)?.then_some(RaftSnapshot { meta, snapshot }))
@@ -242,9 +242,9 @@ impl AppliedMachine {
             }
             EntryPayload::Normal(proposed) => {
                 let (now_ms, commands) = proposal::split(&proposed.0);
-                // A new leader starts its clock at the time of its applied state. Entries that it has not applied by
-                // then may have later times. This entry's time may therefore be earlier than the machine's time, which
-                // must not decrease.
+                // The time of this entry may be earlier than the machine's time, which must not decrease. Reason: a new
+                // leader starts its clock at the time of its applied state, and entries that it has not yet applied may
+                // have later times.
                 self.machine.advance(now_ms.max(self.machine.now_ms()));
                 let responses = commands.map(|command| self.machine.apply(log_id.index, command)).collect();
                 self.machine.end_entry();
@@ -287,7 +287,8 @@ impl RaftStateMachine<Types> for Machines {
         let (machines, new_meta, snapshot) = (self.clone(), meta.clone(), Arc::new(snapshot));
         let blocks = Arc::clone(&snapshot);
         blocking(move || {
-            // The machine restores the snapshot before it is stored: a snapshot that the machine refuses is not kept.
+            // The machine restores the snapshot first, and the snapshot is stored after that. A snapshot that the
+            // machine refuses is therefore never stored.
             let mut applied_machine = lock(&machines.applied_machine);
             applied_machine.is_changing = true;
             applied_machine.machine.restore(&mut blocks.0.iter().cloned())?;
@@ -327,7 +328,8 @@ fn bytes_of(blocks: &[Bytes]) -> u64 {
     blocks.iter().map(|block| block.len() as u64).sum()
 }
 
-/// Repeats `work`, with growing pauses, as long as `work` returns `None` for lack of room on the disk.
+/// Calls `work` until it returns a result. `work` returns `None` if the disk lacks room. The pauses between the calls
+/// grow.
 async fn retry_until_room<T: Send + 'static, W: FnOnce() -> io::Result<Option<T>> + Send + 'static>(
     work: impl Fn() -> W,
 ) -> io::Result<T> {

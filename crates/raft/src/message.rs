@@ -14,7 +14,7 @@ pub(crate) const VERSION: u8 = 1;
 
 /// Consecutive parts of a message with fewer bytes than this are copied into one joint piece.
 const PIECE_BYTES_MIN: usize = 8 << 10;
-/// The largest size of an entry without its commands, and of a message without its entries, bytes.
+/// The largest size in bytes of an entry without its commands. Also the largest size of a message without its entries.
 const ENTRY_BYTES: usize = 128;
 
 /// A request that one member of a Raft group sends to another.
@@ -32,7 +32,7 @@ pub(crate) enum RaftRequest {
     End(Vote, SnapshotId),
 }
 
-/// Identifies a snapshot by its content, so that any leader that has the same snapshot can send it.
+/// Identifies a snapshot by its content. If a new leader has the same snapshot, it can continue to send it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotId {
     /// Number of blocks.
@@ -69,7 +69,7 @@ impl ValueCodec for SnapshotId {
 }
 
 impl RaftRequest {
-    /// Encodes the request in pieces that follow one another. Large parts are not copied.
+    /// Encodes the request as consecutive pieces. Large parts of the request become pieces without being copied.
     pub(crate) fn pieces(&self) -> Vec<Bytes> {
         let mut pieces = Pieces { written: Vec::new(), out: Vec::with_capacity(self.copied_bytes()) };
         let out = &mut pieces.out;
@@ -138,7 +138,7 @@ impl RaftRequest {
     }
 }
 
-/// Collects the pieces of a message, which follow one another.
+/// Collects the consecutive pieces of a message.
 struct Pieces {
     written: Vec<Bytes>,
     /// The small parts since the last piece, joined.

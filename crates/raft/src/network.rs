@@ -1,11 +1,11 @@
 //! Sends requests to the other nodes of a group.
 //!
-//! Requests with log entries are sent without waiting for the responses to earlier ones. A slow disk therefore delays
-//! only the later requests of the same lane, and heartbeats and votes have a lane of their own ([`RequestLane`]).
+//! A request with log entries is sent before earlier requests have their responses. A slow disk can therefore delay
+//! only later requests of the same lane. Heartbeats and votes have a separate lane ([`RequestLane`]).
 //!
-//! Large requests use another lane than small ones, so that the transport can serve them on another thread, where
-//! copying and encrypting megabytes delays no heartbeat. Requests with entries change from one lane to the other only
-//! when all earlier ones have their responses. No request therefore overtakes another.
+//! Large requests use another lane than small ones. The transport can serve this lane on another thread, where copying
+//! and encrypting megabytes delays no heartbeat. Requests with entries change from one lane to the other only when all
+//! earlier requests have their responses. No request with entries therefore overtakes another.
 
 use std::future::Future;
 use std::io;
@@ -35,17 +35,17 @@ use crate::type_config::{LogEntry, LogId, RaftSnapshot, Types, Vote};
 /// A member of a Raft group: its number and its address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RaftMember {
-    /// The node's number, which is never given to another node.
+    /// The node's number. This number is never given to another node.
     pub id: u64,
     /// The address at which other nodes reach the member.
     pub address: String,
 }
 
-/// A future that completes with the response to a request that was sent to another node.
+/// A future that waits for the response to a request to another node, and returns this response.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 
-/// One of the queues in which requests are sent to another node. Requests of one lane arrive in order, independently of
-/// the other lanes.
+/// One of several queues in which requests are sent to another node. The requests of one lane arrive in order. Requests
+/// of different lanes do not wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Short requests that are useless when late: heartbeats, votes.
@@ -73,16 +73,17 @@ impl RequestLane {
 /// Sends requests to the other nodes of a Raft group, and returns their responses. A node that receives such a request
 /// must pass it to [`UntypedGroup::receive`](crate::UntypedGroup::receive).
 ///
-/// A response may be awaited on any thread, without a runtime. If no response arrives within a bounded time, the future
+/// A response may be awaited on any thread, even without an async runtime. If no response arrives in time, the future
 /// returns an error. The error kind [`NotConnected`](io::ErrorKind::NotConnected) means that the request was not sent.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a request, which consists of the given pieces in order; large parts thus need not be copied. Requests of
-    /// one lane are sent in the order of the calls. If the future is dropped, the response is ignored.
+    /// Sends a request, which is the concatenation of the given pieces. The pieces exist so that large parts need not
+    /// be copied. Requests of one lane are sent in the order in which this method is called. If the returned future is
+    /// dropped, the response is ignored.
     fn request(&self, member: &RaftMember, lane: RequestLane, request: Vec<Bytes>) -> ResponseFuture;
 
-    /// The runtime that serves the connections for short messages. The group then also runs on this runtime, so that
-    /// messages wake no other thread. `None` if this runtime has more than one thread or no timers: the group then has
-    /// a thread of its own.
+    /// The runtime that serves the connections for short messages. The group runs on this runtime too, so that messages
+    /// wake no other thread. The method must return `None` if the transport's runtime has more than one thread or no
+    /// timers. The group then gets a thread of its own.
     fn runtime(&self) -> Option<Handle> {
         None
     }
@@ -204,8 +205,8 @@ impl MemberClient {
         let timeout = Duration::from_millis(self.limits.block_ms_max);
         let snapshot_id = SnapshotId::of(&snapshot);
         let begin = RaftRequest::Begin(vote, snapshot_id, snapshot.meta);
-        // If an earlier attempt was interrupted, the receiver still has the blocks of that attempt. They are not sent
-        // again.
+        // If an earlier attempt was interrupted, the receiver still has the blocks that it received then. These blocks
+        // are not sent again.
         let mut next: u64 = self.request(self.lane, &begin, timeout).await?;
         while let Some(block) = snapshot.snapshot.0.get(next as usize) {
             let received: u64 = self
@@ -223,8 +224,8 @@ struct AppendPipeline<'a, S> {
     peer: &'a MemberClient,
     timeout: Duration,
     input: S,
-    /// A request that was taken from `input` and not sent yet. It may have to wait, because it uses another lane than
-    /// the requests in flight.
+    /// A request that was taken from `input` but not sent yet. If it uses another lane than the requests in flight, it
+    /// has to wait for their responses.
     next: Option<AppendEntriesRequest<Types>>,
     input_ended: bool,
     in_flight: FuturesOrdered<BoxFuture<'static, AppendResult>>,
@@ -233,8 +234,8 @@ struct AppendPipeline<'a, S> {
 }
 
 impl<S: Stream<Item = AppendEntriesRequest<Types>> + Unpin> AppendPipeline<'_, S> {
-    /// Sends requests until a response arrives, and returns the response. Returns `None` when the input has ended and
-    /// all requests have their responses.
+    /// Sends requests until a response arrives, and returns this response. Returns `None` when `input` has ended and
+    /// all sent requests have their responses.
     async fn next_response(&mut self) -> Option<AppendResult> {
         loop {
             if let Some(append) = self.next.take() {

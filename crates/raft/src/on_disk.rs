@@ -16,8 +16,8 @@ use crate::snapshots::SnapshotRecord;
 use crate::type_config::Membership;
 
 /// Returns the voters and learners of the newest membership in a group's directory, even if that membership is not
-/// committed. Returns no members if the directory contains no membership. Another process may use the directory
-/// meanwhile, because this function only reads.
+/// committed. Returns an empty list if the directory contains no membership. This function only reads, so another
+/// process may use the directory at the same time.
 pub fn members_on_disk(disk: &Arc<dyn Disk>, dir: &Path) -> io::Result<Vec<RaftMember>> {
     let mut newest: Option<(u64, Membership)> = None;
     let mut consider = |index: u64, membership: Membership| {

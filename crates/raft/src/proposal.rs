@@ -5,7 +5,7 @@ use bytes::BufMut;
 use crate::commands::{self, CommandBatch};
 use crate::type_config::Proposal;
 
-/// Makes one proposal of batches that were proposed at about the same time.
+/// Combines batches, which were proposed at about the same time, into one proposal.
 pub(crate) fn join<'a>(now_ms: u64, batch: impl Iterator<Item = &'a CommandBatch> + Clone) -> Proposal {
     let bytes = batch.clone().map(|commands| commands.bytes().len()).sum::<usize>();
     let mut out = Vec::with_capacity(8 + bytes);

@@ -14,8 +14,8 @@ use crate::network::RaftMember;
 use crate::snapshots::Snapshots;
 use crate::type_config::{Blocks, LogId, Membership, SnapshotMeta, StoredMembership};
 
-/// Writes the directory of a node that is the only member of its group. The node's state is `blocks`, which a
-/// [`FrozenMachine`](crate::FrozenMachine) wrote. Fails if the directory already contains a state.
+/// Writes the directory of a node that is the only member of its group. The node's state is in `blocks`; a
+/// [`FrozenMachine`](crate::FrozenMachine) wrote these blocks. Fails if the directory already contains a state.
 pub fn seed(
     disk: Arc<dyn Disk>,
     dir: &Path,

@@ -1,10 +1,11 @@
 //! Stores snapshots on disk in a journal. Each snapshot has a begin record, records with blocks, and an end record. A
 //! snapshot without an end record is ignored.
 //!
-//! Each snapshot begins an epoch of the journal, and with it a new file, so that files of older snapshots can be
-//! removed. A snapshot is written only if the disk has room for all of it. If necessary, the [`DiskReserve`] becomes
-//! the snapshot's file; it is filled again after older snapshots are removed. If another program takes the room while a
-//! snapshot is written, the part that was written is removed, so that a later attempt can use its room.
+//! Each snapshot begins a new epoch of the journal and a new file, so that the files of older snapshots can be removed.
+//! A snapshot is written only if the disk has room for all of it. If necessary, the [`DiskReserve`] becomes the
+//! snapshot's file; when older snapshots have been removed, the reserve is filled again. If another program takes the
+//! room while a snapshot is written, the written part of the snapshot is removed. A later attempt can then use this
+//! part's room.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,10 +25,10 @@ const NAME: &str = "raft snapshots";
 const BATCH_BYTES: usize = 1 << 20;
 /// Name of the file that reserves room for a snapshot.
 const RESERVE: &str = "reserve";
-/// The most bytes that a frame takes in addition to the block that it contains.
+/// The most bytes of a frame that do not belong to the block in it.
 const BLOCK_BYTES_EXTRA: u64 = 64;
-/// The most bytes that are needed for the header and marks of a snapshot's first file, and for marks in the file before
-/// it.
+/// The most bytes that a snapshot needs in addition to its frames: for the header and the marks of its first file, and
+/// for marks in the previous file.
 const FIRST_FILE_BYTES_EXTRA: u64 = 16 << 10;
 /// The most bytes that are needed for the header, the marks and the preallocated room of each further file.
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
@@ -246,15 +247,15 @@ impl Snapshots {
             Err(error) => return Err(io::Error::other(error)),
         }
         self.last = Some((meta.clone(), begin));
-        // Frees the part of the reserve's room that this snapshot did not need.
+        // Frees the part of the file's room that this snapshot did not need. This room may come from the reserve.
         self.journal.end_file().map_err(io::Error::other)?;
         // Files that cannot be removed now are removed after the next snapshot.
         let _ = self.journal.truncate_before(begin);
         Ok(true)
     }
 
-    /// Removes the written part of a snapshot that began at `begin`. `before` is the last record before it. The next
-    /// snapshot then uses the same file.
+    /// Removes the written part of an incomplete snapshot. The snapshot began at `begin`, and `before` is the position
+    /// of the last record before it. The next snapshot then uses the same file.
     fn discard(&mut self, before: Option<Position>, begin: Position) -> io::Result<()> {
         match self.journal.discard_after(before) {
             Ok(()) => {
@@ -276,7 +277,7 @@ impl Snapshots {
     }
 
     fn push(&mut self, record: &SnapshotRecord) -> Result<(), AppendError> {
-        // No block that this crate makes is too large for a frame.
+        // This error never happens: every block that this crate makes fits into a frame.
         self.frames.push(record).map_err(|_| AppendError::Batch("a block of a snapshot is too long"))?;
         if self.frames.bytes.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }

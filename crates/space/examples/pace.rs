@@ -16,8 +16,8 @@ const TICKS: usize = 400;
 const FLOCK: u64 = 100_000;
 const FLOCK_TICKS: usize = 100;
 
-/// A behaviour that moves each entity back and forth within its half of the world, so that no entity crosses the
-/// border.
+/// A behaviour that moves each entity back and forth within its half of the world. No entity crosses the border between
+/// the halves.
 #[derive(Clone)]
 struct Halves;
 
@@ -79,7 +79,7 @@ fn moving(each: u64) {
             region.tick(now_ns, out).expect("the region has a lease");
             region.send_ghosts(out);
             times_ns.push(begin.elapsed().as_nanos() as u64);
-            // Takes the record out of the region's outputs, as a program that publishes it does.
+            // Takes the record out of the region's outputs. (A program that publishes the record does this too.)
             std::hint::black_box(std::mem::take(&mut out.record));
             out.messages.clear();
         }

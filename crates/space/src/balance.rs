@@ -1,11 +1,10 @@
-//! Balances the loads of a world's regions: decides from the regions' load reports when the space-filling curve is cut
-//! into regions again, and at which keys.
+//! Balances the loads of a world's regions. From the regions' load reports, this module decides when the space-filling
+//! curve is cut into regions anew, and at which keys.
 //!
 //! Invariants:
-//! - The curve is not cut again until nearly all handovers that the last cut caused are done. Before that, many
-//!   entities still count for the region that they leave.
-//! - The curve is not cut again while all regions have about the same load, or while the loads of all regions differ by
-//!   only a few entities.
+//! - After a cut, the curve is not cut again until nearly all handovers that the cut caused are done. Until then, many
+//!   entities still count for the region that they will leave.
+//! - The curve is not cut again while the loads of the regions are about equal, or differ by only a few entities.
 //!
 //! ```text
 //!  load report:  version of the encoding u8, region u32, version of the partition u64,
@@ -40,8 +39,8 @@ impl Default for BalancePolicy {
     }
 }
 
-/// The curve is not cut again while the load of entities outside their region's stretch is more than this fraction of
-/// the total load.
+/// The curve is not cut again while more than this fraction of the total load comes from entities outside the stretch
+/// of their region.
 const STRAYED_MAX: f64 = 0.02;
 
 /// A region's load, inside and outside of its stretch of the curve, and the version of the partition for which the load
@@ -92,8 +91,8 @@ impl LoadReports {
         self.0.insert(report.load.region, (now_ns, report));
     }
 
-    /// Returns a new partition with balanced loads. Returns `None` if the loads are even enough, if too many entities
-    /// still have to be handed over, or if a region's report is missing or too old.
+    /// Returns a new partition with balanced loads. Returns `None` in three cases: the loads are even enough, too many
+    /// entities still have to be handed over, or a region's report is missing or too old.
     pub fn next(&self, partition: &Partition, balance: &BalancePolicy, now_ns: u64) -> Option<Partition> {
         let known = |(_, region): &(u64, RegionId)| {
             let (received_ns, report) = self.0.get(region)?;

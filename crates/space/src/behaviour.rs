@@ -1,12 +1,12 @@
 //! Behaviours: code that moves entities.
 //!
 //! A behaviour reads the world as it was after the last tick, and returns the next position of one entity. The result
-//! does not depend on the order or the region in which entities are moved. Random numbers come from
-//! [`TickContext::random`], whose results depend only on the seed, the tick, the entity's id and a number that the
-//! behaviour chooses.
+//! depends neither on the order in which entities are moved nor on the region that moves them. Random numbers come from
+//! [`TickContext::random`]; they depend only on the seed, the tick, the entity's id and a number that the behaviour
+//! chooses.
 //!
-//! A world must compute the same bytes whatever the number of its regions. A behaviour therefore uses only operations
-//! that give equal results on every machine: sums, products, quotients and square roots, but not sines.
+//! The bytes that a world computes must not depend on the number of its regions. A behaviour must therefore use only
+//! operations that give equal results on every machine: sums, products, quotients and square roots, but not sines.
 
 mod flock;
 mod lanes;
@@ -27,8 +27,8 @@ pub use walk::RandomWalk;
 
 /// Code that decides how entities move.
 pub trait Behaviour<const D: usize> {
-    /// Distance up to which an entity sees other entities; 0 if the behaviour does not use other entities. All calls
-    /// must return the same value.
+    /// Distance up to which an entity sees other entities; 0 if the behaviour does not use other entities. The returned
+    /// value must always be the same.
     fn sight(&self) -> f32 {
         0.0
     }
@@ -42,8 +42,8 @@ pub trait Behaviour<const D: usize> {
         context: &TickContext<D>,
     ) -> Motion<D>;
 
-    /// Moves [`LANES`] entities at once. The results must equal those of [`Behaviour::step`] in every bit. The default
-    /// method returns `None`, so that the region calls `step` for each entity.
+    /// Moves [`LANES`] entities at once. The results must equal those of [`Behaviour::step`] in every bit. A behaviour
+    /// may return `None`, as the default method does. The region then calls `step` for each entity.
     #[inline(always)]
     fn step_lanes(
         &self,
@@ -111,8 +111,8 @@ pub struct TickContext<const D: usize> {
 }
 
 impl<const D: usize> TickContext<D> {
-    /// Returns a pseudorandom number that depends only on the id, the tick, the seed and `which`. With several values
-    /// of `which`, an entity gets several numbers in one tick.
+    /// Returns a pseudorandom number that depends only on the id, the tick, the seed and `which`. A behaviour that
+    /// needs several numbers for an entity in one tick calls this method with different values of `which`.
     pub fn random(&self, id: EntityId, which: u64) -> u64 {
         let mut mixed =
             self.seed ^ id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.tick.rotate_left(32) ^ which << 56;

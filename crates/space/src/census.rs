@@ -1,8 +1,8 @@
 //! Counts the entities in the states of a world's regions, each entity once.
 //!
-//! The states of different regions may belong to different ticks. An entity that is being handed over may therefore
-//! appear in two states. An entity may also appear in none, if its source has removed it and its target has not
-//! inserted it yet.
+//! The states of different regions may belong to different ticks. An entity that is being handed over may therefore be
+//! in two of the states. It may also be in none of them, if the source's state is from after the removal and the
+//! target's state from before the insertion.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ struct EntityLocation {
     in_handover: bool,
 }
 
-/// The number of entities that a region moves, and the number of its entities that are being handed over.
+/// The counts of a region's entities: those that the region moves, and those that are being handed over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RegionEntityCounts {
     /// Number of entities that the region moves.
@@ -81,8 +81,8 @@ impl Census {
         self.regions.get(&region).copied().unwrap_or_default()
     }
 
-    /// The number of entities that an earlier census has and this census does not have. These entities were despawned,
-    /// or reading the states for this census took longer than a handover.
+    /// The number of entities that are in the earlier census but not in this one. Such an entity was despawned. Or it
+    /// was in no state, because reading the states for this census took longer than its handover.
     pub fn missing_count(&self, earlier: &Census) -> usize {
         earlier.entities.keys().filter(|id| !self.entities.contains_key(*id)).count()
     }

@@ -95,8 +95,8 @@ impl AnyRegion {
         }
     }
 
-    /// The topic options from which this reducer can be built. Equal reducers have equal options: numbers and lists are
-    /// always written in the same way.
+    /// The topic options from which this reducer can be built. Equal reducers have equal options, because each number
+    /// and each list has only one written form.
     pub fn options(&self) -> BTreeMap<String, String> {
         fn of<const D: usize>(reducer: &RegionReducer<D>) -> BTreeMap<String, String> {
             let state = reducer.state();

@@ -1,7 +1,8 @@
 //! Space-filling curves through all cells of a world, at every level of refinement.
 //!
-//! A key is a string of digits, the digit of the coarsest level first. All smallest cells whose keys begin with the
-//! same digits form one larger cell, and are adjacent on the curve. Keys compare in the curve's order.
+//! Each smallest cell has a key, which is a string of digits. The digit of the coarsest level comes first. All smallest
+//! cells whose keys begin with the same digits form one larger cell, and are adjacent on the curve. The order of the
+//! keys is the order of the cells on the curve.
 
 mod cell;
 mod morton;

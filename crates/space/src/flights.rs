@@ -6,7 +6,7 @@
 //! ```
 //! Positions are projected on a plane that touches the globe in the middle of the recording: kilometres east, north and
 //! up. At 200 km from the middle, the error of distances is less than 0.3 %. Entries without a position are skipped and
-//! counted, and so are further entries of an aircraft for the same time.
+//! counted. If an aircraft has several entries for one time, all but the first are skipped and counted too.
 
 use std::collections::BTreeMap;
 

@@ -1,15 +1,15 @@
 //! Ghosts: read-only copies of neighbours' entities near the border.
 //!
-//! Once in every [`ghosts_every`](crate::RegionSetup::ghosts_every) ticks, a region sends each neighbour all entities
-//! that it has within the strip along their common border. An entity that is missing from a batch has left the strip.
-//! Between batches, and after the loss of a batch, ghosts move straight on. If an entity's velocity changes by at most
-//! `a` a second, the error of its ghost's position is at most `a · t² / 2` after `t` seconds, plus rounding. If no
-//! batch has arrived from a neighbour for more than [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, the
-//! ghosts of this neighbour are invisible.
+//! Once in every [`ghosts_every`](crate::RegionSetup::ghosts_every) ticks, a region sends each neighbour a batch: all
+//! entities that the region has within the strip along the common border. An entity that is missing from a batch has
+//! left the strip. Until the next batch arrives, ghosts move straight on, even if a batch is lost. If an entity's
+//! velocity changes by at most `a` a second, the error of its ghost's position is at most `a · t² / 2` after `t`
+//! seconds, plus rounding. If no batch has arrived from a neighbour for more than
+//! [`ghost_ticks_max`](crate::RegionSetup::ghost_ticks_max) ticks, the ghosts of this neighbour are invisible.
 //!
-//! Invariants: of each neighbour's batches, the one with the highest epoch and number is used. Batches are ignored if
-//! their epoch is lower than the latest known epoch of the neighbour. If the region itself has an entity with a ghost's
-//! id, the ghost is ignored.
+//! Invariants: of each neighbour's batches, only the one with the highest epoch and number is used. A batch is ignored
+//! if its epoch is lower than the neighbour's latest epoch that the region knows. A ghost is ignored if the region
+//! itself has an entity with the ghost's id.
 
 mod batch;
 mod strip;
@@ -37,8 +37,8 @@ pub struct Ghost<const D: usize> {
     pub velocity: Point<D>,
 }
 
-/// The newest batch of a neighbour, and this region's own tick after which the batch arrived. The neighbour's tick may
-/// have another number.
+/// The newest batch of a neighbour. `tick` is the receiving region's own tick after which the batch arrived, not the
+/// neighbour's tick.
 #[derive(Debug, Clone)]
 struct NeighbourBatch<const D: usize> {
     batch: GhostBatch<D>,
@@ -52,8 +52,8 @@ pub struct Ghosts<const D: usize> {
     neighbours: BTreeMap<RegionId, NeighbourBatch<D>>,
     /// Memory of an older batch, for reuse.
     spare: Option<GhostBatch<D>>,
-    /// Number of batches that were ignored because they were not newer than the stored batch, or came from a replaced
-    /// owner.
+    /// Number of batches that were ignored because they were not newer than the stored batch, or because a former owner
+    /// of the neighbouring region had sent them.
     stale: u64,
     /// Number of ghosts that were dropped because of the limit `ghosts_max`.
     dropped: u64,
@@ -71,9 +71,9 @@ impl<const D: usize> Ghosts<D> {
         Ok(batch)
     }
 
-    /// Stores a batch that arrived after `tick`, the region's own tick. Ignores the batch and returns `false` if it is
-    /// not newer than the stored batch, or if its epoch is lower than `epoch_known`, the latest known epoch of the
-    /// neighbour.
+    /// Stores a batch that arrived after `tick`, the region's own tick. `epoch_known` is the latest epoch of the
+    /// neighbour that the region knows. Ignores the batch and returns `false` if the batch is not newer than the stored
+    /// one, or if its epoch is lower than `epoch_known`.
     pub(crate) fn store(&mut self, mut batch: GhostBatch<D>, epoch_known: u64, tick: u64) -> bool {
         let newer = self.neighbours.get(&batch.from).is_none_or(|known| batch.stamp() > known.batch.stamp());
         if !newer || batch.epoch < epoch_known {
@@ -94,8 +94,8 @@ impl<const D: usize> Ghosts<D> {
         self.neighbours.get(&region).map(|stored| stored.batch.tick)
     }
 
-    /// Number of batches that were ignored because they were not newer than the stored batch, or came from a replaced
-    /// owner.
+    /// Number of batches that were ignored because they were not newer than the stored batch, or because a former owner
+    /// of the neighbouring region had sent them.
     pub fn stale(&self) -> u64 {
         self.stale
     }
@@ -105,9 +105,9 @@ impl<const D: usize> Ghosts<D> {
         self.dropped
     }
 
-    /// Visits all ghosts, extrapolated to tick `tick` of this region; a tick lasts `seconds`. Skips neighbours that
-    /// have sent no batch for more than `ticks_max` ticks. If an entity is in the batches of two neighbours, the batch
-    /// that arrived later counts.
+    /// Visits all ghosts, with their positions extrapolated to this region's tick `tick`. A tick lasts `seconds`. Skips
+    /// neighbours that have sent no batch for more than `ticks_max` ticks. If two neighbours' batches contain the same
+    /// entity, the batch that arrived later counts.
     pub fn for_each(&self, tick: u64, seconds: f32, ticks_max: u64, mut visit: impl FnMut(&Ghost<D>)) {
         let fresh = |stored: &&NeighbourBatch<D>| stored.tick + ticks_max >= tick;
         let mut batches: Vec<&NeighbourBatch<D>> = self.neighbours.values().filter(fresh).collect();
@@ -117,7 +117,7 @@ impl<const D: usize> Ghosts<D> {
         for stored in batches {
             let ticks = tick.saturating_sub(stored.tick);
             for ghost in stored.batch.ghosts(ticks as f32 * seconds) {
-                // If all batches arrived after the same tick, no entity is in two of them.
+                // An entity can be in two batches only if the batches arrived after different ticks.
                 if !mixed || seen.insert(ghost.id) {
                     visit(&ghost);
                 }

@@ -17,22 +17,23 @@
 //!   STAGED for long, or the source's epoch changed ── QuerySource ─► Commit | Abort | no response before the decision
 //! ```
 //! Invariants:
-//! - The source decides whether a transfer takes place, and decides only once. Before the source commits, the target,
-//!   the target's standby and the source's standby know of the transfer.
-//! - A target takes only committed transfers. After a target has sent `NotTaken` to a new source, it never
-//!   takes that transfer: a late Commit belongs to an older epoch.
-//! - A target sends `Taken` once its standby knows that the transfer was taken. A source settles a transfer once its
-//!   own standby knows that the transfer has ended. A standby can therefore take over one side at any moment, because
-//!   the other side still has everything that the standby lacks.
+//! - The source decides whether a transfer takes place, and decides only once. Before the source commits a transfer,
+//!   the target, the target's standby and the source's own standby know of this transfer.
+//! - A target takes only committed transfers. Once a target has sent `NotTaken` to a new owner of the source region, it
+//!   never takes the transfer: a late `Commit` of the former owner has an older epoch, and is dropped.
+//! - A target sends `Taken` once the target's standby knows that the transfer was taken. A source settles a transfer
+//!   once the source's standby knows that the transfer has ended. The standby of either side can therefore take over at
+//!   any moment, because the other side still has everything that this standby lacks.
 //! - A repeated message is recognised by its [`TransferId`]. Messages of older epochs are dropped.
 //! - If the target does not respond within [`HandoverTiming::prepare_ns`], the source moves the entities again at once.
 //!
-//! Between the sending and the receiving of `Commit`, no region moves the entities. If the network is cut, this pause
-//! lasts until the network is repaired. Only a third party could end the pause earlier, but asking a third party about
-//! every entity would cost more than the pause.
+//! After the source has sent `Commit` and before the target has received it, no region moves the entities. If the
+//! network is cut, this pause lasts until the network is repaired. Only a third party could end the pause earlier, but
+//! asking a third party about every entity would cost more than the pause.
 //!
-//! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. The source learns of the loss
-//! from the message `Unknown`, and [`HandoverEffect::Lost`] names the entities.
+//! Without a standby ([`StandbyMode::None`]) the entities of a killed process are lost. A region that had handed
+//! entities to this process learns of the loss from the message `Unknown`, and [`HandoverEffect::Lost`] names the lost
+//! entities.
 
 mod entry;
 mod inbound;
@@ -58,9 +59,9 @@ pub struct HandoverTiming {
     /// Longest time from the message `Prepare` to the source's decision. Afterwards, the source aborts the transfer and
     /// moves the entities again.
     pub prepare_ns: u64,
-    /// Time without a response after which a message is sent again.
+    /// If a message has no response for this time, the message is sent again.
     pub resend_ns: u64,
-    /// Time after which a target asks the source for its decision about a staged transfer.
+    /// How long a transfer stays staged at a target before the target asks the source for its decision.
     pub query_ns: u64,
 }
 
@@ -96,8 +97,8 @@ impl Default for HandoverLimits {
     }
 }
 
-/// An action that a [`Handover`] requests from its caller, such as sending a message. The caller must carry out the
-/// actions in order.
+/// An action that a [`Handover`] requests from its caller, such as sending a message. The caller must carry out all
+/// requested actions, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HandoverEffect {
     /// Send a message. It does no harm if the message gets lost.
@@ -119,7 +120,8 @@ pub enum HandoverEffect {
     Depart(Vec<EntityId>),
     /// Insert these entities.
     Admit(Vec<TransferredEntity>),
-    /// Another region lost its state, including entities that it had taken from this region.
+    /// Another region lost its state. The lost state included entities that the other region had taken from this
+    /// region.
     Lost {
         /// The region that lost its state.
         to: RegionId,
@@ -130,8 +132,8 @@ pub enum HandoverEffect {
 
 /// A check that decides which entities a region accepts from another region.
 pub trait AdmissionCheck {
-    /// Returns the reason why this entity cannot be taken while room is reserved for `others` other entities; `None` if
-    /// it can be taken.
+    /// Returns the reason why the region cannot take this entity, if it has already reserved room for `others` other
+    /// entities. Returns `None` if the region can take the entity.
     fn refusal(&self, entity: &TransferredEntity, others: usize) -> Option<EntityRefusal>;
 }
 
@@ -158,7 +160,8 @@ pub enum OfferError {
     },
 }
 
-/// The state machine of one region for giving entities to other regions and taking entities from them.
+/// The handovers of one region as a state machine: those in which the region gives entities, and those in which it
+/// takes entities.
 #[derive(Debug, Clone)]
 pub struct Handover {
     region: RegionId,
@@ -167,7 +170,7 @@ pub struct Handover {
     timing: HandoverTiming,
     limits: HandoverLimits,
     peers: BTreeMap<RegionId, Peer>,
-    /// Entities that are staged at this region, each with its source and transfer.
+    /// Entities that are staged at this region, each with the region from which it comes and its transfer.
     staged: HashMap<EntityId, (RegionId, TransferId)>,
     /// How many entries were written to the region's topic, and how many of these entries the standby knows.
     written: u64,
@@ -177,8 +180,8 @@ pub struct Handover {
     waiting: VecDeque<(u64, RegionId, TransferId, Direction)>,
     /// Latest time seen; it never goes back, even if the caller's clock does.
     now: u64,
-    /// The epoch in which the region began after the last loss of its state; without a loss, the epoch in which it
-    /// first began.
+    /// If the region has lost its state, the epoch in which it began after the last loss. Otherwise the epoch in which
+    /// it first began.
     state_lost_epoch: u64,
     counts: HandoverCounts,
 }
@@ -200,8 +203,8 @@ pub struct HandoverCounts {
     pub repeated: u64,
 }
 
-/// The ids of the entities that are staged at a region: the region has accepted them, and the source has not decided
-/// yet.
+/// The ids of the entities that are staged at a region. Staged means that the region has accepted the entities, and
+/// that their source has not decided yet.
 #[derive(Debug, Clone, Copy)]
 pub struct StagedIds<'a>(&'a HashMap<EntityId, (RegionId, TransferId)>);
 
@@ -234,7 +237,7 @@ struct Peer {
     next: u64,
     outbound: BTreeMap<TransferId, OutboundTransfer>,
     inbound: BTreeMap<TransferId, InboundTransfer>,
-    /// The peer has ended all its transfers to this region that have a lower id than this.
+    /// All transfers from the peer to this region with an id below this one have ended, as the peer has reported.
     peer_settled: TransferId,
     /// Value of `settled` that was last sent to the peer.
     settled_sent: TransferId,
@@ -329,13 +332,14 @@ impl Handover {
         self.peers.values().map(of_peer).sum::<usize>() + staged
     }
 
-    /// Ids of the entities that are being handed to this region, and for which this region has reserved room.
+    /// Ids of the entities that are staged at this region: another region is handing them over, and this region has
+    /// reserved room for them.
     pub fn staged(&self) -> StagedIds<'_> {
         StagedIds(&self.staged)
     }
 
-    /// Entities of which this region does not know whether they belong to it or to another region: either it has
-    /// committed them and the target has not confirmed, or they are staged here.
+    /// Entities that may belong to this region or to another one; this region does not know which. Such an entity is
+    /// either in a transfer that this region has committed and the target has not confirmed, or staged at this region.
     pub fn in_doubt(&self) -> Vec<EntityId> {
         let committed =
             self.peers.values().flat_map(|peer| peer.outbound.values().flat_map(OutboundTransfer::committed));
@@ -363,8 +367,8 @@ impl Handover {
         self.resume_waiting(effects);
     }
 
-    /// Handles a message from another region. If the message offers entities, `admission` decides which of them are
-    /// accepted.
+    /// Handles a message from another region. If the message offers entities, `admission` decides which of the entities
+    /// are accepted.
     pub fn receive(
         &mut self,
         message: HandoverMessage,
@@ -411,8 +415,8 @@ impl Handover {
         }
     }
 
-    /// Sets the time. Aborts transfers whose deadline has passed. If a message has had no response for too long, it is
-    /// sent again.
+    /// Sets the time. Aborts transfers whose deadline has passed. Sends each message again that has had no response for
+    /// too long.
     pub fn advance_time(&mut self, now: u64, effects: &mut Vec<HandoverEffect>) {
         self.set_now(now);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
@@ -422,8 +426,8 @@ impl Handover {
         self.resume_waiting(effects);
     }
 
-    /// Applies an entry that was read from the topic or the journal, as a standby or a restarting owner does. This call
-    /// sends no message.
+    /// Applies an entry that was read from the topic or the journal. A standby calls this method, and an owner that
+    /// restarts. It sends no message.
     pub fn follow(&mut self, entry: HandoverEntry, effects: &mut Vec<HandoverEffect>) {
         self.written += 1;
         self.known = self.written;

@@ -1,8 +1,8 @@
 //! Spatial indexes, which find items by position and share one trait.
 //!
-//! Every index is exact: it returns the same items as [`LinearScan`], which checks every item. Items are numbered by
-//! their position in the columns that [`SpatialIndex::rebuild`] received. Indexes are rebuilt, not updated: if all
-//! points move, a rebuild takes less time than single updates (`docs/space.md` has measurements).
+//! Every index is exact: it returns the same items as [`LinearScan`], which checks every item. The number of an item is
+//! its row in the columns that [`SpatialIndex::rebuild`] received. An index cannot be updated, only rebuilt: if all
+//! points move, a rebuild takes less time than many updates (`docs/space.md` has measurements).
 
 mod grid;
 mod near;
@@ -36,15 +36,17 @@ pub trait SpatialIndex<const D: usize> {
         self.len() == 0
     }
 
-    /// Appends to `found` the items in a shape, such as a box or ball, each once and in no particular order.
+    /// Appends to `found` the items in a shape, such as a box or a ball. Each item is appended once; their order is
+    /// arbitrary.
     fn within<S: Shape<D>>(&self, shape: &S, found: &mut Vec<u32>);
 
     /// Fills `found` with the `count` items nearest to a point, the nearest first. Among equal distances, the item with
     /// the lower number comes first.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>);
 
-    /// Fills `found`, for one item after another, with the `count` other items nearest to this item, the nearest first.
-    /// If there are fewer other items, `found` has all of them for each item.
+    /// Fills `found`. For each item in turn, `found` gets the `count` items that are nearest to this item, the nearest
+    /// first; the item itself does not count. If there are fewer than `count` other items, `found` gets all of them for
+    /// each item.
     fn nearest_of_each(&self, count: usize, found: &mut Vec<NearItem>);
 
     /// Fills `found` with the items that a beam hits, ordered by distance along the beam, then by number.

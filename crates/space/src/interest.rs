@@ -5,14 +5,14 @@
 //! - Rules apply at the source: a viewer receives no data about an entity that the viewer may not see.
 //! - `Enter` and `Leave` are sent immediately, whatever their size. Only updates wait. The urgency of an entity's
 //!   update grows with the time since its last update, and falls with the distance from the center.
-//! - A viewer that applies all events which it receives knows exactly the entities within its sight, each at the
-//!   position that was sent last.
+//! - A viewer that applies all its events knows exactly the entities within its sight, each at the position that the
+//!   region sent last.
 //!
 //! Every viewer first receives [`ViewerEvent::Begin`], even if no entity is in sight. The viewer then
 //! discards all entities of this region.
 //!
-//! The entity at a viewer's center may belong to a neighbouring region. Each region sends its own entities; together
-//! they are all entities within sight. `Enter` contains the whole entity. At most
+//! The entity at a viewer's center may belong to a neighbouring region. Each region sends its own entities to the
+//! viewer, so that the viewer receives all entities within sight. `Enter` contains the whole entity. At most
 //! [`RegionLimits::viewers_max`](crate::RegionLimits) viewers exist.
 
 mod request;
@@ -35,8 +35,8 @@ pub use viewer::{SurroundingsWatch, ViewerEvent, ViewerEventError, ViewerId, Vis
 
 use viewer::{KnownEntity, ViewerState};
 
-/// Maximum number of cells of the grid that finds entities for viewers. After each tick, the grid is rebuilt in time
-/// that grows with the number of cells.
+/// Maximum number of cells of the grid that finds entities for viewers. The grid is rebuilt after each tick, and the
+/// time for this grows with the number of cells.
 const CELLS_MAX: usize = 1 << 18;
 
 /// The viewers of a region, and the entities that each viewer has in sight.
@@ -145,8 +145,9 @@ impl<const D: usize> Interests<D> {
     }
 
     /// Calls `send` with the changes of each viewer, as encoded [`ViewerEvent`]s. Skips viewers without changes.
-    /// `number` normally grows by 1 with each tick. It may repeat, for example to serve a new viewer at once. Entities
-    /// that have left the sight since are then reported with the next number.
+    /// `number` normally grows by 1 with each tick. A call may repeat the previous number, for example to serve a new
+    /// viewer at once. Entities that have left the sight between two calls with one number are reported with the next
+    /// number.
     pub fn send_updates(&mut self, store: &EntityStore<D>, number: u64, send: impl FnMut(ViewerId, &[u8])) {
         self.send_updates_with_neighbours(store, &HashMap::new(), number, send);
     }

@@ -1,10 +1,11 @@
 //! Entities that move in two or three dimensions, split over regions with one owner each.
 //!
-//! A [`WorldBox`] is a box of space. A [`Curve`] orders its cells so that neighbouring cells are mostly close together
-//! on the curve. A [`Partition`] assigns a stretch of the curve to each [`Region`]. A region moves its entities tick by
-//! tick with a [`Behaviour`], sees its neighbours' entities as [`Ghosts`], and hands entities over with a [`Handover`].
-//! [`RegionReducer`] is the state of a region's topic, and [`Interests`] decides what viewers receive. [`Octree`],
-//! [`TetrahedralTree`], [`Grid`] and [`LinearScan`] find entities by position.
+//! A [`WorldBox`] is a box of space, divided into cells. A [`Curve`] orders these cells so that neighbouring cells are
+//! mostly close together on the curve. A [`Partition`] assigns a stretch of the curve to each [`Region`]. A region
+//! moves its entities tick by tick with a [`Behaviour`], sees the entities of neighbouring regions as [`Ghosts`], and
+//! hands entities to other regions with a [`Handover`]. [`RegionReducer`] is the state of a region's topic, and
+//! [`Interests`] decides what viewers receive. [`Octree`], [`TetrahedralTree`], [`Grid`] and [`LinearScan`] find
+//! entities by position.
 //!
 //! ```
 //! use dunlin_space::behaviour::RandomWalk;

@@ -2,7 +2,8 @@
 
 use crate::handover::HandoverLimits;
 
-/// Limits of one region. A region that has reached a limit accepts no more of the limited items.
+/// Limits of one region. When the region has reached the limit for some kind of item, it accepts no more items of this
+/// kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionLimits {
     /// Maximum number of entities.

@@ -1,8 +1,8 @@
 //! Runs all regions of a world in one process, in lock-step: a tick begins when all messages of the previous tick are
 //! handled.
 //!
-//! Messages between these regions are encoded, as they are between processes. To use several cores, call
-//! [`Region::tick`] of each region on its own thread, and then [`Lockstep::exchange`].
+//! Messages between these regions are encoded, as messages between processes are. [`Lockstep::tick`] uses one core. To
+//! use several cores, call [`Region::tick`] of each region on its own thread, and then [`Lockstep::exchange`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -69,7 +69,7 @@ impl<const D: usize, B: Behaviour<D> + Clone> Lockstep<D, B> {
         }
     }
 
-    /// Runs one tick in every region, one after another, and handles all messages.
+    /// Runs one tick in every region, one region after another. Then handles all messages between the regions.
     pub fn tick(&mut self) -> Result<(), StepError> {
         let now_ns = self.advance()?;
         for (region, out) in self.regions.values_mut() {

@@ -1,7 +1,7 @@
 //! Assigns each region a stretch of the space-filling curve.
 //!
-//! Invariants: every key belongs to one region, and every region has one stretch, which is not empty. A partition never
-//! changes: each change makes another partition with a higher version.
+//! Invariants: every key belongs to one region. Every region has one stretch, which is not empty. A partition itself
+//! never changes: a change makes a new partition with a higher version.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub struct Partition {
 pub struct RegionLoad {
     /// The region.
     pub region: RegionId,
-    /// The load, in any unit that all regions use, such as nanoseconds a tick or entities.
+    /// The load, in any unit, such as nanoseconds a tick or entities. All regions must use the same unit.
     pub amount: f64,
     /// Keys in ascending order that divide the region's stretch into parts of equal load.
     pub quantiles: Vec<u64>,
@@ -103,7 +103,7 @@ impl Partition {
         self.cuts[at.max(1) - 1].1
     }
 
-    /// First key of a region's stretch, and the first key after the stretch; `None` if the region is not in the
+    /// The stretch of a region: its first key, and the first key after the stretch. `None` if the region is not in the
     /// partition.
     pub fn stretch(&self, region: RegionId) -> Option<(u64, u64)> {
         let at = self.position(region).ok()?;
@@ -144,8 +144,8 @@ impl Partition {
     }
 
     /// Cuts the curve again for equal loads, if the highest load exceeds `tolerance` times the mean. Returns `None` if
-    /// the loads are balanced, or if one cell has so much load that no cut helps. If the loads do not change, the new
-    /// partition is balanced.
+    /// the loads are already balanced, or if one cell has so much load that no cut helps. The new partition is balanced
+    /// for the loads in `loads`.
     pub fn rebalance(&self, loads: &[RegionLoad], tolerance: f64) -> Option<Partition> {
         let total: f64 = loads.iter().map(|load| load.amount).sum();
         let mean = total / self.cuts.len() as f64;

@@ -1,8 +1,8 @@
 //! The reducer of a region's topic: the owner writes the topic's records, and the standby builds the region's state
 //! from them.
 //!
-//! A snapshot contains everything. Almost every entity moves in each tick, so the changes since an earlier record would
-//! not be shorter than a snapshot. A subscriber that falls behind therefore receives a snapshot.
+//! A subscriber that falls behind receives a snapshot of the whole state, and not the changes since its last record.
+//! Almost every entity moves in each tick, so these changes would not be shorter than a snapshot.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub struct RegionReducer<const D: usize> {
     /// The checksum of the state, if a caller has requested the checksum since the last record. Records do not update
     /// the checksum, because every record changes most of the state.
     checksum: Cell<Option<u64>>,
-    /// Memory of the handovers, bytes, if a caller has requested this number since the last record. Records do not
-    /// update the number, because computing it takes time for each transfer.
+    /// Memory of the handovers, bytes; `None` if no caller has requested this number since the last record. The number
+    /// is computed only on request, because the computation takes time for each transfer.
     handover_bytes: Cell<Option<usize>>,
 }
 

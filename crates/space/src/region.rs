@@ -1,15 +1,15 @@
-//! A region as its owner runs it: `tick`, `receive` and `advance_time` take events and the time, and append to
-//! [`RegionOutputs`].
+//! A region as its owner runs it. The methods `tick`, `receive` and `advance_time` take events and the time, and append
+//! their results to [`RegionOutputs`].
 //!
 //! Invariants:
 //! - Every behaviour reads the world as it was after the last tick, both in this region and in neighbouring regions. If
-//!   ghosts are sent at every tick, the same inputs give the same bytes on any number of regions.
+//!   ghosts are sent at every tick, equal inputs give equal bytes, whatever the number of regions.
 //! - Messages are handled between ticks. An entity in handover stands still.
-//! - The record contains all changes in order. A [`RegionState`] that follows the records equals this region,
-//!   row by row.
+//! - The record of a tick contains all changes in order. A [`RegionState`] to which all records were applied equals
+//!   this region's state, row by row.
 //! - Without a valid lease, the region moves no entity and sends no message.
-//! - If a behaviour panics or returns a number that is not finite, the entity that it was to move is frozen. Other
-//!   entities continue.
+//! - If a behaviour panics for an entity, or returns a number that is not finite, this entity is frozen. The other
+//!   entities continue to move.
 
 mod behaviour_run;
 mod crossing;
@@ -170,8 +170,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Creates a region that continues from a state which was built from the former owner's records. If a standby is
-    /// required, the first tick waits until a standby has started.
+    /// Creates a region that continues from a given state, which was built from the former owner's records. If a
+    /// standby is required, the region's first tick waits until a standby has started.
     pub fn take_over(
         setup: RegionSetup<D>,
         behaviour: B,
@@ -231,8 +231,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
 
     /// Sets the lease after it was granted, renewed or lost.
     pub fn set_authority(&mut self, authority: Option<RegionAuthority>) {
-        // Ignores a lease of another epoch, which belongs to another owner. The new owner runs the region from a copy
-        // of the state.
+        // Ignores a lease with another epoch than this region's. Such a lease belongs to a new owner, which runs the
+        // region from its own copy of the state.
         let own = self.state.handover().epoch();
         self.authority = authority.filter(|lease| lease.epoch == own);
     }
@@ -339,8 +339,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         self.apply_effects(out);
     }
 
-    /// Sets the current time between ticks. Aborts transfers whose deadline has passed. If a message has had no
-    /// response for too long, it is sent again.
+    /// Sets the current time between ticks. Aborts transfers whose deadline has passed. Sends each message again that
+    /// has had no response for too long.
     pub fn advance_time(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
         self.check_authority(now_ns)?;
         self.state.handover_mut().advance_time(now_ns, &mut self.effects);
@@ -406,8 +406,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 }
 
-/// First key of a region's stretch, and the first key after the stretch. A region that is not in the partition has no
-/// keys.
+/// The stretch of a region: its first key, and the first key after the stretch. For a region that is not in the
+/// partition, the stretch is empty.
 fn stretch(partition: &Partition, region: RegionId) -> (u64, u64) {
     partition.stretch(region).unwrap_or((0, 0))
 }

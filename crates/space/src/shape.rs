@@ -1,8 +1,8 @@
 //! Shapes that select points in queries of an index: boxes, balls, beams and frusta.
 //!
 //! Invariant for every index: if a shape [contains](Shape::contains) a point, the shape [intersects](Shape::intersects)
-//! every box around that point. Both use the same operations in the same order, and rounding never reverses an order.
-//! For beams, these comparisons are not exact; beams therefore enlarge the boxes.
+//! every box around that point. Both methods use the same operations in the same order, so rounding cannot make them
+//! disagree. Beams are an exception: their comparisons are not exact, so beams enlarge the boxes.
 
 use crate::world::Point;
 
@@ -14,7 +14,7 @@ pub trait Shape<const D: usize> {
     /// Whether the shape may contain a point of a box.
     fn intersects(&self, bounds: &Aabb<D>) -> bool;
 
-    /// A box around the shape; `None` if the shape has no such box or computing it would take too long.
+    /// A box around the shape. Returns `None` if there is no such box, or if computing the box would take too long.
     fn bounds(&self) -> Option<Aabb<D>> {
         None
     }
@@ -122,8 +122,7 @@ pub struct Beam<const D: usize> {
 }
 
 impl<const D: usize> Beam<D> {
-    /// Creates a beam. `direction` need not have length 1. Returns `None` if the length of `direction` is 0 or not
-    /// finite.
+    /// Creates a beam. `direction` may have any length above 0. Returns `None` if this length is 0 or not finite.
     pub fn new(origin: Point<D>, direction: Point<D>, length: f32, radius: f32) -> Option<Beam<D>> {
         let norm = direction.iter().map(|along| along * along).sum::<f32>().sqrt();
         norm.is_normal().then(|| Beam {

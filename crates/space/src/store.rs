@@ -1,12 +1,13 @@
 //! Stores entities in columns: one for the ids, one for each coordinate, one for each component.
 //!
 //! Invariants:
-//! - All columns have the same length; an id is in one row only.
-//! - The same operations in the same order give the same rows everywhere, so that records may refer to rows.
+//! - All columns have the same length. Each id is in only one row.
+//! - Equal operations in equal order give equal rows in every process, so that records may refer to entities by row.
 //! - Positions and velocities are finite. The store refuses other values; a refused change leaves the store unchanged.
 //!
-//! Rows are sorted into the Morton order in parts (see `order`). A new row is appended, and the last row takes the
-//! place of a removed row. At most [`RegionLimits::entities_max`](crate::RegionLimits) entities exist.
+//! The rows are sorted into the Morton order, a part in each tick (see module `order`). A new row is appended at the
+//! end. When a row is removed, the last row takes its place. At most
+//! [`RegionLimits::entities_max`](crate::RegionLimits) entities exist.
 
 mod component;
 mod order;
@@ -31,7 +32,7 @@ use component::ComponentColumn;
 
 /// Flag: the entity is being handed over and does not move.
 const SUSPENDED: u8 = 1;
-/// Flag: the behaviour failed for the entity, which does not move until it is thawed.
+/// Flag: the behaviour failed for this entity. The entity does not move until it is thawed.
 const FROZEN: u8 = 2;
 
 /// The entities of a region, stored in columns: one array for each field.
@@ -44,7 +45,7 @@ pub struct EntityStore<const D: usize> {
     generations: Vec<u32>,
     kinds: Vec<u32>,
     flags: Vec<u8>,
-    /// For each entity, the first tick at which it may be handed over again.
+    /// For each row, the first tick at which the row's entity may be handed over again.
     cooldown_until: Vec<u32>,
     position: [Vec<f32>; D],
     velocity: [Vec<f32>; D],
@@ -199,7 +200,8 @@ impl<const D: usize> EntityStore<D> {
         std::array::from_fn(|axis| &self.velocity[axis][..])
     }
 
-    /// Values of a component by row; `None` if there is no such component, or its type is not `f32`.
+    /// Values of a component by row. Returns `None` if there is no such component, or if the component's type is not
+    /// `f32`.
     pub fn f32s(&self, component: usize) -> Option<&[f32]> {
         self.components.get(component)?.f32s()
     }

@@ -1,9 +1,9 @@
 //! The box of space in which a world's entities move, and the grid of points that the curves use.
 //!
-//! Invariant: even after rounding, a greater coordinate never has a lower grid coordinate. The grid points from a box's
-//! lower corner to its upper corner therefore cover the box.
+//! Invariant: of two coordinates, the greater one never gets the lower grid coordinate, in spite of rounding. The grid
+//! points from a box's lower corner to its upper corner therefore cover the whole box.
 //!
-//! Coordinates are `f32` with 24 bits of precision, as many as the grid has. In a world of 1,000 km a
+//! Coordinates are `f32`, which has 24 bits of precision. Grid coordinates have 24 bits too. In a world of 1,000 km, a
 //! position is exact to 6 cm.
 
 use crate::curve::Cell;
@@ -18,8 +18,8 @@ pub type GridPoint<const D: usize> = [u32; D];
 /// Number of bits of a grid coordinate.
 pub const GRID_BITS: u32 = 24;
 
-/// Number of levels of refinement of the curves. The smallest cell of a point is given by this many upper bits of each
-/// of its coordinates.
+/// Number of levels of refinement of the curves. The upper bits of a point's grid coordinates, this many of each,
+/// identify the smallest cell that contains the point.
 pub const CELL_BITS: u32 = 21;
 
 /// The box of space in which a world's entities move.

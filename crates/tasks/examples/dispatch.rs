@@ -1,10 +1,10 @@
 //! Measures the cost of a dispatch and the memory of a queued task: `cargo run --release -p dunlin-tasks --example
-//! dispatch TENANTS QUEUED [SETS] [label]`. SETS is the number of different labels that tasks need in turn (default:
-//! none); all workers have all of these labels. Run each case in a process of its own, because freed memory would count
-//! for the next case.
+//! dispatch TENANTS QUEUED [SETS] [label]`. SETS is the number of different labels; each task needs one of these
+//! labels, in turn, and all workers have all of them. By default, tasks need no label. Run each case in a process of
+//! its own. In one process, memory that a case has freed would distort the figures of the next case.
 //!
-//! A dispatch gives a waiting task to a worker, completes it, and submits another one in its place. The number of
-//! waiting tasks therefore does not change. The time is this thread's processor time.
+//! A dispatch gives a waiting task to a worker, completes the task, and submits another task. The number of waiting
+//! tasks therefore does not change. The measured time is the processor time of this thread.
 
 use std::fs;
 

@@ -1,19 +1,19 @@
-//! Tasks ahead: tasks that a worker holds before it has a free slot for them.
+//! Manages tasks ahead. A task ahead is a task that a worker holds before it has a free slot for the task.
 //!
 //! A worker that receives its next task only after it has reported the previous task is idle for a round trip and a
-//! write to disk. With a task ahead, the worker continues immediately. But such a task waits for this worker even if
-//! another worker becomes free sooner. A worker therefore receives a task ahead only if this does not make the task
-//! wait longer. The scheduler assumes this if more tasks are ready than there are workers that serve them.
+//! write to disk. With a task ahead, the worker continues immediately. But a task ahead waits for its worker even if
+//! another worker becomes free sooner. A worker therefore receives a task ahead only if the task probably does not wait
+//! longer because of this. The scheduler assumes so if more tasks are ready than there are workers that serve them.
 //!
-//! If fewer tasks are ready, only a worker that is about to finish receives one. The worker that is predicted to finish
-//! next would receive that task in any case. Predictions use the recent cost of a lane's tasks, and are made only for
-//! workers whose last tasks took as long as predicted. If a worker is late by more than the time that a report takes to
-//! arrive, the scheduler does not wait for it.
+//! If fewer tasks are ready, only a worker that is about to finish receives a task ahead. The worker that is predicted
+//! to finish next would receive this task in any case. Predictions use the recent cost of a lane's tasks. They are made
+//! only for workers whose last tasks took as long as predicted. If a worker has not reported by the predicted end plus
+//! the time that a report takes to arrive, the scheduler no longer relies on the prediction.
 //!
 //! Invariants:
-//! - A worker holds a task ahead under a token like any other task, but the task takes none of the worker's credit (the
-//!   number of further tasks that the worker can run) at first. Credit of the worker's later reports is used for such
-//!   tasks first.
+//! - A worker holds a task ahead under a token, as it holds any other task. A worker's credit is the number of further
+//!   tasks that it can run. A task ahead takes no credit when the worker receives it. Credit from the worker's later
+//!   reports is used first for its tasks ahead.
 //! - Idle workers come first. A worker receives tasks ahead when it reports, or when it is about to finish
 //!   and no worker is idle.
 
@@ -24,8 +24,8 @@ use crate::layout::layout;
 use crate::reply::CommandReply;
 use crate::state::SchedulerState;
 
-/// How long before the predicted end of its running task a worker may receive the next task, ms. On a busy machine, an
-/// order to a worker takes about this time to be written to disk and to arrive.
+/// How long before the predicted end of a worker's task the worker may receive its next task, ms. On a busy machine, it
+/// takes about this time until the order to the worker is on disk and has arrived.
 const SOON_MS: u64 = 4;
 /// How long after the predicted end of a task the worker's report may still be on its way, ms.
 const LATE_MS: u64 = 8;
@@ -56,15 +56,16 @@ impl TasksAhead {
         self.ahead_max > 0 || self.held > 0
     }
 
-    /// The worker's key in the order of workers that may receive a task shortly before they finish; `None` for other
-    /// workers.
+    /// The worker's key in the order of the workers that may receive a task shortly before they finish. `None` if the
+    /// worker is not one of these workers.
     pub(crate) fn soon_key(&self) -> Option<u64> {
         (self.predicted_end_ms > 0 && self.held < self.ahead_max).then_some(self.predicted_end_ms)
     }
 }
 
 impl SchedulerState {
-    /// Sets a worker's number of slots and its maximum number of tasks ahead, whatever these numbers were before.
+    /// Sets a worker's number of slots and its maximum number of tasks ahead. The previous values of both numbers have
+    /// no effect.
     pub(crate) fn set_slots(
         &mut self,
         id: u64,
@@ -108,8 +109,8 @@ impl SchedulerState {
         })
     }
 
-    /// Assigns ready tasks to workers that are about to finish. Called when no worker with credit can start these
-    /// tasks.
+    /// Assigns ready tasks to workers that are about to finish. This method is called only when no worker with credit
+    /// can start these tasks.
     pub(crate) fn assign_to_ending_workers(&mut self, effects: &mut TaskEffects) {
         for pool in 0..self.pools.len() {
             while self.has_startable_task(pool)
@@ -125,8 +126,8 @@ impl SchedulerState {
             && pool.classes.iter().any(|class| self.first_lane(&pool.serves, *class).is_some())
     }
 
-    /// The worker of a pool that is predicted to finish next, if it will finish so soon that it may receive its next
-    /// task now.
+    /// Finds the worker of a pool that is predicted to finish next. Returns `None` unless this worker will finish so
+    /// soon that it may receive its next task now.
     fn worker_ending_soon(&self, pool: usize) -> Option<u32> {
         let pool = &self.pools[pool];
         let (from_ms, to_ms) = (self.now_ms.saturating_sub(LATE_MS), self.now_ms.saturating_add(SOON_MS));
@@ -159,8 +160,8 @@ impl SchedulerState {
         credit - used
     }
 
-    /// Predicts the end of the task that a worker runs, which is the first task that the worker holds. Sets the
-    /// predicted end to 0 if the worker holds no task.
+    /// Predicts the end of the task that a worker runs. This is the first of the tasks that the worker holds. If the
+    /// worker holds no task, sets the predicted end to 0.
     pub(crate) fn predict_end(&mut self, worker_at: u32) {
         let Some(&ahead) = self.ahead.get(&worker_at) else { return };
         let held = self.workers[worker_at].held;

@@ -13,8 +13,8 @@ const SKIPPED_MAX: usize = 32;
 /// Assumed cost of a task in a lane without history, µs.
 const COST_US_FIRST: u32 = 1_000;
 
-/// A task that may be next: its rank, its lane, and its index. The rank consists of the lane's tier and tag, and of the
-/// task's rank within the lane; the task with the lowest rank is next.
+/// A task that may be next: its rank, its lane, and its index. The rank consists of the lane's tier, the lane's tag,
+/// and the task's rank within the lane. The task with the lowest rank is next.
 type Candidate = ((u8, u64, i64), u32, u32);
 
 impl SchedulerState {
@@ -32,8 +32,8 @@ impl SchedulerState {
         }
     }
 
-    /// Assigns tasks of a class to idle workers of a pool. Tasks of other classes that the pool serves come first if
-    /// their rank is lower.
+    /// Assigns tasks of a class to idle workers of a pool. Tasks of other classes come first if the pool serves them
+    /// and their rank is lower.
     fn serve(&mut self, class: u32, pool: u32, effects: &mut TaskEffects) {
         let mut skipped = None;
         let serves = self.pools[pool as usize].serves.clone();
@@ -87,7 +87,8 @@ impl SchedulerState {
         false
     }
 
-    /// The task that a worker should run next, with its lane: `(lane, task)`. `None` if no ready task fits the worker.
+    /// Finds the task that a worker should run next. Returns the lane and the task: `(lane, task)`. Returns `None` if
+    /// no ready task fits the worker.
     fn choose_task(&mut self, worker: u32) -> Option<(u32, u32)> {
         if let Some(reserved_task) = self.reservation_of(worker) {
             return reserved_task;
@@ -114,8 +115,8 @@ impl SchedulerState {
         best.map(|(_, lane, at)| (lane, at))
     }
 
-    /// The first task of a lane, as a candidate. `None` if the worker has no room for the task, or if other tenants'
-    /// reserves leave no capacity for it.
+    /// The first task of a lane, as a candidate. `None` if the worker has no room for this task, or if the capacity
+    /// that the task needs is reserved for other tenants.
     fn first_fitting_task(
         &mut self,
         worker: u32,

@@ -1,8 +1,8 @@
 //! Attaches workers to a node, for the first time or after a lost connection.
 //!
-//! A worker's lease belongs to the cluster and outlives a connection. A worker that attaches again names the tasks that
-//! it still has. If the cluster has assigned other tasks to the worker, the orders for these tasks were lost, and are
-//! sent again under the same tokens.
+//! The cluster keeps a worker's lease even when the worker's connection ends. A worker that attaches again lists the
+//! tasks that it still has. If the cluster has assigned further tasks to this worker, the orders for them were lost.
+//! These orders are sent again, with unchanged tokens.
 
 use std::collections::BTreeSet;
 
@@ -34,11 +34,11 @@ layout! {
 }
 
 layout! {
-    /// The response to a worker that attaches: its id, and the tasks whose results it may not report.
+    /// The response to a worker that attaches: the worker's id, and the tasks whose results the worker must not report.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct AttachResponse {
-        /// Id of the worker. A new id means that the old id was not known, and that other workers received the worker's
-        /// tasks.
+        /// Id of the worker. If this id is new, the scheduler did not know the worker's previous id, and other workers
+        /// have received the worker's tasks.
         pub worker: u64,
         /// The epoch of the cluster's tasks. On a node without a disk, each start begins a new epoch with new ids.
         pub epoch: u32,
@@ -47,7 +47,7 @@ layout! {
     }
 }
 
-/// The tasks that the scheduler has assigned to a worker, and those among them that the worker must stop.
+/// The tasks that the scheduler has assigned to a worker. Also the orders to stop some of these tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeldTasks {
     /// The start of each task of the worker.
@@ -82,7 +82,7 @@ impl SchedulerState {
         Ok(held)
     }
 
-    /// Time from which a worker counts as dead, ms. Each renewal of the worker's lease postpones this time.
+    /// The time at which a worker begins to count as dead, ms. Each renewal of the worker's lease postpones this time.
     pub fn lease_end_ms(&self, worker: u64) -> Result<u64, TaskRefusal> {
         Ok(self.workers[self.find_worker(worker)?].end_ms)
     }

@@ -21,8 +21,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Cancels these tasks, and all tasks that wait for them. Works with ids, because the state may forget a task as
-    /// soon as the task is cancelled.
+    /// Cancels these tasks and all tasks that wait for them. Tasks are identified by their ids, because the state may
+    /// forget a task as soon as the task is cancelled.
     fn cancel_all(&mut self, mut left: Vec<u64>, effects: &mut TaskEffects) {
         while let Some(id) = left.pop() {
             let Some(at) = self.tasks.find(id) else { continue };
@@ -42,13 +42,13 @@ impl SchedulerState {
         }
     }
 
-    /// Ends a cancelled task after its worker has released it, and cancels the tasks that wait for it.
+    /// Ends a cancelled task, which its worker has released. Then cancels the tasks that wait for this task.
     pub(crate) fn end_cancelled_with_dependents(&mut self, at: u32, effects: &mut TaskEffects) {
         let dependents = self.end_cancelled_task(at, effects);
         self.cancel_all(dependents, effects);
     }
 
-    /// Ends one cancelled task; returns the tasks that waited for it.
+    /// Ends one cancelled task. Returns the tasks that waited for this task.
     fn end_cancelled_task(&mut self, at: u32, effects: &mut TaskEffects) -> Vec<u64> {
         self.tenant_of(at).account.cancelled += 1;
         let outcome = self.tasks[at].outcome.as_deref().cloned();
@@ -89,8 +89,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Restarts a dead letter, which may again use all its retries. Removes the task's deadline, which may have caused
-    /// the failure.
+    /// Restarts a dead letter. The restarted task may use all its retries anew. Its deadline is removed, because the
+    /// deadline may have caused the failure.
     fn restart(&mut self, at: u32, effects: &mut TaskEffects) {
         self.remove_dead(at);
         let now_ms = self.now_ms;

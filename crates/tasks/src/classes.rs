@@ -1,10 +1,11 @@
 //! Assigns numbers to lanes, to classes, and to names that clients choose.
 //!
-//! A lane or class is in use while one of its tasks is known. An unused lane or class stays until its number is needed
-//! for another lane or class. A name stays while a class or a pool uses it.
+//! A lane or class is in use while one of its tasks is known. A lane or class that is no longer in use stays until its
+//! number is needed for another lane or class. A name stays as long as a class or a pool uses it.
 //!
-//! Limits: [`SchedulerLimits::lanes_max`] lanes of each tenant, and [`LANES_MAX`] lanes of all tenants;
-//! [`SchedulerLimits::classes_max`] classes, of which at most [`SchedulerLimits::DEMANDS_MAX`] need labels.
+//! Limits: a tenant has at most [`SchedulerLimits::lanes_max`] lanes, and all tenants together have at most
+//! [`LANES_MAX`]. There are at most [`SchedulerLimits::classes_max`] classes, of which at most
+//! [`SchedulerLimits::DEMANDS_MAX`] need labels.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,8 +69,8 @@ impl SchedulerState {
         self.policies.check(tenant, &policies, self.limits.policies_max)
     }
 
-    /// Checks that there is room for `new` classes, of which `demands` need labels. Classes that are in use, or that
-    /// the same command needs (`wanted`), cannot be replaced.
+    /// Checks that there is room for `new` further classes, of which `demands` need labels. An existing class can be
+    /// replaced only if it is not in use, and if the present command does not need it (`wanted`).
     fn check_classes(&self, wanted: &BTreeSet<u32>, new: usize, demands: usize) -> Result<(), TaskRefusal> {
         let spare = |at: &&u32| !wanted.contains(at);
         let (count, count_max) = (self.classes.len() + new, self.limits.classes_max as usize);
@@ -169,8 +170,8 @@ impl SchedulerState {
         self.lane_tasks.push_back(0);
     }
 
-    /// An unused lane that a new lane can replace, if the number of lanes is at the limit. If the tenant is at its own
-    /// limit, the lane must be one of this tenant's lanes.
+    /// If the number of lanes is at the limit, returns an unused lane that a new lane can replace. If the tenant has
+    /// reached its own limit, this is one of the tenant's own lanes.
     fn replaceable_lane(&self, tenant: u32) -> Option<u32> {
         let own = &self.tenants[tenant as usize].lanes;
         if own.len() >= self.limits.lanes_max as usize {
@@ -216,8 +217,8 @@ impl SchedulerState {
         self.classes.push_back(class);
     }
 
-    /// An unused class that a new class can replace, if the number of classes is at the limit. The lanes of the old
-    /// class then belong to the new one.
+    /// If the number of classes is at the limit, returns an unused class that a new class can replace. After the
+    /// replacement, the lanes of the old class belong to the new class.
     fn replaceable_class(&self, has_needs: bool) -> Option<u32> {
         let is_full = self.classes.len() >= self.limits.classes_max as usize;
         let is_full_of_needs = has_needs && self.demands >= SchedulerLimits::DEMANDS_MAX;

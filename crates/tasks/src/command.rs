@@ -22,8 +22,9 @@ const PUBLISHED: u8 = 18;
 const UNPUBLISHED: u8 = 25;
 
 choice! {
-    /// A command that changes tasks, workers, tenants or schedules; it is applied as a whole or refused.
-    /// Times from clients are milliseconds since 1970 (0 for none); elapsed times use the cluster's own clock.
+    /// A command that changes tasks, workers, tenants or schedules. A command is applied as a whole, or refused. A time
+    /// that a client states is in milliseconds since 1970; 0 stands for no time. Durations are measured with the
+    /// cluster's own clock.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum TaskCommand<'a> {
         /// Creates or changes a tenant. Changed limits apply from the next start of a task on.
@@ -33,14 +34,15 @@ choice! {
         Submit { /// Tenant of the tasks.
             tenant: &'a [u8], /// The tasks.
             tasks: Vec<NewTask<'a>> } = 2,
-        /// Cancels a task and all tasks that wait for it. A running task ends when its worker confirms the
-        /// cancellation, or when the task's timeout is over.
+        /// Cancels a task, and all tasks that wait for this task. A running task ends when its worker confirms the
+        /// cancellation, or when the task's timeout has passed.
         Cancel { /// Id of the task.
             task: u64 } = 3,
-        /// Restarts a dead letter, which may again use all its retries.
+        /// Restarts a dead letter. The restarted task may use all its retries anew.
         Retry { /// Id of the task.
             task: u64 } = 4,
-        /// Restarts the oldest dead letters of a tenant, including tasks whose workers died while they ran them.
+        /// Restarts the oldest dead letters of a tenant, even those that became dead letters because their workers
+        /// died.
         Redrive { /// Name of the tenant.
             tenant: &'a [u8], /// Maximum number of tasks; 0 for `batch_max`.
             count: u32 } = 5,
@@ -51,7 +53,7 @@ choice! {
         /// Adds a worker.
         Join { /// The worker.
             worker: NewWorker<'a> } = 7,
-        /// Adds credit to a worker, which can then take this many more tasks.
+        /// Adds credit to a worker. The worker can then take this many further tasks.
         Pull { /// Id of the worker.
             worker: u64, /// Number of tasks.
             credit: u32 } = 8,
@@ -80,7 +82,7 @@ choice! {
             task: u64, /// Token of its start.
             token: u64, /// New timeout from now on, ms; 0 for the same.
             timeout_ms: u32 } = 13,
-        /// Drains a worker: it takes no new tasks, and ends when its tasks have ended.
+        /// Drains a worker: the worker takes no new tasks, and ends when its present tasks have ended.
         Drain { /// Id of the worker.
             worker: u64 } = 14,
         /// Removes a worker. Its tasks go to other workers.
@@ -114,12 +116,13 @@ choice! {
             worker: u64, /// Number of slots.
             slots: u32, /// Tasks that it may hold ahead.
             ahead: u32 } = 22,
-        /// Lets a worker that joined in another shard take tasks of this shard, under the same id. If this shard
-        /// already knows the worker, renews the worker's lease.
+        /// Lets a worker that joined in another shard take tasks of this shard too. The worker has the same id in both
+        /// shards. If this shard already knows the worker, renews the worker's lease.
         Enlist { /// Id from the other shard.
             id: u64, /// The worker.
             worker: NewWorker<'a> } = 23,
-        /// Restarts the oldest dead letters of a tenant, except tasks whose workers died while they ran them.
+        /// Restarts the oldest dead letters of a tenant, but not those that became dead letters because their workers
+        /// died.
         RedriveSafe { /// Name of the tenant.
             tenant: &'a [u8], /// Maximum number of tasks; 0 for `batch_max`.
             count: u32 } = 24,
@@ -127,8 +130,8 @@ choice! {
         Unpublished { /// Id of the task.
             task: u64, /// The error.
             error: &'a [u8] } = 25,
-        /// Begins a later epoch of events after a backup was restored, and sets the clock. Skips fencing tokens that
-        /// workers may have received after the backup.
+        /// Must follow the restoration of a backup. Begins a later epoch of events, and sets the clock. Skips the
+        /// fencing tokens that workers may have received since the backup was made.
         BeginRestored { /// Milliseconds since 1970.
             unix_ms: u64 } = 26,
     }
@@ -175,8 +178,8 @@ impl<'a> TenantSettings<'a> {
 }
 
 layout! {
-    /// A limit on a tenant's tasks that have the same value of a key, such as the same queue: how many run at the same
-    /// time, and how many start in a period.
+    /// A limit on those tasks of a tenant that have the same value of a key, such as the same queue. It limits how many
+    /// of these tasks run at the same time, and how many start in a period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct KeyLimit<'a> {
         /// Key of a label, or `tenant`, `queue` or `kind`.
@@ -214,16 +217,17 @@ layout! {
         pub priority: u8,
         /// Earliest start.
         pub not_before_ms: u64,
-        /// Deadline: a task that is not done by then becomes a dead letter.
+        /// Deadline. A task that is not done at this time becomes a dead letter.
         pub deadline_ms: u64,
         /// Timeout of an attempt, ms; 0 for `timeout_ms_default`.
         pub timeout_ms: u32,
         /// Retry policy; `None` for three retries.
         pub retry: Option<RetryPolicy>,
-        /// Idempotency key; empty for none. A second task with the same key is not added: the reply names the first
-        /// task instead. The second task is refused if it has another queue, kind, payload or subject than the first.
+        /// Idempotency key; empty for none. If a task with this key exists, the new task is not added, and the reply
+        /// names the existing task. The new task is refused if its queue, kind, payload or subject differs from that of
+        /// the existing task.
         pub idempotency_key: &'a [u8],
-        /// Tasks that must be done before this task can start.
+        /// Other tasks that must be done before this task can start.
         pub after: Vec<TaskDependency>,
         /// Labels, for searches and limits.
         pub labels: Vec<Label<'a>>,
@@ -234,7 +238,7 @@ layout! {
         /// The destination of a task of kind `publish`: an encoded [`Destination`](crate::Destination).
         pub subject: &'a [u8],
     } later {
-        /// Labels that a worker must have to run the task; the worker needs all of them.
+        /// Labels that the task needs. Only a worker that has all of these labels can run the task.
         pub needs: Vec<Label<'a>>,
     }
 }
@@ -247,7 +251,7 @@ impl<'a> NewTask<'a> {
 }
 
 choice! {
-    /// Another task that must be done before a task can start.
+    /// One dependency of a task: another task that must be done before the task can start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum TaskDependency {
         /// A task that was submitted before.
@@ -284,7 +288,7 @@ layout! {
         pub cpu_milli: u32,
         /// Memory of the worker, bytes; 0 if not stated.
         pub memory_bytes: u64,
-        /// Time without a renewal after which the worker counts as dead, ms.
+        /// If the worker's lease is not renewed for this time, the worker counts as dead, ms.
         pub ttl_ms: u64,
         /// Number of tasks that the worker runs at the same time.
         pub credit: u32,
@@ -309,7 +313,8 @@ choice! {
 }
 
 impl<'a> ExtendedCommand<'a> {
-    /// Converts a command that uses a field of a later version; `None` for other commands.
+    /// If the command uses a field that was added in a later version, converts the command to the extended form.
+    /// Returns `None` for all other commands.
     fn of(command: &TaskCommand<'a>) -> Option<ExtendedCommand<'a>> {
         match command {
             TaskCommand::Submit { tenant, tasks } if tasks.iter().any(Later::has_later_fields) => {
@@ -370,7 +375,7 @@ layout! {
 }
 
 impl<'a> TaskCommand<'a> {
-    /// The tenant that must exist for the command; `None` if the command needs no tenant.
+    /// The tenant that must exist before the command can be applied. `None` if the command needs no tenant.
     pub fn tenant(&self) -> Option<&'a [u8]> {
         match *self {
             TaskCommand::Submit { tenant, .. }
@@ -399,20 +404,21 @@ impl<'a> TaskCommand<'a> {
         }
     }
 
-    /// Whether an encoded command may change many tasks although it is short. Recognizes the command by its number,
-    /// because this check runs for each command.
+    /// Whether an encoded command may change many tasks even if the command is short. The command is not decoded, only
+    /// its number is read, because this check runs for each command.
     pub(crate) fn may_change_many(command: &[u8]) -> bool {
         let number = command.get(1).copied().unwrap_or_default();
         [TENANT, CANCEL, REDRIVE, DISCARD, LEAVE, REDRIVE_SAFE].contains(&number)
     }
 
-    /// Whether an encoded command may end attempts of tasks, which also changes the tasks that wait for those tasks.
+    /// Whether an encoded command may end attempts of tasks. The end of an attempt also changes other tasks, those that
+    /// wait for the ended task.
     pub(crate) fn may_end_attempts(command: &[u8]) -> bool {
         let number = command.get(1).copied().unwrap_or_default();
         [COMPLETE, FAIL, PUBLISHED, UNPUBLISHED].contains(&number)
     }
 
-    /// The workers that sent the command, or to which it applies.
+    /// The workers that sent the command, or to which the command applies.
     pub fn workers(&self) -> &[u64] {
         match self {
             TaskCommand::Renew { workers } => workers,

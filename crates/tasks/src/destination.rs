@@ -4,8 +4,8 @@
 //!  NewTask::subject = subject | subject, a zero byte, the user's name
 //! ```
 //!
-//! A subject has no zero byte. Nodes add the user's name when they accept the task. They refuse a task in which the
-//! client itself has added a name (`Node::permit_task`).
+//! A subject has no zero byte. The node that accepts a task adds the user's name. If the client itself has added a
+//! name, the node refuses the task (`Node::permit_task`).
 
 /// The destination of a task's payload: the subject, and the user whose permissions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

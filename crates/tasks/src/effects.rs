@@ -5,14 +5,15 @@ use std::sync::Arc;
 use crate::error::TaskDecodeError;
 use crate::layout::{choice, decode, encode, layout};
 
-/// The effects of a command besides its reply, such as orders to workers, for the caller to carry out.
+/// The effects of a command, apart from the command's reply. Examples are orders to workers. The caller must carry out
+/// these effects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskEffects {
     /// Orders for workers.
     pub orders: Vec<WorkerOrder>,
     /// Payloads to publish. The caller confirms each publication with
-    /// [`TaskCommand::Published`](crate::TaskCommand::Published). A payload that is not confirmed in time is listed
-    /// again later, with the same task id.
+    /// [`TaskCommand::Published`](crate::TaskCommand::Published). If the caller does not confirm a payload in time, a
+    /// later command lists this payload again, with the same task id.
     pub publishes: Vec<TaskPublication>,
     /// Events for watchers.
     pub events: Vec<TaskEvent>,

@@ -1,7 +1,8 @@
-//! Workers that joined in another shard and also work for this shard, under the same id.
+//! Manages workers that joined in another shard and also work for this shard. Such a worker has the same id in both
+//! shards.
 //!
-//! Each shard manages its own part of a worker's slots (see `slot_allocation`). All shards know the worker's lease, and
-//! whether the worker is draining.
+//! Each shard manages its own part of a worker's slots (see module `slot_allocation`). Every shard knows the worker's
+//! lease, and knows whether the worker is draining.
 
 use imbl::OrdMap;
 
@@ -11,8 +12,8 @@ use crate::reply::CommandReply;
 use crate::shard::shard_of_id;
 use crate::state::SchedulerState;
 
-/// The workers that joined in another shard. Maps each worker's index in this shard to the worker's id, and each id to
-/// the index.
+/// The workers that joined in another shard. `ids` maps a worker's index in this shard to the worker's id; `slots` maps
+/// the id to the index.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Enlisted {
     ids: OrdMap<u32, u64>,

@@ -39,7 +39,7 @@ choice! {
         /// The tenant does not exist.
         #[error("the tenant does not exist")]
         NoTenant = 1,
-        /// The task never existed, or ended so long ago that it was forgotten.
+        /// The task never existed, or it ended so long ago that the scheduler has forgotten it.
         #[error("task {task:x} does not exist, or ended too long ago")]
         NoTask { /// Id of the task.
             task: u64 } = 2,
@@ -160,7 +160,7 @@ choice! {
         DependencyElsewhere { /// Index of the waiting task.
             index: u32, /// Id of the task in the other shard.
             task: u64 } = 30,
-        /// The idempotency key belongs to another task, which differs from the new one.
+        /// Another task already has this idempotency key, and the new task differs from it.
         #[error("task {index} of the batch has the idempotency key of task {task:x}, but differs from it in queue, kind, payload or subject: use another key")]
         KeyReused { /// Index of the refused task.
             index: u32, /// Id of the task with the key.

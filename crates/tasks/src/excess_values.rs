@@ -1,7 +1,7 @@
-//! The values of a command that a refusal names.
+//! Finds the values of a command for which the scheduler refuses the command, so that the refusal's text can name them.
 //!
 //! A [`TaskRefusal`] travels between nodes and has no room for a field's name or for all parts of a quota. The node
-//! that accepted the command knows its fields, and adds them to the text.
+//! that received the command from the client knows the command's fields, and adds them to the text.
 
 use crate::command::{Label, NewTask, NewWorker, TaskCommand, TenantSettings};
 use crate::destination::Destination;
@@ -10,10 +10,11 @@ use crate::limits::SchedulerLimits;
 use crate::quota::Quota;
 use crate::tenant::WEIGHT_MAX;
 
-/// The values in a command that exceed the scheduler's limits, or that contradict each other.
+/// The values in a command that exceed the scheduler's limits or that contradict each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExcessValues {
-    /// The first name that is too long, in the order in which the scheduler checks names: its field, and its length.
+    /// The field and the length of the first name that is too long. The order is that in which the scheduler checks
+    /// names.
     name: Option<(&'static str, u64)>,
     weight: Option<u32>,
     /// The first quota whose parts contradict each other.
@@ -21,7 +22,8 @@ pub struct ExcessValues {
 }
 
 impl ExcessValues {
-    /// Finds the values that are not allowed by the default limits; `None` if there are none, as in most commands.
+    /// Finds the values that the default limits do not allow. Returns `None` if there are no such values, as in most
+    /// commands.
     pub fn of(command: &TaskCommand<'_>) -> Option<Box<ExcessValues>> {
         let mut excess = ExcessValues::default();
         match command {
@@ -47,7 +49,8 @@ impl ExcessValues {
         (excess != ExcessValues::default()).then(|| Box::new(excess))
     }
 
-    /// The refusal's text with the value that was refused; `None` if the refusal has another reason.
+    /// The text of the refusal, with the value that was refused. Returns `None` if none of these values is the reason
+    /// for the refusal.
     pub fn text(&self, refusal: &TaskRefusal) -> Option<String> {
         match *refusal {
             TaskRefusal::NameTooLong { bytes, bytes_max } => {

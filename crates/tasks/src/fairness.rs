@@ -1,7 +1,8 @@
 //! Fair shares, and measures of fairness.
 
-/// Divides `capacity` among tenants in proportion to their weights. Each tenant receives at most its demand, and unused
-/// shares go to the other tenants (max-min fairness by progressive filling; Bertsekas and Gallager 1992).
+/// Divides `capacity` among tenants in proportion to their weights. No tenant receives more than its demand. Capacity
+/// that a tenant leaves unused goes to the other tenants (max-min fairness by progressive filling; Bertsekas and
+/// Gallager 1992).
 pub fn fair_shares(demands: &[f64], weights: &[f64], capacity: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_by(|&a, &b| (demands[a] / weights[a]).total_cmp(&(demands[b] / weights[b])));

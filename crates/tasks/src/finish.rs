@@ -1,4 +1,4 @@
-//! Handles the ends of attempts, which complete a task, retry it or make it a dead letter.
+//! Handles the end of an attempt. The end completes the task, leads to a retry, or makes the task a dead letter.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{AttemptOutcome, NEVER_MS, TaskStage};
 
-/// The resources that an attempt used. If the worker sent no report, only the time since the attempt's start is known.
+/// The resources that an attempt used. If the worker sent no report, only the elapsed time since the attempt's start is
+/// known.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct AttemptCost {
     run_us: u64,
@@ -68,7 +69,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Makes a task a dead letter, because it may not publish its payload. Ignores a task that is unknown or has ended.
+    /// Makes a task that is not allowed to publish its payload a dead letter. Ignores a task that is unknown or has
+    /// ended.
     pub(crate) fn unpublished(
         &mut self,
         task: u64,
@@ -159,8 +161,8 @@ impl SchedulerState {
         self.enqueue(at, effects);
     }
 
-    /// Handles a task whose worker has ended. A cancelled task ends. Any other task waits for another worker, or
-    /// becomes a dead letter if too many workers died while they ran it.
+    /// Handles a task whose worker has ended. If the task was cancelled, it ends. Otherwise, it waits for another
+    /// worker. If too many workers died while they ran this task, it becomes a dead letter.
     pub(crate) fn lose_task(&mut self, at: u32, effects: &mut TaskEffects) {
         let spent = self.spent_since_start(at);
         let poison_max = self.limits.poison_max;
@@ -251,8 +253,8 @@ impl SchedulerState {
         self.change_task(at, |task| task.outcome = Some(Arc::new(outcome)));
     }
 
-    /// Takes a task from its worker. If `keeps_places` is set, the task keeps its places in groups (see module
-    /// `group`), because the task starts again immediately.
+    /// Takes a task from its worker. `keeps_places` must be set if the task starts again immediately. The task then
+    /// keeps its places in groups (see module `group`).
     pub(crate) fn release(
         &mut self,
         at: u32,

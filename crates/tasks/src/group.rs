@@ -1,14 +1,15 @@
-//! Limits by key. Such a limit applies to a group: all tasks of a tenant that have the same value of a key, such as the
-//! same queue.
+//! Limits by key. Such a limit applies to each group of tasks. A group consists of all tasks of a tenant that have the
+//! same value of a key, such as the same queue.
 //!
 //! A place in a group is a permit of a counting semaphore: a group has as many places as the limit allows tasks to run
 //! at the same time. A task takes a place in its group when it becomes ready, not when it starts. A lane therefore
-//! never holds more tasks of a group than may run, and the scheduler need not skip a task that is next. The task
-//! returns the place when it neither runs nor waits to run. Limits on starts (`rate`) work in the same manner: a ready
-//! task reserves a token, and takes the token when it starts. Tasks that have no place wait in a list of the group,
-//! ordered by priority and age.
+//! never holds more tasks of a group than may run, and the scheduler never has to skip the first task of a lane because
+//! of a limit. When the task neither runs nor is ready to run, it gives its place back. Limits on starts (`rate`) work
+//! in a similar way: a task reserves a token when it becomes ready, and takes the token when it starts. Tasks without a
+//! place wait in a list of the group, which is ordered by priority and age.
 //!
-//! Invariant: a task that no worker could run gives its place to a waiting task that a worker could run.
+//! Invariant: if no worker could run a task that has a place, the task gives the place to a waiting task that a worker
+//! could run.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub(crate) type GroupKey = (u32, u32, Arc<[u8]>);
 /// Counted size of a group in addition to the length of the limited key's value, bytes.
 const GROUP_BYTES: u64 = 192;
 
-/// The properties that decide which workers can run a task: its lane, and the thousandths of a processor and bytes of
-/// memory that it needs. Tasks with the same properties are of one sort.
+/// The properties of a task that decide which workers can run it: its lane, and the thousandths of a processor and the
+/// bytes of memory that it needs. Tasks of one sort have equal properties.
 pub(crate) type TaskSort = (u32, u64, u64);
 
 /// The tasks of a group, ordered by sort, rank and index. Each entry has these three values.
@@ -43,7 +44,7 @@ pub(crate) fn first_of_each_sort(members: &RankedTasks) -> impl Iterator<Item = 
     })
 }
 
-/// A tenant's tasks that have the same value of a key, such as the same queue.
+/// A group of one tenant's tasks: those that have the same value of a key, such as the same queue.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskGroup {
     /// Number of taken places: one for each task that is ready or held by a worker.
@@ -88,8 +89,8 @@ impl TaskGroup {
         limit.rate.is_none_or(|rate| u64::from(self.ready) < self.bucket.tokens(&rate, now_ms))
     }
 
-    /// The time at which the group changes without a command: a waiting task gets a token, or the group is
-    /// forgotten. `NEVER_MS` if only a command can change the group.
+    /// The next time at which the group changes without a command: a waiting task gets a token, or the group is
+    /// forgotten. Returns `NEVER_MS` if only a command can change the group.
     pub(crate) fn next_due_ms(&self, limit: &StoredKeyLimit) -> u64 {
         let Some(rate) = &limit.rate else { return NEVER_MS };
         if !self.waiting.is_empty() && self.places < limit.running_max && self.ready < rate.burst {

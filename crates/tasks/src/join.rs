@@ -8,8 +8,8 @@ use crate::signals::{KindSignals, Signals};
 use crate::view::WorkerView;
 
 impl TaskQueryResult {
-    /// Joins results in the order of the shards. `None` if there are no results, or if results of this kind cannot be
-    /// joined.
+    /// Joins the results of all shards, in the order of the shards. Returns `None` if there are no results, or if
+    /// results of this kind cannot be joined.
     pub fn join(parts: Vec<TaskQueryResult>) -> Option<TaskQueryResult> {
         let mut parts = parts.into_iter();
         let first = parts.next()?;

@@ -1,9 +1,9 @@
 //! Lanes and classes of tasks, in which tasks wait for their turn.
 //!
-//! A class is a queue, a kind and the labels that its tasks need: a worker that may run one of its tasks can run all of
-//! them. A lane holds one tenant's ready tasks of a class: a list for each priority, in order of arrival. The tenants'
-//! shares (see module `tenant`) decide which lane of a class is next. Priority and age decide which task of the lane is
-//! next.
+//! A class contains all tasks with the same queue, kind and needed labels. A worker that may run one task of a class
+//! may therefore run all of them. A lane contains one tenant's ready tasks of a class. It has a list for each priority,
+//! in order of arrival. The tenants' shares (see module `tenant`) decide which lane of a class is next. Priority and
+//! age decide which task of the lane is next.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::worker::ServedSet;
 const LEVELS: usize = PRIORITY_MAX as usize + 1;
 
 layout! {
-    /// A queue of one tenant's ready tasks that have the same queue, kind and required labels.
+    /// A lane: one tenant's ready tasks that have the same queue, kind and required labels, in the order in which they
+    /// start.
     #[derive(Debug, Clone)]
     pub struct Lane {
         pub tenant: u32,
@@ -28,8 +29,8 @@ layout! {
         pub len: u32,
         /// Moving average of the cost of the lane's tasks, µs; 0 before the first task has run.
         pub cost_us: u32,
-        /// The lane's rank among the lanes that may be next; `None` if the lane has no ready task, or if quotas do not
-        /// allow its first task to start.
+        /// The lane's rank among the lanes that may be next. `None` if the lane has no ready task, or if quotas do not
+        /// allow the lane's first task to start.
         pub rank: Option<LaneRank>,
     }
 }
@@ -86,7 +87,7 @@ pub(crate) fn needs_of(labels: &[Label<'_>]) -> Needs {
     sorted.into_iter().map(|label| StoredLabel { key: label.key.into(), value: label.value.into() }).collect()
 }
 
-/// A class of tasks: their queue, their kind, and the labels that they need.
+/// A class of tasks: all tasks with the same queue, kind and needed labels.
 #[derive(Debug, Clone)]
 pub(crate) struct Class {
     pub(crate) queue: u32,
@@ -94,7 +95,8 @@ pub(crate) struct Class {
     pub(crate) needs: Needs,
     /// Lanes that may be next, in order of rank.
     pub(crate) ranked_lanes: OrdSet<(LaneRank, u32)>,
-    /// Pools that serve the class, in the order in which they are tried ([`ServedSet::rank`], then number).
+    /// Pools whose workers serve the class. The pools are in the order in which they are tried: by [`ServedSet::rank`],
+    /// then by number.
     pub(crate) pools: Vec<u32>,
     ranks: Vec<(bool, usize, u32)>,
     /// Number of ready tasks in the class.

@@ -1,7 +1,7 @@
-//! Selects lanes of a class for a pool's workers, which serve all tenants or only some.
+//! Selects the next lane of a class for a pool's workers. The workers of a pool serve all tenants, or only some.
 //!
-//! For workers that serve only some tenants, only the lanes of these tenants are looked up, because a class may have
-//! lanes of ten thousand tenants.
+//! A class may have lanes of ten thousand tenants. For workers that serve only some tenants, only the lanes of these
+//! tenants are therefore looked up.
 
 use crate::lane::LaneRank;
 use crate::state::SchedulerState;
@@ -17,7 +17,7 @@ impl SchedulerState {
         lanes.filter_map(|lane| Some((self.lanes[lane as usize].rank?, lane)))
     }
 
-    /// The lane of a class that is next for workers with this served set; `None` if no lane may be next.
+    /// The next lane of a class for workers that serve `serves`. Returns `None` if no lane may be next.
     pub(crate) fn first_lane(&self, serves: &ServedSet, class: u32) -> Option<(LaneRank, u32)> {
         if serves.tenants.is_empty() {
             return self.classes[class as usize].ranked_lanes.get_min().copied();

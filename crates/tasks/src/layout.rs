@@ -2,13 +2,13 @@
 //!
 //! Integers are little-endian and unaligned. A byte string is encoded as a `u32` length and the bytes, a list as a
 //! `u32` count and the items. An optional item begins with a `bool` byte, an enum with the byte of its variant. Fields
-//! follow in the order of their declaration, so reordering fields in the source changes the encoding. Crate `control`
-//! has the same rules with its own version.
+//! are encoded in the order of their declaration, so reordering fields in the source changes the encoding. The crate
+//! `control` encodes by the same rules, but counts its own versions.
 //!
-//! Old bytes stay readable. Fields that are added to a struct later (`later { … }`) follow after the struct's bytes, in
-//! an [`ExtendedEncoding`]. Later fields are written only if they are used, and another part of the encoding, such as
-//! the number of a command, announces them. Old bytes therefore keep their meaning, and older versions refuse bytes
-//! with later fields.
+//! Bytes that older versions wrote stay readable. Fields that were added to a struct later (`later { … }`) come after
+//! the struct's bytes, in an [`ExtendedEncoding`]. Later fields are written only if they are used. Another part of the
+//! encoding, such as the number of a command, shows whether they are present. Old bytes therefore keep their meaning,
+//! and older versions refuse bytes with later fields.
 
 use std::sync::Arc;
 
@@ -192,7 +192,7 @@ pub(crate) trait Later<'a>: Layout<'a> {
     fn write_more(&self, out: &mut Vec<u8>);
 }
 
-/// A value that is encoded together with the fields that later versions added to its type.
+/// A value, encoded together with the fields that later versions added to the value's type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtendedEncoding<T>(pub T);
 

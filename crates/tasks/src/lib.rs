@@ -1,8 +1,8 @@
 //! Schedules the tasks of many tenants, with queues, workers, leases, fair shares and quotas.
 //!
-//! A [`SchedulerState`] applies [`TaskCommand`]s. For each command, it returns a reply, and adds the effects on workers
-//! and topics to [`TaskEffects`]. The state has no clock, disk or socket: its caller replicates the commands, and sets
-//! the time.
+//! A [`SchedulerState`] applies [`TaskCommand`]s. For each command, it returns a reply, and adds the command's effects
+//! on workers and topics to [`TaskEffects`]. The state uses no clock, disk or socket: its caller replicates the
+//! commands, and sets the time.
 //!
 //! ```
 //! use dunlin_tasks::{CommandReply, NewTask, SchedulerLimits, SchedulerState, TaskCommand, TaskEffects, TenantSettings};
@@ -14,10 +14,10 @@
 //! assert!(matches!(reply, CommandReply::Submitted { .. }));
 //! ```
 //! Invariants:
-//! - The same commands at the same times give the same state everywhere, and snapshots with the same bytes.
+//! - Equal commands at equal times give equal states on all nodes, and snapshots with equal bytes.
 //! - A refused command changes nothing.
 //! - A submitted task is in one [`TaskStage`] until it ends: completed, cancelled or dead.
-//! - A task has at most one worker. Only that worker's report, under the token of the last start, counts.
+//! - A task has at most one worker. Only a report of this worker with the token of the task's last start counts.
 //! - Every running task is counted for its tenant, and no quota or limit is exceeded.
 //! - Starting a task takes time proportional to the number of kinds and label sets that the worker serves. This time
 //!   grows only logarithmically with the numbers of tenants, tasks and workers.

@@ -17,8 +17,8 @@ layout! {
         pub batch_max: u32,
         /// Maximum number of tasks that one task waits for.
         pub dependencies_max: u32,
-        /// Maximum number of items in each of these lists: the labels that a task has or needs; a worker's kinds,
-        /// queues, labels or tenants; a tenant's limits.
+        /// Maximum number of items in each of these lists: the labels that a task has; the labels that a task needs; a
+        /// worker's kinds, queues, labels or tenants; a tenant's limits.
         pub labels_max: u32,
         /// Maximum number of tenants.
         pub tenants_max: u32,
@@ -26,8 +26,8 @@ layout! {
         pub classes_max: u32,
         /// Maximum number of one tenant's lanes that have known tasks.
         pub lanes_max: u32,
-        /// Maximum number of pools. A pool has the workers that serve the same kinds, queues and tenants and have the
-        /// same labels.
+        /// Maximum number of pools. A pool consists of all workers with the same labels that serve the same kinds,
+        /// queues and tenants.
         pub pools_max: u32,
         /// Maximum number of workers at the same time.
         pub workers_max: u32,
@@ -52,15 +52,17 @@ layout! {
         pub worker_ttl_ms_max: u64,
         /// Timeout of a task that sets no timeout, ms.
         pub timeout_ms_default: u32,
-        /// Waiting time that raises a task's rank as much as one level of priority, ms.
+        /// A waiting time, ms. When a task has waited for this time, its rank has risen as much as by one level of
+        /// priority.
         pub ageing_ms: u32,
-        /// Waiting time after which a worker is reserved for a task that is next but fits no worker at present, ms.
+        /// A waiting time, ms. After this time, a worker is reserved for a task that is next but fits no worker at
+        /// present.
         pub reserve_ms: u32,
         /// If this many workers have died while they ran a task, the task becomes a dead letter.
         pub poison_max: u32,
         /// Maximum memory that a task may need, bytes.
         pub need_bytes_max: u64,
-        /// Time without confirmation after which a publication is repeated, ms.
+        /// A publication that is not confirmed within this time is repeated, ms.
         pub publish_retry_ms: u32,
     }
 }
@@ -69,7 +71,7 @@ impl SchedulerLimits {
     /// Maximum number of classes that need labels. Each such class costs a look-up for every worker that has these
     /// labels.
     pub const DEMANDS_MAX: u32 = 1_024;
-    /// Maximum number of classes of one tenant that need labels.
+    /// Maximum number of classes that need labels, for each tenant.
     pub const DEMANDS_OF_TENANT_MAX: u32 = 64;
     /// Maximum number of schedules of one tenant.
     pub const SCHEDULES_OF_TENANT_MAX: u32 = 10_000;

@@ -8,8 +8,9 @@ use imbl::shared_ptr::DefaultSharedPtr;
 
 use crate::pages::Pages;
 
-/// Numbers by name, in a hash map: an ordered map would compare a dozen names, scattered in memory, for each look-up.
-/// The hash has no seed and its order is never used, so that all nodes come to the same results.
+/// Numbers by name, in a hash map. An ordered map would be slower, because each look-up would compare a dozen names
+/// that are scattered in memory. The hash function has no seed, and the order of the map is never used, so that all
+/// nodes come to the same results.
 pub(crate) type ByName =
     imbl::GenericHashMap<Arc<[u8]>, u32, BuildHasherDefault<DefaultHasher>, DefaultSharedPtr>;
 

@@ -1,5 +1,5 @@
-//! A list of numbered items, which are stored on pages. Copies of the list share a page until one of the copies changes
-//! an item on it.
+//! A list of numbered items, which are stored on pages. Copies of the list share each page until one of the copies
+//! changes an item on this page.
 //!
 //! ```text
 //!   root     [ ● ][ ● ] …             a copy costs this list: one entry for 8,192 items
@@ -8,9 +8,9 @@
 //!              ▼
 //!   page     [ T ][ T ] … 32          shared until one of these is changed
 //! ```
-//! Reading an item follows three pointers, and a change checks two reference counts. The persistent vector of `imbl`
-//! copies at no cost, but using it took half of the time of a dispatch, because it consists of four buffers and a tree
-//! of variable depth.
+//! Reading an item follows three pointers, and a change checks two reference counts. The persistent vector of the crate
+//! `imbl` can be copied at no cost. But reading and changing it took half of the time of a dispatch, because it
+//! consists of four buffers and a tree of variable depth.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const SPAN: usize = PAGE * BRANCH;
 type Page<T> = [Option<T>; PAGE];
 type Branch<T> = [Option<Arc<Page<T>>>; BRANCH];
 
-/// A list of numbered items. Clones of the list share the pages that have not changed. No item is ever removed.
+/// A list of numbered items. Clones of the list share the pages that none of them has changed. No item is ever removed.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     root: Vec<Arc<Branch<T>>>,

@@ -1,8 +1,8 @@
 //! Retry policies by number. Tasks refer to their policies by these numbers.
 //!
-//! A tenant uses a policy while one of the tenant's tasks may be retried under this policy: until the task is
-//! completed, cancelled or discarded. A new policy may replace an unused one. The default policy always stays, and does
-//! not count towards a tenant's limit.
+//! A tenant uses a policy as long as one of the tenant's tasks may be retried under it: until this task is completed,
+//! cancelled or discarded. A new policy may replace a policy that no task uses. The default policy always stays, and
+//! does not count towards a tenant's limit.
 //!
 //! Bounds: [`SchedulerLimits::policies_max`](crate::SchedulerLimits) for each tenant, 65,535 in all.
 

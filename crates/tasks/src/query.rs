@@ -21,8 +21,8 @@ choice! {
         /// Reads all properties of a task.
         Get { /// Id of the task.
             task: u64 } = 1,
-        /// Lists tasks that match a filter. The order is that of the places at which the state stores the tasks, not
-        /// that of time.
+        /// Lists tasks that match a filter. The tasks are not in the order of time, but in the order of the places at
+        /// which the state stores them.
         List { /// The filter.
             filter: ListFilter<'a>, /// Start of the page; 0 for the first.
             from: u32, /// Maximum number of tasks on the page; 0 for 1,000.

@@ -30,8 +30,8 @@ impl SchedulerState {
         self.admit(at, false);
     }
 
-    /// Makes a task ready again after its worker was lost. The task keeps its places in the groups of its limits,
-    /// unless a limit was lowered in the meantime. Rates count the next start like any other start.
+    /// Makes a task ready again after the loss of its worker. The task keeps its places in the groups of its limits,
+    /// unless a limit was lowered in the meantime. The task's next start counts for rates, like any other start.
     pub(crate) fn requeue(&mut self, at: u32) {
         let due_ms = self.tasks[at].deadline_ms;
         self.set_due(at, due_ms);
@@ -105,15 +105,16 @@ impl SchedulerState {
         }
     }
 
-    /// Puts a task into its lane if each of its groups has a place. If necessary, the task takes the place of a task
-    /// that no worker could run. Otherwise, the task waits in the first group without a place.
+    /// Puts a task into its lane if each of its groups has a place for it. If a group is full, the task takes the place
+    /// of a group member that no worker could run, if there is one. Otherwise, the task waits in the first group
+    /// without a place.
     pub(crate) fn admit(&mut self, at: u32, to_front: bool) {
         let freed_groups = self.take_places(at, to_front);
         self.wake_groups(freed_groups);
     }
 
-    /// Like [`Self::admit`], but returns the groups whose waiting tasks may now take a place, in the order in which
-    /// they are to be woken.
+    /// Does the same as [`Self::admit`], but does not wake other groups. Returns the groups whose waiting tasks may now
+    /// take a place, in the order in which the caller must wake these groups.
     fn take_places(&mut self, at: u32, to_front: bool) -> Vec<GroupKey> {
         let groups = self.groups_of(at);
         let full =
@@ -124,8 +125,8 @@ impl SchedulerState {
         }
         let mut freed_groups = Vec::new();
         for key in &groups {
-            // A place may already be free, because a task that was displaced from another group has given up all its
-            // places.
+            // This group may have a free place by now: a task that was displaced from an earlier group has given up its
+            // places in all groups.
             if !self.has_place(key)
                 && let Some(other) = self.member_to_displace(key, at)
             {
@@ -139,7 +140,8 @@ impl SchedulerState {
         }
         self.make_ready(at, to_front);
         if !groups.is_empty() && !self.is_served(&self.member(at).0) {
-            // No worker could run this task, so a waiting task that a worker could run may take one of its places.
+            // No worker could run this task. In each of its groups, a waiting task that a worker could run may
+            // therefore take its place.
             freed_groups.extend(groups);
         }
         freed_groups
@@ -167,14 +169,14 @@ impl SchedulerState {
         }
     }
 
-    /// The entry of a task in its groups: what it needs, its rank, and its index.
+    /// The entry that a task has in each of its groups: the task's sort, its rank, and its index.
     pub(crate) fn member(&self, at: u32) -> (TaskSort, i64, u32) {
         let task = &self.tasks[at];
         let [_, cpu_milli, memory_bytes] = task.need();
         ((task.lane, cpu_milli, memory_bytes), task.rank(self.limits.ageing_ms), at)
     }
 
-    /// Whether there is a worker that could run tasks of this sort, now or after it has finished other tasks.
+    /// Whether there is a worker that could run tasks of this sort, at once or after it has finished other tasks.
     pub(crate) fn is_served(&self, (lane, cpu_milli, memory_bytes): &TaskSort) -> bool {
         let lane = &self.lanes[*lane as usize];
         let tenant = &self.tenants[lane.tenant as usize].name;
@@ -185,7 +187,7 @@ impl SchedulerState {
         })
     }
 
-    /// The member of a full group that gives up its place to the task `to`: no worker could run this member, but a
+    /// The member of a full group that must give its place to the task `to`. No worker could run this member, but a
     /// worker could run `to`.
     fn member_to_displace(&self, key: &GroupKey, to: u32) -> Option<u32> {
         let group = self.groups.get(key)?;
@@ -197,8 +199,8 @@ impl SchedulerState {
         first_of_each_sort(&group.ready_members).find(|(sort, ..)| !self.is_served(sort)).map(|(.., at)| at)
     }
 
-    /// Moves a ready task back to the tasks that wait for a place in the group `key`. Returns the task's other groups,
-    /// which now have a free place.
+    /// Takes the places of a ready task, and lets the task wait for a place in the group `key`. Returns the task's
+    /// other groups, each of which now has a free place.
     fn displace_member(&mut self, at: u32, key: &GroupKey) -> Vec<GroupKey> {
         let lane = self.tasks[at].lane;
         self.remove_from_lane(at);
@@ -320,9 +322,9 @@ impl SchedulerState {
         self.wake_groups(vec![key.clone()]);
     }
 
-    /// Wakes groups one after another. If an admitted task frees places in other groups, wakes these groups before it
-    /// admits the next task of the first group. A stack replaces the recursion, which would be as deep as the number of
-    /// free places.
+    /// Wakes groups one after another: admits their waiting tasks while there are places. If an admitted task frees
+    /// places in other groups, these groups are woken before the next task of the first group is admitted. A stack is
+    /// used instead of recursion, which would be as deep as the number of free places.
     fn wake_groups(&mut self, mut groups: Vec<GroupKey>) {
         groups.reverse();
         while let Some(key) = groups.last().cloned() {
@@ -336,8 +338,8 @@ impl SchedulerState {
         }
     }
 
-    /// Gives a place in a group to the next waiting task. Returns the groups whose waiting tasks may then take a place;
-    /// `None` if there is no task or no place.
+    /// Gives a place in a group to the group's next waiting task. Returns the groups whose waiting tasks may take a
+    /// place after that. Returns `None` if no task waits or no place is free.
     fn admit_next(&mut self, key: &GroupKey) -> Option<Vec<GroupKey>> {
         let (member, is_served) = self.next_waiting(key)?;
         let has_place = self.has_place(key) || is_served && self.member_to_displace(key, member.2).is_some();
@@ -355,8 +357,9 @@ impl SchedulerState {
         all.min_by_key(|((_, rank, at), is_served)| (!is_served, *rank, *at))
     }
 
-    /// Gives places in groups to waiting tasks after the set of workers has changed. A task that a worker can now run
-    /// may take the place of a ready task that no worker can run. Takes time proportional to the number of groups.
+    /// Must be called after the set of workers has changed. Gives places in groups to waiting tasks: a waiting task
+    /// that a worker can now run may take the place of a ready task that no worker can run. Takes time proportional to
+    /// the number of groups.
     pub(crate) fn recheck_served_groups(&mut self) {
         let contested = self
             .groups
@@ -366,8 +369,8 @@ impl SchedulerState {
         keys.iter().for_each(|key| self.wake_group(key));
     }
 
-    /// Whether every class that the pool serves has another worker that could run the tasks of the class. This is a
-    /// worker with at least this capacity, in a pool that serves at least the same tenants.
+    /// Whether, for every class that the pool serves, there is another worker that could run the tasks of this class.
+    /// This worker must have at least the given capacity, and its pool must serve at least the same tenants.
     pub(crate) fn has_substitute_worker(&self, pool: u32, capacity: &[u64; 2]) -> bool {
         let own_pool = &self.pools[pool as usize];
         let is_as_good = |other: &WorkerPool| {
@@ -382,7 +385,7 @@ impl SchedulerState {
         })
     }
 
-    /// Updates the time at which a group changes without a command. Removes the group if it can be forgotten.
+    /// Updates the time at which a group next changes without a command. If the group can be forgotten, removes it.
     pub(crate) fn update_group(&mut self, key: &GroupKey) {
         let limit = self.limit_of(key);
         let Some(group) = self.groups.get(key) else { return };

@@ -1,8 +1,9 @@
 //! Quotas: bounds on how much of a resource a tenant uses at the same time.
 //!
-//! `reserved` is kept free for the tenant. A tenant that uses less than its `soft` amount comes before tenants that use
-//! more than their own `soft` amount. `hard` is the maximum. `burst` allows the tenant to use more than `hard` for a
-//! limited time. The tenant saves up this time while it uses less than `hard`. A full burst lasts a minute.
+//! A quota has four amounts. `reserved` is kept free for the tenant. A tenant that uses less than its `soft` amount
+//! comes before tenants that use more than their own `soft` amounts. `hard` is the maximum. `burst` is the amount by
+//! which the tenant may exceed `hard` for a limited time. The tenant saves up this time while it uses less than `hard`,
+//! up to a minute.
 
 use crate::layout::layout;
 
@@ -12,8 +13,8 @@ pub(crate) const BURST_MS: u64 = 60_000;
 const RESERVED_MAX: u64 = 1 << 43;
 
 layout! {
-    /// A tenant's quota of one resource: the reserved amount, the soft and hard limits, and the burst.
-    /// 0 means no amount; for `soft` and `hard`, no limit.
+    /// A tenant's quota of one resource: the reserved amount, the soft and hard limits, and the burst. For `reserved`
+    /// and `burst`, 0 means no amount. For `soft` and `hard`, 0 means no limit.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Quota {
         /// Amount that is kept free.
@@ -83,8 +84,8 @@ impl ResourceUse {
         }
     }
 
-    /// Whether the tenant may use `need` more. Counts on the burst that was saved at the last
-    /// [`settle`](ResourceUse::settle), even if the tenant has used up that burst since then.
+    /// Whether the tenant may use `need` more. The saved burst counts as it was at the last
+    /// [`settle`](ResourceUse::settle), even if the tenant has used it up since.
     pub(crate) fn allows(&self, quota: &Quota, need: u64) -> bool {
         let after = self.now.saturating_add(need);
         need == 0

@@ -8,8 +8,8 @@
 //!        it starts ─────────────────▼ and takes this token
 //! ```
 //! In any time `t`, at most `burst + t × count / per_ms` tasks start, even after a long time without workers. A task in
-//! a lane may start at any time, because it has reserved a token. The state stores what is missing from a full bucket,
-//! in ms × `count`. This is a whole number without rounding, so every node has the same value.
+//! a lane has reserved a token, so it may start at any time. The state does not store the tokens in the bucket, but
+//! what the bucket lacks, in ms × `count`. This number is always whole, so no rounding can make nodes differ.
 
 use crate::layout::layout;
 
@@ -21,7 +21,7 @@ layout! {
         pub count: u32,
         /// Period of `count` starts, ms; at least 1.
         pub per_ms: u32,
-        /// Number of starts that may follow without delay after a pause; at least 1.
+        /// Number of tasks that may start without delay after a pause; at least 1.
         pub burst: u32,
     }
 }
@@ -46,7 +46,7 @@ layout! {
     /// A token bucket that limits how often tasks start.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Bucket {
-        /// The part of a full bucket that is missing, in ms × `count`. In this unit, one token is `per_ms`.
+        /// The amount that the bucket lacks until it is full, in ms × `count`. In this unit, one token is `per_ms`.
         pub missing: u64,
         /// Time of the last update.
         pub at_ms: u64,
@@ -72,7 +72,7 @@ impl Bucket {
         };
     }
 
-    /// Time at which the bucket holds `tokens` tokens, if none is taken until then.
+    /// Time at which the bucket will contain `tokens` tokens, provided that no token is taken until then.
     pub(crate) fn due_ms(&self, rate: &Rate, tokens: u64) -> u64 {
         let wanted = tokens.saturating_mul(u64::from(rate.per_ms)).saturating_add(self.missing);
         let wait_ms = wanted.saturating_sub(rate.most()).div_ceil(u64::from(rate.count));

@@ -16,7 +16,7 @@ choice! {
         /// The worker was added.
         Joined { /// Id of the worker.
             worker: u64 } = 3,
-        /// The leases were renewed, except those of workers that do not exist.
+        /// The leases of all workers that exist were renewed.
         Renewed { /// Ids of the workers that do not exist.
             gone: Vec<u64> } = 4,
         /// Tasks were changed.

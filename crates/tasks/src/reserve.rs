@@ -1,9 +1,10 @@
 //! Reserves a worker for a task that needs much capacity.
 //!
-//! The scheduler skips a task that fits no worker at present, so that small tasks continue. With a steady stream of
-//! small tasks, a large task would wait for ever. After `reserve_ms`, the scheduler therefore reserves the first large
-//! enough worker for the task. This worker takes no other task until the large task fits. Other workers continue.
-//! Reservations work as in EASY backfilling (Lifka 1995), but without estimates of run times.
+//! The scheduler skips a task that fits no worker at present, so that smaller tasks can start. With a steady stream of
+//! small tasks, a large task would wait for ever. When a task has waited for `reserve_ms`, the scheduler therefore
+//! reserves the first worker that is large enough for it. This worker takes no other task until the large task fits.
+//! All other workers continue as usual. Reservations work as in EASY backfilling (Lifka 1995), but without estimates of
+//! run times.
 //!
 //! Invariants: a reserved worker takes no other task. A reservation lasts at most until the tasks that the worker runs
 //! at present are done. A task has at most one reserved worker. At most a quarter of all workers are reserved, and at
@@ -16,8 +17,9 @@ use crate::task::TaskStage;
 const RESERVED_MAX: usize = 16;
 
 impl SchedulerState {
-    /// Returns `None` if the worker is not reserved, and `Some(None)` if it is reserved for a task that does not fit
-    /// yet. Otherwise, returns the task's lane and the task. Ends the reservation if its task cannot be next.
+    /// Returns `None` if the worker is not reserved. Returns `Some(None)` if the worker is reserved for a task that
+    /// does not fit yet. If this task fits, returns the task's lane and the task. If the task cannot be next any more,
+    /// ends the reservation.
     pub(crate) fn reservation_of(&mut self, worker: u32) -> Option<Option<(u32, u32)>> {
         let id = *self.reserved.get(&worker)?;
         let task = self.tasks.find(id).filter(|&at| self.tasks[at].stage == TaskStage::Ready);

@@ -1,7 +1,7 @@
 //! Retry policies, which decide whether and when a failed task is tried again.
 //!
-//! Delays are computed from the task's id and the number of the attempt. A delay is the same on every node, but tasks
-//! that failed together get different delays.
+//! A delay is computed from the task's id and the number of the attempt. Every node therefore computes the same delay,
+//! but tasks that failed at the same time get different delays.
 
 use crate::layout::{choice, layout};
 

@@ -1,8 +1,8 @@
 //! Counts and limits the memory that tasks take, in total and for each tenant.
 //!
-//! Completed and cancelled tasks make room for new ones, the oldest first. The other tasks of one tenant may take at
-//! most three times as many bytes as are still free. A tenant that is alone therefore gets three quarters of the
-//! memory, and some room always remains for other tenants.
+//! When room is needed, completed and cancelled tasks are forgotten, the oldest first. All other tasks of a tenant may
+//! together take at most three times as many bytes as are still free. A tenant that is alone therefore gets three
+//! quarters of the memory, and some room always remains for other tenants.
 //!
 //! Bounds: [`SchedulerLimits::state_bytes_max`](crate::SchedulerLimits).
 
@@ -10,8 +10,8 @@ use crate::command::NewTask;
 use crate::error::TaskRefusal;
 use crate::state::SchedulerState;
 
-/// The tasks of a tenant may take up to this many times the bytes that are still free. A tenant that is alone therefore
-/// gets three quarters of the memory.
+/// The tasks of a tenant may take up to this many times the bytes that are still free. A tenant that is alone can
+/// therefore take three quarters of the memory.
 const SHARE: u64 = 3;
 /// Maximum size of a task's error or note while memory is full, bytes. Longer texts are cut.
 const TEXT_BYTES_FULL: usize = 256;
@@ -24,8 +24,8 @@ impl SchedulerState {
         self.bytes_of.get(tenant as usize).copied().unwrap_or(0)
     }
 
-    /// Replaces `before` bytes by `after` bytes in the total, and also in the count of finished tasks if `is_finished`,
-    /// otherwise in the tenant's count.
+    /// Replaces `before` bytes by `after` bytes in two counts: in the total, and in the count of finished tasks if
+    /// `is_finished` is set, otherwise in the tenant's count.
     pub(crate) fn count_bytes(&mut self, tenant: u32, after: u64, before: u64, is_finished: bool) {
         self.bytes = self.bytes + after - before;
         while self.bytes_of.len() <= tenant as usize {
@@ -56,7 +56,8 @@ impl SchedulerState {
         if own > own_max { Err(TaskRefusal::NoShare { bytes: own, bytes_max: own_max }) } else { Ok(()) }
     }
 
-    /// The part of an error or a note that is stored: its first bytes, up to the limit that applies at present.
+    /// The part of an error or a note that is stored: its first bytes. At most as many bytes are stored as the present
+    /// limit allows.
     pub(crate) fn truncate_text<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let is_full = self.bytes >= self.limits.state_bytes_max;
         let max = if is_full { TEXT_BYTES_FULL } else { self.limits.result_bytes_max as usize };

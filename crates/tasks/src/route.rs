@@ -1,7 +1,7 @@
 //! Selects the shards of the task scheduler to which a command or query goes, and joins the results of the shards.
 //!
-//! A command about a tenant or a task goes to the shard of the tenant or task. Commands about workers go to all shards,
-//! each of which has a part of a worker's slots.
+//! A command about a tenant or a task goes to the shard to which the tenant or task belongs. A command about workers
+//! goes to all shards, because each shard has a part of a worker's slots.
 
 use crate::command::TaskCommand;
 use crate::query::{TaskCommandOutcome, TaskQuery, TaskQueryResult};
@@ -23,7 +23,8 @@ impl ShardRoute {
         ShardRoute::One(shard_of_tenant(tenant, shards))
     }
 
-    /// A command for an id that was not assigned by any shard goes to the first shard, which refuses the command.
+    /// Selects the shard of a task. If the id is not one that a shard has assigned, selects the first shard, which
+    /// refuses the command.
     fn of_task(task: u64, shards: u8) -> ShardRoute {
         ShardRoute::One(Some(shard_of_id(task)).filter(|shard| *shard < shards).unwrap_or(0))
     }
@@ -99,9 +100,9 @@ impl TaskQuery<'_> {
 }
 
 impl TaskQueryResult {
-    /// Converts the result of a query that [`TaskQuery::within`] converted: adds the shard's number to the position
-    /// at which the next page starts. After a shard's last page, a list of tasks of all tenants continues in the next
-    /// shard.
+    /// Completes a shard's result for a query that [`TaskQuery::within`] converted: adds the shard's number to the
+    /// position at which the next page starts. If this was the shard's last page of a list of tasks of all tenants, the
+    /// next page starts in the next shard.
     #[must_use]
     pub fn from_within(self, shard: u8, shards: u8, query: &TaskQuery<'_>) -> TaskQueryResult {
         match (self, query) {
@@ -116,9 +117,10 @@ impl TaskQueryResult {
 }
 
 impl TaskCommandOutcome {
-    /// Joins the outcomes of a command that went to all shards, in the order of the shards. For renewals, joins the
-    /// lists of missing workers: a worker that is missing in one shard must attach again. For other commands, returns
-    /// the first shard's outcome, because workers join in the first shard. `None` if there are no outcomes.
+    /// Joins the outcomes of a command that went to all shards. The outcomes must be in the order of the shards. For
+    /// renewals, joins the lists of missing workers, because a worker that is missing in any shard must attach again.
+    /// For other commands, returns the outcome of the first shard, in which all workers join. Returns `None` if there
+    /// are no outcomes.
     pub fn join(parts: Vec<TaskCommandOutcome>) -> Option<TaskCommandOutcome> {
         let mut parts = parts.into_iter();
         let mut first = parts.next()?;

@@ -1,7 +1,8 @@
 //! Schedules: each schedule submits a task at every time that matches a cron expression, in UTC.
 //!
-//! If the cluster was stopped or its clock was changed, a single task is submitted for all missed times, and no time is
-//! used twice. If the tenant has no room for the task at one of these times, the schedule skips this time.
+//! If the cluster was stopped or its clock was changed, a single task is submitted for all missed times. No task is
+//! submitted for a time for which one was submitted before. If the tenant has no room for a task when a time comes, the
+//! schedule skips this time.
 
 use std::sync::Arc;
 
@@ -38,9 +39,10 @@ layout! {
     }
 }
 
-/// An expression must match a day within this number of years. The longest pause of a useful expression is 40 years:
-/// from one 29 February on a given day of the week to the next, across 2100. Without this bound, the crate `croner`
-/// would search up to the year 5000 for a time that does not exist, which delays the scheduler by milliseconds.
+/// An expression must match a day within this number of years. The longest pause of a useful expression is 40 years,
+/// for example from one 29 February that is a Monday to the next one, across the year 2100. Without this bound, the
+/// crate `croner` would search up to the year 5000 for a time that does not exist. Such a search would delay the
+/// scheduler by milliseconds.
 const SEARCH_YEARS: i32 = 50;
 
 /// Counted size of a schedule in addition to its name, expression and task, bytes.
@@ -83,7 +85,7 @@ impl SchedulerState {
         let count = u64::from(self.schedules.len()) + u64::from(known.is_none());
         Limit::Schedules.check(count, u64::from(self.limits.schedules_max))?;
         let own_max = SchedulerLimits::SCHEDULES_OF_TENANT_MAX.into();
-        // If all tenants together have at most as many schedules as one tenant may have, no tenant exceeds its limit.
+        // The tenant's schedules are counted only if all tenants together have more schedules than one tenant may have.
         if count > own_max {
             let first = (tenant, Arc::<[u8]>::default());
             let own = self.schedule_at.range(first..).take_while(|(key, _)| key.0 == tenant).count() as u64;

@@ -4,10 +4,10 @@
 //! ```text
 //!  id u64: number of uses of the slot, 32 bits | shard, 4 bits | slot, 28 bits
 //! ```
-//! A slot is a place for one task or worker in a shard's memory, and is used again when the task or worker is
-//! forgotten. The id of a task contains the number of its shard. The id of a worker contains the shard in which the
-//! worker joined, which is always the first shard. Ids of the first shard, by default the only one, contain the shard
-//! number 0, and therefore equal the ids of a cluster without shards.
+//! A slot is a place for one task or worker in a shard's memory. When the task or worker is forgotten, its slot can be
+//! used for another one. The id of a task contains the number of the task's shard. The id of a worker contains the
+//! number of the shard in which the worker joined; this is always the first shard. The first shard, which is the only
+//! one by default, has the number 0. Its ids therefore equal the ids of a cluster without shards.
 //!
 //! Invariants: a tenant's shard depends only on its name and the number of shards, and never changes.
 //! [`shard_of_tenant`] and [`shard_of_id`] are part of the format.

@@ -1,8 +1,8 @@
 //! Computes the inputs of the autoscaler.
 //!
-//! A task counts as startable if an additional worker could start it now. The caller may describe this additional
-//! worker ([`WorkerShape`]). Without a description, the additional worker is assumed to be like one of the existing
-//! workers or, if there are none, to run every task.
+//! A task counts as startable if an additional worker could start it now. The caller may describe the additional worker
+//! ([`WorkerShape`]). Without a description, the additional worker is assumed to be like one of the existing workers.
+//! If there are no workers either, it is assumed to be able to run every task.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,8 +18,9 @@ layout! {
     /// The input of the autoscaler: the scheduler's tasks and workers at one moment.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Signals {
-        /// Number of tasks that an additional worker could start now: ready, within their tenant's quota, and small
-        /// enough. Tasks that wait for a limit, another task or their time do not count.
+        /// Number of tasks that an additional worker could start now. Such a task is ready, within its tenant's quota,
+        /// and small enough for the worker. Tasks that wait for a limit, for another task or for their start time do
+        /// not count.
         pub startable: u64,
         /// Longest waiting time of a startable task, ms.
         pub oldest_ms: u64,
@@ -65,7 +66,8 @@ pub struct WorkerShape {
     pub labels: Vec<StoredLabel>,
     /// Tenants whose tasks the worker would take; empty for all.
     pub tenants: Vec<Arc<[u8]>>,
-    /// Thousandths of a processor and bytes of memory of the worker; 0 if it would not state them.
+    /// Thousandths of a processor and bytes of memory that the worker would have. A number is 0 if the worker would not
+    /// state it.
     pub capacity: [u64; 2],
 }
 
@@ -84,7 +86,7 @@ struct NamedShape {
     capacity: [u64; 2],
 }
 
-/// The number that stands for a kind or queue whose name has no number.
+/// The number for the name of a kind or queue that the scheduler does not know.
 const NO_NAME: u32 = u32::MAX;
 
 impl SchedulerState {
@@ -103,8 +105,8 @@ impl SchedulerState {
         self.compute_signals(&pools.into_iter().map(shape).collect::<Vec<_>>())
     }
 
-    /// Signals for an additional worker of one of these shapes. Without shapes, assumes that the worker can start every
-    /// task.
+    /// Signals for an additional worker of one of these shapes. If `shapes` is empty, the worker is assumed to be able
+    /// to start every task.
     pub fn signals_for(&self, shapes: &[WorkerShape]) -> Signals {
         let named =
             |names: &[Arc<[u8]>]| names.iter().map(|name| self.names.find(name).unwrap_or(NO_NAME)).collect();

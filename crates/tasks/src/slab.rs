@@ -1,8 +1,8 @@
 //! A list of items in numbered slots. The slots are on pages (see module `pages`), which copies of the list share.
 //!
 //! An id consists of a slot's number, the mark of a shard (see module `shard`), and the number of times that the slot
-//! was used. The id of a removed item is therefore recognised. The choice of the next slot depends only on earlier
-//! operations, so all nodes assign the same ids.
+//! was used. When a slot is used for another item, the id of the removed item is therefore no longer valid. The choice
+//! of the next slot depends only on earlier operations, so all nodes assign the same ids.
 
 use std::ops::{Index, IndexMut};
 
@@ -44,8 +44,8 @@ pub(crate) struct Slab<T> {
     len: u32,
     /// The bits of an id that mark the shard (see module `shard`), above the bits of the slot's number.
     mark: u32,
-    /// Lowest generation of new items. A restore from a backup raises this number; before the first restore of a state
-    /// on a disk, it is 0.
+    /// Lowest generation of new items. Each restoration from a backup raises this number. Before the first restoration,
+    /// it is 0 for a state on a disk.
     generation_min: u32,
 }
 

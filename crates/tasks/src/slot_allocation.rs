@@ -1,20 +1,21 @@
 //! Allocates workers' slots to the shards of the task scheduler, so that every tenant gets its share of all slots,
-//! whatever shard the tenant belongs to.
+//! independently of the tenant's shard.
 //!
 //! Each shard divides its slots fairly among its tenants (see module `assign`). The result is fair among all tenants if
-//! each shard has the sum of its tenants' shares of all slots ([`due_slots`]). A tenant's share follows from its
-//! weight, and is at most the number of slots that the tenant can use. A slot cannot be divided. Slots that remain
-//! after rounding therefore go to each shard in turn ([`SlotApportioner`]), so that even a single slot is shared over
-//! time. [`move_slots`] then selects the workers whose slots move.
+//! a shard has as many slots as its tenants' shares add up to ([`due_slots`]). A tenant's share follows from its
+//! weight, and is at most the number of slots that the tenant can use. Since a slot cannot be divided, shares are
+//! rounded. Slots that remain after rounding go to one shard after another ([`SlotApportioner`]), so that even a single
+//! slot is shared over time. [`move_slots`] then selects the workers whose slots move to other shards.
 //!
 //! Each node knows all shards, and allocates the slots of its attached workers. The slots of workers that serve the
 //! same tasks are allocated together. All slots of a worker that states its processors or memory go to a single shard,
 //! because two shards cannot both count on the same memory.
 //!
 //! Invariants:
-//! - Slots move only if a shard could use more than it has; unallocated slots are allocated immediately.
-//! - Allocation is repeated every [`INTERVAL_MS`], for workers of a single shard every [`SINGLE_SHARD_INTERVAL_MS`]. A
-//!   slot that moves to another shard does so when the task in the slot is done.
+//! - Slots move only if a shard could use more slots than it has. Slots that are allocated to no shard are allocated
+//!   immediately.
+//! - Allocation is repeated every [`INTERVAL_MS`]; for workers that serve a single shard, every
+//!   [`SINGLE_SHARD_INTERVAL_MS`]. A slot moves to another shard only when the task in the slot is done.
 //!
 //! Soft quotas decide only between tenants of the same shard.
 
@@ -26,8 +27,8 @@ use crate::state::SchedulerState;
 
 /// Time between two allocations, ms, by the caller's clock.
 const INTERVAL_MS: u64 = 50;
-/// Time between two allocations of workers that each serve a single shard, ms. Such a worker finishes all its tasks
-/// before its slots move to another shard.
+/// Time between two allocations of slots, ms, for workers that each serve a single shard. Such a worker finishes all
+/// its tasks before its slots move to another shard.
 const SINGLE_SHARD_INTERVAL_MS: u64 = 1_000;
 
 /// How many slots one shard needs from the workers of a pool, and how many slots of these workers the shard has.
@@ -46,8 +47,8 @@ impl ShardDemand {
     }
 }
 
-/// The workers that one shard knows, and the slots that the shard's tenants need. Slots are divided among shards on
-/// this basis.
+/// The knowledge of one shard: its workers, and the slots that its tenants need. Slots are divided among the shards on
+/// the basis of this knowledge.
 #[derive(Debug, Clone, Default)]
 pub struct DemandSnapshot {
     workers: BTreeMap<u64, WorkerShare>,
@@ -124,11 +125,11 @@ impl SlotAllocator {
         let Some(home) = shards.first() else { return slots };
         let mut pools: BTreeMap<(u32, bool), Vec<u64>> = BTreeMap::new();
         for (&worker, known) in &mut self.workers {
-            // Skips a worker that some shard does not know. Such a worker attaches again later, or has ended.
+            // Skips a worker that at least one shard does not know. Such a worker will attach again, or has ended.
             let Some(allotted) = allotted_slots(worker, shards) else { continue };
             let allotted: u32 = allotted.iter().sum();
-            // If the allotted and the pending slots together exceed `known.slots`, the worker has requested more slots
-            // since then, and has as many as both together.
+            // The allotted and the pending slots together may exceed `known.slots`. In this case, the worker has
+            // requested more slots in the meantime, and now has as many as the two numbers together.
             known.slots = known.pending.map_or(known.slots, |pending| known.slots.max(allotted + pending));
             let rest = known.slots.saturating_sub(allotted);
             known.pending = Some(known.pending.map_or(rest, |pending| pending.min(rest)));
@@ -231,7 +232,8 @@ impl DemandSnapshot {
 }
 
 impl SchedulerState {
-    /// The tenants' demand for a pool's workers, and the number of slots that this shard has of these workers.
+    /// The demand of this shard's tenants for a pool's workers, and the number of these workers' slots that this shard
+    /// has.
     fn shard_demand(&self, pool_at: u32) -> ShardDemand {
         let mut slots = 0;
         let mut demands: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
@@ -276,7 +278,7 @@ impl SchedulerState {
         (worker.credit + worker.held.len).saturating_sub(held_ahead)
     }
 
-    /// Whether some task waits only because no worker with slots in this shard has room for the task.
+    /// Whether at least one task waits only because none of the workers with slots in this shard has room for it.
     pub fn has_waiting_tasks(&self) -> bool {
         self.classes.iter().any(|class| !class.ranked_lanes.is_empty())
     }

@@ -1,12 +1,13 @@
 //! Divides workers' slots among the shards of the task scheduler.
 //!
 //! Invariants:
-//! - In each round, the due slots ([`due_slots`], fractions) of all shards add up to the number of slots. The assigned
-//!   slots ([`SlotApportioner`], whole numbers) add up to the same number. Over any number of rounds, the sum of a
-//!   shard's assigned slots differs from the sum of its due slots by less than the number of shards.
+//! - In each round, every shard has a number of due slots ([`due_slots`], a fraction) and a number of assigned slots
+//!   ([`SlotApportioner`], a whole number). Over all shards, each of the two numbers adds up to the number of slots.
+//!   Over any number of rounds, the sum of a shard's assigned slots differs from the sum of its due slots by less than
+//!   the number of shards.
 //! - A shard with tasks is always due a part of the slots, and receives a slot after some rounds.
-//! - A slot that moves is first taken from its shard. Another shard receives the slot when the task in the slot is
-//!   done. A worker therefore never runs more tasks at the same time than it has slots.
+//! - A slot that moves is first taken from its present shard. The other shard receives the slot only when the task in
+//!   the slot is done. A worker therefore never runs more tasks at the same time than it has slots.
 
 use crate::fairness::fair_shares;
 
@@ -22,8 +23,8 @@ pub struct TenantDemand {
     pub reserved: u64,
 }
 
-/// The number of slots that each shard should have for its tenants, with fractions. Slots that no tenant can use are
-/// divided evenly, so that new tasks find slots.
+/// The number of slots that each shard should have for its tenants; this number may be a fraction. Slots that no tenant
+/// can use are divided evenly among the shards, so that new tasks find free slots.
 pub fn due_slots(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     let tenants: Vec<TenantDemand> = shards.iter().flatten().copied().collect();
     let shares = tenant_shares(&tenants, slots as f64);
@@ -34,8 +35,8 @@ pub fn due_slots(shards: &[Vec<TenantDemand>], slots: u64) -> Vec<f64> {
     due
 }
 
-/// Divides slots among tenants in proportion to their weights. Each tenant receives at most what it can use and, if
-/// possible, at least the slots that are reserved for it.
+/// Divides slots among tenants in proportion to their weights. Each tenant receives at most as many slots as it can
+/// use. If possible, each tenant receives at least the slots that are reserved for it.
 fn tenant_shares(tenants: &[TenantDemand], slots: f64) -> Vec<f64> {
     let reserved: f64 = tenants.iter().map(|tenant| tenant.reserved as f64).sum();
     let scale = if reserved > slots { slots / reserved } else { 1.0 };
@@ -103,8 +104,8 @@ pub struct WorkerSlots {
 }
 
 impl WorkerSlots {
-    /// A copy of the worker in which all slots count as a single one. This slot belongs to the shard that has most of
-    /// the slots.
+    /// A copy of the worker that has only a single slot, which stands for all its slots. This slot belongs to the shard
+    /// that has the most of the worker's slots.
     pub(crate) fn as_single_slot(&self) -> WorkerSlots {
         let most = self
             .allotted
@@ -121,8 +122,8 @@ impl WorkerSlots {
         }
     }
 
-    /// A copy of the worker in which at most as many slots are allocated as the worker has. After a reconnection, the
-    /// worker may have fewer slots than are allocated.
+    /// A copy of the worker in which no more slots are allocated than the worker has. This is needed because a worker
+    /// may have fewer slots after a reconnection than before.
     pub(crate) fn trimmed(&self) -> WorkerSlots {
         let mut trimmed = self.clone();
         for _ in self.slots..self.allotted.iter().sum() {
@@ -139,7 +140,7 @@ impl WorkerSlots {
         u64::from(self.pending) + self.allotted.iter().map(|allotted| u64::from(*allotted)).sum::<u64>()
     }
 
-    /// Number of slots that are allocated to no shard and used by no task.
+    /// Number of slots that no shard has and no task uses.
     fn free(&self) -> u32 {
         let allotted: u32 = self.allotted.iter().sum();
         let beyond =

@@ -1,8 +1,8 @@
 //! Snapshots: writes a state as blocks of bytes, and restores the state from them.
 //!
 //! The slots of tasks, workers and schedules (see module `slab`) are written as they are, including free slots, so that
-//! ids continue unchanged. Derived data (lanes, idle workers, timers, groups, keys) is not written. Bytes that refer to
-//! missing items are refused.
+//! ids continue unchanged. Data that follows from other data (lanes, idle workers, timers, groups, keys) is not
+//! written. A snapshot that refers to missing items is refused.
 
 mod rebuild;
 mod restore;
@@ -25,9 +25,9 @@ pub use restore::StateRestore;
 /// Size at which a block is complete, so that the next block begins, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Kind of the first block of a snapshot with an extended header. A state has such a header if it has workers that hold
-/// tasks in advance, workers with labels, tasks that need labels, or workers for only some tenants. A state that was
-/// restored from a backup also has such a header.
+/// Kind of the first block of a snapshot with an extended header. A snapshot has such a header if the state has workers
+/// that hold tasks in advance, workers with labels, workers for only some tenants, or tasks that need labels. It also
+/// has such a header if the state was restored from a backup.
 const HEAD_AHEAD: u8 = 0;
 /// Kind of the first block of a snapshot with the basic header.
 const HEAD: u8 = 1;
@@ -100,7 +100,8 @@ layout! {
 }
 
 layout! {
-    /// The header of a snapshot with newer kinds of entries. It states the number of entries of each such kind.
+    /// The header of a snapshot that contains newer kinds of entries. The header states the number of entries of each
+    /// newer kind.
     #[derive(Debug, Clone)]
     pub struct ExtendedSnapshotHeader {
         pub head: SnapshotHeader,
@@ -157,7 +158,7 @@ layout! {
     }
 }
 
-/// The state of the task scheduler as it was at one moment, from which a snapshot is written.
+/// The state of the task scheduler at one moment. A snapshot is written from it.
 #[derive(Debug, Clone)]
 pub struct FrozenSchedulerState(SchedulerState);
 
@@ -169,7 +170,8 @@ impl SchedulerState {
 }
 
 impl FrozenSchedulerState {
-    /// Passes the blocks to `emit` one by one. Stops at the first error, and returns it.
+    /// Passes the blocks of the snapshot to `emit`, one by one. Stops at the first error of `emit`, and returns this
+    /// error.
     pub fn write<E>(&self, mut emit: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let state = &self.0;
         let (needs, traits) = (needs(state).count() as u32, traits(state).count() as u32);
@@ -247,7 +249,7 @@ fn traits(state: &SchedulerState) -> impl Iterator<Item = PoolTraitsEntry> {
     })
 }
 
-/// The token buckets that are not full. A group without an entry has a full bucket.
+/// The entries for token buckets that are not full. The snapshot contains no entry for a group whose bucket is full.
 fn buckets(state: &SchedulerState) -> impl Iterator<Item = RateBucketEntry> {
     let missing = state.groups.iter().filter(|(_, group)| group.bucket.missing > 0);
     missing.map(|((tenant, limit, value), group)| RateBucketEntry {

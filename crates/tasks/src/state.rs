@@ -33,15 +33,17 @@ pub(crate) const SCHEDULE: u8 = 2;
 /// Number of fencing tokens that are skipped after a restore. The scheduler is assumed to have given out fewer tokens
 /// since the backup.
 const RESTORE_SKIPS: u64 = 1_000_000_000;
-/// Number of uses of a slot that ids of tasks and workers skip after a restore. A slot had fewer uses since the backup,
-/// because a finished task keeps its slot for an hour, or until 100,000 later tasks have finished. After the first
-/// restore of a state on a disk, ids are still below 2^53, so that a JSON number holds them exactly.
+/// A restoration from a backup raises the use counts in the ids of tasks and workers by this number. Since the backup,
+/// no slot can have been used more often, because a finished task keeps its slot for an hour, or until 100,000 later
+/// tasks have finished. For a state on a disk, ids stay below 2^53 after the first restoration, so that a JSON number
+/// holds them exactly.
 const RESTORE_SKIPS_USES: u32 = 1 << 20;
-/// Base-2 logarithm of the number of fencing tokens reserved for each 100 ms. If more tasks started per 100 ms, tokens
-/// could repeat after a loss of the state. Tokens stay below 2^53, so that a JSON number holds them exactly.
+/// Base-2 logarithm of the number of fencing tokens that are reserved for each 100 ms. If more tasks started in 100 ms,
+/// tokens could repeat after a loss of the state. With this number, tokens stay below 2^53, so that a JSON number holds
+/// them exactly.
 const TOKENS_PER_START_BITS: u32 = 20;
-/// Number of different generations with which the ids of an empty state can begin. Ids stay below 2^53, as after a
-/// first restore.
+/// Number of different generations with which the ids of an empty state can begin. With this number, ids stay below
+/// 2^53, as they do after a first restoration.
 const FIRST_GENERATIONS: u32 = 1 << 20;
 /// When the virtual time reaches this value, the tags of all tenants are reduced.
 const VIRTUAL_TIME_MAX: u64 = 1 << 60;
@@ -95,7 +97,7 @@ pub struct SchedulerState {
     pub(crate) bytes_of: Pages<u64>,
     /// Free capacity of all workers: tasks, thousandths of a processor, bytes of memory.
     pub(crate) free: Amounts,
-    /// Capacity that is reserved for tenants but not used by them.
+    /// Capacity that is reserved for tenants and that these tenants do not use at present.
     pub(crate) unused_reserve: Amounts,
     /// Whether a task could not start because capacity is reserved for other tenants.
     pub(crate) is_held_back: bool,
@@ -121,11 +123,12 @@ impl SchedulerState {
         SchedulerState { limits, shard, tasks, workers, ..SchedulerState::default() }
     }
 
-    /// Sets the first fencing tokens and ids of an empty state by the time `start`, in units of 100 ms. Nodes that lose
-    /// their state in a restart need this, because workers and clients may still know earlier tokens and ids.
+    /// Makes the first fencing tokens and ids of an empty state depend on its start time. `start` is this time, in
+    /// units of 100 ms. Nodes that lose their state in a restart need this, because workers and clients may still know
+    /// earlier tokens and ids.
     ///
-    /// Tokens are not used again. An id can be used again only after 2^20 units (29 hours), or if a slot was used more
-    /// than once in each unit since the earlier start.
+    /// Earlier tokens are then not used again. An earlier id can be used again only in two cases: after 2^20 units (29
+    /// hours), or if a slot was used more than once in each unit since the earlier start.
     #[must_use]
     pub fn started_at(mut self, start: u32) -> SchedulerState {
         self.token = u64::from(start) << TOKENS_PER_START_BITS;
@@ -139,7 +142,7 @@ impl SchedulerState {
         self.shard
     }
 
-    /// The cluster's time: milliseconds since the cluster began, as its leaders counted them.
+    /// The cluster's time: the number of milliseconds since the cluster began, as counted by the cluster's leaders.
     pub fn now_ms(&self) -> u64 {
         self.now_ms
     }
@@ -175,8 +178,8 @@ impl SchedulerState {
         self.timers.get_min().map(|&(due_ms, ..)| due_ms).into_iter().chain(refill).min()
     }
 
-    /// Whether more than `count` timers and tasks change at this time: the timers of tasks, workers and schedules that
-    /// are due, and the tasks that change when these timers fire.
+    /// Whether more than `count` timers and tasks change at the time `now_ms`. The timers are the due timers of tasks,
+    /// workers and schedules. The tasks are those that change when these timers fire.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
         if self.timers.get_min().is_none_or(|(due_ms, ..)| *due_ms > now_ms) {
             return false;

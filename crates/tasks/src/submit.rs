@@ -102,8 +102,8 @@ impl SchedulerState {
         labels.iter().try_for_each(|label| self.check_length(label.value))
     }
 
-    /// Checks that all tasks for which the new tasks wait exist or are in the batch, and that no task waits for itself
-    /// through other tasks.
+    /// Checks the tasks for which the new tasks wait: each of them must exist or be in the batch, and no task may wait
+    /// for itself through other tasks.
     fn check_dependencies(
         &self,
         tenant: u32,
@@ -140,8 +140,8 @@ impl SchedulerState {
         if has_batch_dependency { check_acyclic(new, known) } else { Ok(()) }
     }
 
-    /// For each task, finds an earlier task with the same idempotency key: a known task by its id, or a task of the
-    /// batch by its index.
+    /// For each new task, finds an earlier task with the same idempotency key, if there is one. A task that the state
+    /// knows is identified by its id, and an earlier task of the batch by its index.
     fn find_known_keys(
         &self,
         tenant: u32,
@@ -171,7 +171,8 @@ impl SchedulerState {
             .collect()
     }
 
-    /// Checks that the task `id`, which has the same idempotency key, does the same work and was not cancelled.
+    /// Checks that the new task may stand for the task `id`, which has the same idempotency key: both must do the same
+    /// work, and the task `id` must not have been cancelled.
     fn check_same(&self, index: u32, new: &NewTask<'_>, id: u64) -> Result<(), TaskRefusal> {
         let Some(at) = self.tasks.find(id) else { return Ok(()) };
         let task = &self.tasks[at];
@@ -212,8 +213,8 @@ impl SchedulerState {
             let retry_after_ms = wait_ms.clamp(RETRY_AFTER_MS.0, RETRY_AFTER_MS.1);
             return Err(TaskRefusal::QueueFull { queued: tenant.queued, queued_max, retry_after_ms });
         }
-        // The percentage is clamped, because more tasks than the limit may wait after the limit was lowered. Tasks
-        // whose key is known are accepted even then.
+        // The percentage is at most 100. After the limit was lowered, more tasks than the limit may wait. Tasks with a
+        // known idempotency key are accepted even then.
         let percent = (after.saturating_mul(100) / queued_max).min(100);
         Ok(percent.saturating_sub(70) as u32 * 100)
     }
@@ -333,8 +334,8 @@ impl SchedulerState {
         })
     }
 
-    /// Starts the life of a submitted task. The task waits for the tasks in `after`; without such tasks, only for its
-    /// earliest start.
+    /// Puts a submitted task into its first stage. If `after` contains tasks that are not done, the new task waits for
+    /// them. Otherwise, it waits only for its earliest start.
     fn begin_task(&mut self, id: u64, after: &[u64], effects: &mut TaskEffects) {
         let Some(at) = self.tasks.find(id) else { return };
         let mut waits_for = 0;
@@ -359,16 +360,17 @@ impl SchedulerState {
     }
 }
 
-/// An earlier task that has the idempotency key of a new task: a known task by its id, or a task of the batch by its
-/// index.
+/// An earlier task that has the idempotency key of a new task. A task that the state knows is identified by its id, and
+/// an earlier task of the batch by its index.
 #[derive(Debug, Clone, Copy)]
 enum KnownKey {
     Task(u64),
     Batch(u32),
 }
 
-/// Removes tasks without remaining dependencies (Kahn 1962); any remaining task is in a cycle. A task with the key of
-/// an earlier task counts as the earlier task, and its own dependencies are ignored.
+/// Removes one task after another that depends on no remaining task (Kahn 1962). If tasks are left at the end, there is
+/// a cycle. A task with the idempotency key of an earlier task counts as the earlier task, and its own dependencies are
+/// ignored.
 fn check_acyclic(new: &[NewTask<'_>], known: &[Option<KnownKey>]) -> Result<(), TaskRefusal> {
     let mut before = vec![Vec::new(); new.len()];
     let mut waits_for = vec![0_usize; new.len()];

@@ -1,7 +1,7 @@
 //! Tasks as the state stores them, and linked lists of tasks.
 //!
-//! A task is in at most one list, which depends on its stage: the list of its lane, of its worker, of finished tasks,
-//! or of its tenant's dead letters. [`TaskExtra`] holds fields that few tasks have.
+//! A task is in at most one list. The task's stage decides which list this is: the list of its lane, of its worker, of
+//! finished tasks, or of its tenant's dead letters. [`TaskExtra`] contains fields that few tasks have.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::slab::{NONE, Slab};
 
 /// The highest priority.
 pub const PRIORITY_MAX: u8 = 9;
-/// Approximate size of a task without its payload, bytes: its slot, the payload's header, its timer.
+/// Approximate size of a task without its payload, bytes. It includes the task's slot, the payload's header and the
+/// task's timer.
 pub(crate) const TASK_BYTES: u64 = 256;
 /// The value that stands for a time that never comes.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
@@ -32,13 +33,13 @@ choice! {
         Ready = 4,
         /// A worker holds the task, or the task's payload is being published.
         Running = 5,
-        /// The task was cancelled, but its worker has not confirmed this yet.
+        /// The task was cancelled, but its worker has not confirmed the cancellation yet.
         Stopping = 6,
         /// The task was completed.
         Completed = 7,
         /// The task was cancelled.
         Cancelled = 8,
-        /// The task is a dead letter: it is not retried, but a user can restart it.
+        /// The task is a dead letter: it is not retried by itself, but a user can restart it.
         Dead = 9,
     }
 }

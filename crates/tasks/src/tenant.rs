@@ -1,9 +1,10 @@
 //! Tenants, with their shares, quotas and totals.
 //!
 //! Shares follow start-time fair queueing (Goyal, Vin and Cheng 1996). A tenant's tag is the virtual time up to which
-//! the tenant was served. Each task moves the tag by cost ÷ weight, and the tenant with the lowest tag is next. A
-//! tenant that returns after a pause starts at the present virtual time. The cost of a task is not known when the task
-//! starts. At the start, the tenant is charged the recent cost of tasks in the same lane; at the end, the difference.
+//! the tenant was served. Each task of a tenant moves the tenant's tag by the task's cost ÷ the tenant's weight. The
+//! tenant with the lowest tag is next. A tenant that returns after a pause starts at the present virtual time. The cost
+//! of a task is not known when the task starts. At the start, the tenant is charged the recent cost of tasks in the
+//! same lane. At the end, it is charged the difference from the real cost.
 
 use std::sync::Arc;
 
@@ -154,8 +155,8 @@ impl Tenant {
         (cost_us.saturating_mul(TAG_PER_US) / u64::from(self.weight)).max(1)
     }
 
-    /// The tier in which the tenant may use `need` in addition to its present use; `None` if the tenant's quotas do not
-    /// allow this.
+    /// The tier to which the tenant would belong if it used `need` in addition to its present use. `None` if the
+    /// tenant's quotas do not allow this use.
     pub(crate) fn tier(&self, need: &Amounts) -> Option<u8> {
         let mut parts = self.quotas.iter().zip(&self.used).zip(need);
         if !parts.clone().all(|((quota, used), &need)| used.allows(quota, need)) {

@@ -34,7 +34,7 @@ layout! {
         pub stage: TaskStage,
         /// Priority: 0 is the lowest, 9 the highest.
         pub priority: u8,
-        /// Number of attempts since the task was submitted or restarted, without those whose worker died.
+        /// Number of attempts since the task was submitted or last restarted. Attempts whose worker died do not count.
         pub attempts: u32,
         /// Number of workers that died while they ran the task.
         pub lost: u32,

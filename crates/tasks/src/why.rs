@@ -9,7 +9,7 @@ use crate::slab::NONE;
 use crate::state::SchedulerState;
 use crate::task::{StoredLabel, Task, TaskStage};
 
-/// Counting the tasks that come before a task in its lane stops at this number.
+/// The highest number of tasks that are counted before a task in its lane. At this number, counting stops.
 const AHEAD_MAX: u64 = 100_000;
 /// Maximum number of dependencies that are named.
 const NAMED_MAX: usize = 3;
@@ -69,7 +69,7 @@ impl SchedulerState {
         let group = self.groups.get(key).cloned().unwrap_or_default();
         let (sort, rank, _) = self.member(at);
         let is_served = self.is_served(&sort);
-        // Tasks that a worker could run come before tasks that no worker could run.
+        // A task that a worker could run comes before every task that no worker could run.
         let is_ahead = |(other, other_rank, other_at): &(TaskSort, i64, u32)| {
             (!self.is_served(other), *other_rank, *other_at) < (!is_served, rank, at)
         };
@@ -152,7 +152,7 @@ impl SchedulerState {
         )
     }
 
-    /// The reason why no worker could run a tenant's task of this class with these needs.
+    /// The reason why no worker could run a task of this tenant with this class and these needs.
     fn why_unserved(&self, class: &Class, tenant: &[u8], need: &Amounts) -> String {
         let pools = class.pools.iter().map(|&pool| &self.pools[pool as usize]);
         let workers: u64 =
@@ -187,7 +187,8 @@ impl SchedulerState {
         }
     }
 
-    /// Number of tasks before this one in its lane. The flag is `false` if the count stopped at [`AHEAD_MAX`].
+    /// Number of tasks that come before this task in its lane. The flag is `false` if counting stopped at
+    /// [`AHEAD_MAX`].
     fn count_tasks_before(&self, at: u32) -> (u64, bool) {
         let ageing_ms = self.limits.ageing_ms;
         let task = &self.tasks[at];

@@ -13,8 +13,8 @@ pub(crate) struct WorkEstimate<'s> {
     /// The maximum. Counting may stop above this number.
     count_max: usize,
     count: usize,
-    /// For each tenant, the number of tasks that may become dead letters, and the dead letter that is discarded next if
-    /// the tenant has too many dead letters.
+    /// For each tenant, two values: the number of tasks that may become dead letters, and the dead letter that is
+    /// discarded next if the tenant has too many.
     dead_letters: BTreeMap<u32, (u64, u32)>,
 }
 

@@ -30,8 +30,8 @@ layout! {
         pub capacity: [u64; 2],
         /// Thousandths of a processor and bytes of memory that the worker's tasks need.
         pub used: [u64; 2],
-        /// The number of held tasks by which the worker is ordered among its pool's idle workers; `None` if the worker
-        /// is not one of them.
+        /// If the worker is one of its pool's idle workers: the number of held tasks by which it is ordered among them.
+        /// Otherwise `None`.
         pub idle: Option<u32>,
         pub done: u64,
     }
@@ -52,7 +52,7 @@ impl Worker {
     }
 }
 
-/// Workers that have the same labels and serve the same kinds, queues and tenants.
+/// A pool: all workers that have the same labels and serve the same kinds, queues and tenants.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerPool {
     pub(crate) serves: Arc<ServedSet>,
@@ -105,8 +105,8 @@ impl WorkerPool {
             .any(|capacity| (0..2).all(|part| capacity[part] == 0 || need[part + 1] <= capacity[part]))
     }
 
-    /// Whether a worker of the pool has a total capacity of at least `other`. A capacity of 0 is not stated, and counts
-    /// as unlimited.
+    /// Whether at least one worker of the pool has a total capacity of at least `other`. The capacity 0 means that the
+    /// worker did not state it; it counts as unlimited.
     pub(crate) fn has_worker_as_large(&self, other: &[u64; 2]) -> bool {
         let is_enough = |capacity: u64, other: u64| capacity == 0 || other != 0 && other <= capacity;
         self.sizes.keys().any(|capacity| (0..2).all(|part| is_enough(capacity[part], other[part])))
@@ -143,7 +143,8 @@ impl ServedSet {
         self.tenants.is_empty() || self.tenants.contains(tenant)
     }
 
-    /// Order in which pools are tried: pools for only some tenants first, then pools with fewer labels.
+    /// The key by which pools are ordered before they are tried. Pools for only some tenants come first. Among these
+    /// and among the others, pools with fewer labels come first.
     pub(crate) fn rank(&self) -> (bool, usize) {
         (self.tenants.is_empty(), self.labels.len())
     }

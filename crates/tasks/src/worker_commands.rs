@@ -13,7 +13,8 @@ use crate::worker::{ServedSet, Worker, WorkerPool};
 
 /// The most memory of a worker that is counted, bytes. A million workers together then have less than 2^63 bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 43;
-/// The number of pools whose workers serve one tenant by name is at most `pools_max` divided by this number.
+/// Limits the pools whose workers serve a tenant by name: for each tenant, there are at most `pools_max` divided by
+/// this number.
 const POOLS_SHARE: u32 = 4;
 
 impl SchedulerState {
@@ -79,7 +80,7 @@ impl SchedulerState {
         }
         Limit::Credit.check(u64::from(new.credit), u64::from(self.limits.credit_max))?;
         Limit::Workers.check(u64::from(self.workers.len()) + 1, u64::from(self.limits.workers_max))?;
-        // If one of the names is new, no existing pool serves it, so a new pool is needed.
+        // If one of the names is unknown, no existing pool serves it, and a new pool is needed.
         let numbers = |names: &[&[u8]]| names.iter().map(|name| self.names.find(name)).collect::<Option<_>>();
         let labels = needs_of(&new.labels).iter().cloned().collect();
         let tenants = new.tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
@@ -180,8 +181,8 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Adds credit to a worker and assigns tasks to it. If a task could not start because of reserved capacity, tasks
-    /// are also assigned anew in all classes with waiting tasks.
+    /// Adds credit to a worker and assigns tasks to the worker. If reserved capacity has kept a task from starting,
+    /// tasks are also assigned anew in all classes with ready tasks.
     pub(crate) fn add_credit_and_assign(&mut self, at: u32, credit: u32, effects: &mut TaskEffects) {
         self.add_credit(at, credit);
         self.fill(at, effects);
@@ -212,7 +213,8 @@ impl SchedulerState {
         self.timers.insert((worker.end_ms, WORKER, at));
     }
 
-    /// Checks that this worker holds the task under this token. Returns the indexes of the worker and the task.
+    /// Checks that this worker holds the task with this token. Returns two indexes: that of the worker and that of the
+    /// task.
     pub(crate) fn check_held(&self, worker: u64, task: u64, token: u64) -> Result<(u32, u32), TaskRefusal> {
         let worker_at = self.find_worker(worker)?;
         let at = self.find_task(task)?;
@@ -291,7 +293,7 @@ impl SchedulerState {
         self.remove_ahead(at);
     }
 
-    /// Removes all credit of a worker. The worker is then not idle until it has credit again.
+    /// Removes all credit of a worker. Until the worker gets credit again, it does not count as idle.
     pub(crate) fn clear_credit(&mut self, at: u32) {
         self.remove_credit(at, self.workers[at].credit);
         self.update_idle(at);
@@ -322,12 +324,12 @@ impl SchedulerState {
         Ok(CommandReply::Done)
     }
 
-    /// Removes a worker. Each of its tasks goes to another worker, or becomes a dead letter if too many workers have
-    /// died while they ran the task.
+    /// Removes a worker. Each task of the worker goes to another worker. If too many workers have died while they ran a
+    /// task, this task becomes a dead letter.
     pub(crate) fn lose_worker(&mut self, at: u32, effects: &mut TaskEffects) {
         self.remove_capacity(at);
         self.reserved.remove(&at);
-        // Marks the worker as draining, so that it does not receive its own tasks back.
+        // The worker is marked as draining, so that its own tasks are not assigned to it again.
         self.workers[at].is_draining = true;
         self.update_idle(at);
         while self.workers[at].held.len > 0 {

@@ -1,5 +1,5 @@
-//! Combines commands that are proposed at about the same time into one log entry. Also combines pending reads, so that
-//! one confirmation of this node's leadership serves all of them.
+//! Combines commands that are proposed at about the same time into one log entry. Also combines pending reads: this
+//! node confirms its leadership once for all of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::machines::{LARGE_BYTES, Machines};
 use crate::proposal;
 use crate::type_config::{EntryResponses, Proposal};
 
-/// Proposed commands that have no responses yet, and the channel on which the responses will be sent.
+/// Proposed commands that have no responses yet, and the channel on which their responses will be sent.
 pub(super) struct PendingCommands {
     pub(super) commands: CommandBatch,
     pub(super) since: Instant,
@@ -33,7 +33,7 @@ pub(super) struct PendingCommands {
 #[derive(Debug, Clone, Default)]
 pub(super) struct WaitingBytes(Arc<AtomicUsize>);
 
-/// The size of one batch of commands. It is part of the total in [`WaitingBytes`] until this value is dropped.
+/// The size of one batch of commands. The total in [`WaitingBytes`] includes this size until this value is dropped.
 #[derive(Debug)]
 pub(super) struct CountedBytes {
     total: Arc<AtomicUsize>,
@@ -62,7 +62,8 @@ impl Drop for CountedBytes {
     }
 }
 
-/// The channel to a pending read. It sends the index of the entry that must be applied before the read.
+/// The channel on which a pending read receives its result: the index of the entry that must be applied before the
+/// read.
 pub(super) type PendingRead = oneshot::Sender<Result<u64, RaftGroupError>>;
 
 /// Number of committed commands, and the sum of their latencies from proposal to application.
@@ -86,7 +87,8 @@ impl Commits {
     }
 }
 
-/// Maximum number of commands in one log entry, and of reads that share one confirmation of the leadership.
+/// Maximum number of commands in one log entry. Also the maximum number of reads for which this node confirms its
+/// leadership together.
 const BATCH_MAX: usize = 4 << 10;
 
 /// Batches of commands up to this size, in bytes, are not counted towards `waiting_bytes_max`.
@@ -122,19 +124,20 @@ pub(super) async fn propose(
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let batch = queue.collect_batch(first);
         let (level, is_time_only) = (room.level(), batch.is_empty());
-        // A follower lets such commands pass: the leader, which has another disk, decides about them.
+        // Only the leader refuses commands for lack of room. A follower does not refuse them: the leader decides, and
+        // has another disk.
         let batch = match level > SpaceLevel::Ample && raft.is_leader() {
             true => refuse(batch, &room, level, machines.grows),
             false => batch,
         };
-        // The group's time must advance even while all commands are refused, because otherwise no lease would end. An
-        // entry without commands then carries the time.
+        // If all commands are refused, an entry without commands may still be needed, to carry the group's time. If the
+        // time did not advance, no lease would end.
         let is_time_needed = is_time_only || batch.is_empty() && clock.is_due(&raft, &machines);
         if batch.is_empty() && (!is_time_needed || level == SpaceLevel::Out) {
             continue;
         }
-        // Reads the time only after waiting for a slot. Otherwise a lease granted by this entry would begin too early
-        // and end too soon.
+        // The time is read only after the wait for a slot. With an earlier time, a lease that this entry grants would
+        // begin too early and end too soon.
         let (now_ms, _) = clock.read(&raft, &machines);
         let Some((joined, batch)) = join(now_ms, batch).await else { return };
         let (raft, commits) = (raft.clone(), commits.clone());
@@ -145,8 +148,8 @@ pub(super) async fn propose(
             if written.as_ref().is_ok_and(Result::is_ok) {
                 commits.count(&batch);
             }
-            // If the write takes too long, the entry is in this node's log and may still be committed. The outcome of
-            // its commands is therefore unknown.
+            // If the write takes too long, the entry may still be committed later, because it is in this node's log.
+            // The outcome of its commands is therefore unknown.
             respond(batch, written.unwrap_or(Err(RaftGroupError::Unknown)));
         });
     }
@@ -175,7 +178,7 @@ fn refuse(
 }
 
 /// Writes an entry. openraft refuses an entry, without writing it, while the leader lacks timely responses from its
-/// followers, for example because their disks are slow. This function then retries.
+/// followers, for example because their disks are slow. In this case, this function tries again until `timeout`.
 async fn write(
     raft: &OurRaft,
     proposal: Proposal,
@@ -226,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// Returns `first` and the commands that have arrived since then, as far as one entry may contain them.
+    /// Returns `first`, and after it as many of the commands that have arrived since as fit into the entry.
     fn collect_batch(&mut self, first: Option<PendingCommands>) -> Vec<PendingCommands> {
         let mut batch = Vec::from_iter(first);
         let mut bytes: usize = batch.iter().map(|pending| pending.commands.bytes().len()).sum();
@@ -246,7 +249,7 @@ impl Queue {
     }
 }
 
-/// Confirms that this node is still the leader, once for all reads that are pending at the time.
+/// Confirms that this node is still the leader. One confirmation serves all reads that are pending when it begins.
 pub(super) async fn confirm(
     raft: OurRaft,
     mut pending_reads: mpsc::Receiver<PendingRead>,
@@ -264,9 +267,9 @@ pub(super) async fn confirm(
     }
 }
 
-/// The group's time, which the leader counts. A new leader continues from the time in its state machine. The time does
-/// not advance while there is no leader, so leases then last longer. The time never decreases, even if the computer's
-/// clock is set back.
+/// The group's time, which the leader counts. A new leader continues from the time in its state machine. While there is
+/// no leader, the time does not advance, so leases last longer. The time never decreases, even if a computer's clock is
+/// set back.
 #[derive(Default)]
 struct Clock {
     /// The term in which the clock was started, the group's time at its start, and the local time of the start.
@@ -274,8 +277,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// Returns the group's time, and the time at which the state machine next has to act. On a follower, they are 0 and
-    /// `None`.
+    /// Returns the group's time, and the time at which the state machine next has to act. If this node does not lead,
+    /// returns 0 and `None`.
     fn read(&mut self, raft: &OurRaft, machines: &Machines) -> (u64, Option<u64>) {
         let term = raft.metrics().borrow_watched().current_term;
         // A follower must not wait for its machine here: a snapshot may keep the machine busy for a long time.
@@ -300,9 +303,9 @@ impl Clock {
         due_ms.is_some_and(|due_ms| due_ms <= now_ms)
     }
 
-    /// The group's time, ms. A restarted node may begin to lead before its machine has applied the last entries of
-    /// earlier leaders. These entries may have later times than the clock. The clock then starts again from the
-    /// machine's time.
+    /// The group's time, ms. A restarted node may become the leader before its machine has applied the last entries of
+    /// earlier leaders. When the machine then applies such entries, its time may become later than this clock's time.
+    /// The clock then starts again from the machine's time.
     fn now_ms(&mut self, now: Instant, term: u64, machine_ms: u64) -> u64 {
         let elapsed_ms = |base_ms: u64, since: Instant| base_ms + (now - since).as_millis() as u64;
         let started = self.started.filter(|(clock_term, ..)| *clock_term == term);

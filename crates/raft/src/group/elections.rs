@@ -1,7 +1,7 @@
 //! Measures the durations of the elections that this node wins.
 //!
-//! Raft's thread measures elections in the order of events. A measured duration therefore begins when this node becomes
-//! a candidate, even if the election is very short.
+//! Raft's own thread takes the times, in the order of events. Even in a very short election, the moment at which this
+//! node becomes a candidate is therefore not missed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -16,8 +16,8 @@ impl UntypedGroup {
         Ok(())
     }
 
-    /// Makes the listed members the voters. All of them must be members already. Present voters that are not listed
-    /// leave the group.
+    /// Makes the nodes in `voters` the voters. All of them must already be members. Present voters that are not in
+    /// `voters` leave the group.
     pub async fn set_voters(&self, voters: &[u64]) -> Result<(), RaftGroupError> {
         let voters: BTreeSet<u64> = voters.iter().copied().collect();
         self.raft.change_membership(ChangeMembers::ReplaceAllVoters(voters), false).await?;

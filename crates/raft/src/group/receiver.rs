@@ -1,7 +1,7 @@
 //! Handles the requests that other nodes of the group send to this node.
 //!
-//! Limit: if no more blocks of a partly received snapshot arrive, the snapshot is dropped. The drop happens once
-//! [`IDLE_BLOCKS`] times `block_ms_max` have passed since the last request, and at the latest after twice this time.
+//! Limit: a partly received snapshot is dropped if no request for it arrives for [`IDLE_BLOCKS`] times `block_ms_max`.
+//! The drop may be late, but it happens at the latest after twice this time.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::limits::RaftLimits;
 use crate::message::{RaftRequest, SnapshotId};
 use crate::type_config::{Blocks, RaftSnapshot, SnapshotMeta};
 
-/// A partly received snapshot is dropped after this many times `block_ms_max` without a request that belongs to it.
+/// A partly received snapshot is dropped if no request for it arrives for this many times `block_ms_max`.
 const IDLE_BLOCKS: u32 = 6;
 
 /// A partly received snapshot. If the leader changes, the new leader may send the remaining blocks.
@@ -53,8 +53,8 @@ impl SnapshotReceiver {
         Ok(self.blocks.len() as u64)
     }
 
-    /// Takes the block with the number `at`. Returns how many blocks this node now has. A block may arrive again if the
-    /// response to it was lost.
+    /// Takes the block with the number `at`. Returns how many blocks this node now has. A block may arrive a second
+    /// time, if its first response was lost.
     fn take_block(
         &mut self,
         snapshot_id: SnapshotId,

@@ -33,8 +33,8 @@ impl Drop for GroupThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
-            // If a task on this thread drops the last handle, this code runs on the thread itself, which cannot wait
-            // for its own end.
+            // The last handle may be dropped by a task on this thread. In this case, the code runs on the thread that
+            // it would wait for, so it does not wait.
             && thread.thread().id() != thread::current().id()
         {
             let _ = thread.join();
@@ -49,15 +49,15 @@ pub(super) struct GroupTasks {
     pub(super) ended: Mutex<Receiver<()>>,
     /// The thread that runs the tasks.
     pub(super) thread_id: ThreadId,
-    /// The group's own thread, if it has one; dropped after the tasks.
+    /// The group's own thread, if it has one. This thread is dropped after the tasks.
     pub(super) _thread: Option<GroupThread>,
 }
 
 impl Drop for GroupTasks {
     fn drop(&mut self) {
         drop(self.end.take());
-        // If one of the tasks drops the last handle, this code runs on the tasks' thread, which cannot wait for its own
-        // tasks.
+        // The last handle may be dropped by one of the tasks. In this case, this code runs on the tasks' thread, and
+        // must not wait for the end of the tasks.
         if self.thread_id != thread::current().id() {
             let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv();
         }

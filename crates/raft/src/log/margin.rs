@@ -1,8 +1,8 @@
-//! Manages the room that a log can still use on a full disk. This room is the [`DiskReserve`], and what was claimed in
-//! the journal's file before other programs could take it.
+//! Manages the room that a log can still use on a full disk. This room consists of two parts: the [`DiskReserve`], and
+//! the room that the journal's file has claimed before other programs could take it.
 //!
-//! Unless the reserve is filled, commands that make the state larger are refused ([`DiskSpace`]): only deletes, votes
-//! and purges are written. The reserve is filled even before the first command after a start, because a node that
+//! While the reserve is not filled, commands that make the state larger are refused ([`DiskSpace`]): only deletes,
+//! votes and purges are written. After a start, the reserve is filled before the first command, because a node that
 //! restarts on a full disk has no claimed room.
 
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ pub(super) struct Margin {
 }
 
 impl Margin {
-    /// Fills the reserve at a start. If the disk has too little room, commands that make the state larger are refused
-    /// from then on.
+    /// Fills the reserve when the log is opened. If the disk has too little room for the reserve, commands that make
+    /// the state larger are refused from then on.
     pub(super) fn open(reserve: DiskReserve, room: DiskSpace) -> Result<Margin, DiskError> {
         let mut margin = Margin { reserve, room, is_claimed: false, tried_at: Instant::now() };
         margin.fill()?;
@@ -67,8 +67,8 @@ impl Margin {
         Ok(())
     }
 
-    /// Makes the reserve the journal's next file, so that the journal can use its room. Returns `false` if the reserve
-    /// was not filled.
+    /// Turns the reserve into the journal's next file, so that the journal can use the reserved room. Returns `false`
+    /// if the reserve was not filled.
     pub(super) fn release_reserve(&mut self, journal: &mut Journal, why: &str) -> Result<bool, AppendError> {
         self.report_low(RaftGroupError::NoRoom(why.to_owned()));
         let is_released = journal.begin_file_in(&mut self.reserve, 0)?;
@@ -80,8 +80,8 @@ impl Margin {
         Ok(is_released)
     }
 
-    /// Must be called after the journal has freed its preallocated room. If room is still short, the next write claims
-    /// room again.
+    /// Forgets that room was claimed. Must be called when the journal has freed its preallocated room. If room is still
+    /// short, the next write claims new room.
     pub(super) fn forget_claim(&mut self) {
         self.is_claimed = false;
     }
@@ -102,7 +102,7 @@ impl Margin {
             SpaceLevel::Low => {}
             SpaceLevel::Out => self.room.set_short_again(SpaceLevel::Low),
         }
-        // Right after a start, the journal has no file in which room could be claimed. The first write creates the
+        // Right after a start, room cannot be claimed, because the journal has no file yet. The first write creates the
         // file.
         if self.is_claimed { Ok(()) } else { self.claim(journal) }
     }

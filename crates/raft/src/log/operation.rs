@@ -10,7 +10,7 @@ use crate::type_config::{LogEntry, LogId, Vote};
 pub(crate) enum LogOperation {
     /// Appends an entry after the last one.
     Append(LogEntry),
-    /// Removes all entries after the given one; `None` removes all entries.
+    /// Removes all entries after the given one. With `None`, removes all entries.
     Truncate(Option<LogId>),
     /// Removes all entries up to and including the given one, because a snapshot contains them.
     Purge(LogId),

@@ -81,7 +81,7 @@ impl LogIndex {
                 self.push(entry, at);
             }
             LogOperation::Truncate(last) => self.truncate(last),
-            // The purge may be for a snapshot from another node, so this log need not have had all the purged entries.
+            // A purge may follow a snapshot from another node. This log then never had some of the purged entries.
             LogOperation::Purge(last) => self.purge(last),
             LogOperation::Vote(vote) => self.vote = Some(vote),
         }

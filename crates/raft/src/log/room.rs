@@ -1,5 +1,5 @@
-//! Keeps the information how much room is left on the log's disk. The log's writer thread sets it, and other threads
-//! read it.
+//! Keeps the information how much room is left on the log's disk. The log's writer thread sets this information, and
+//! other threads read it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,9 +39,9 @@ struct DiskSpaceState {
 }
 
 impl DiskSpace {
-    /// Decides which writes there is room for now. Without the reserve of the snapshots, the level is never
-    /// [`SpaceLevel::Ample`]: if the disk became full, no snapshot could be written, and the log could not be
-    /// shortened.
+    /// Decides for which writes there is room at present. While the snapshots' reserve is not filled, the level is
+    /// never [`SpaceLevel::Ample`]: if the disk became full, no snapshot could be written, and so no entries could be
+    /// removed from the log.
     pub(crate) fn level(&self) -> SpaceLevel {
         match self.0.lacks_snapshot_reserve.load(Ordering::Acquire) {
             true => self.log_level().max(SpaceLevel::Low),
@@ -75,12 +75,13 @@ impl DiskSpace {
         self.level() > SpaceLevel::Ample || self.0.was_short.load(Ordering::Acquire)
     }
 
-    /// Lets the writes that wait for room fail. A group could not end while its vote waits for room.
+    /// Makes the writes that wait for room fail, because the group is ending. Otherwise, the end of the group would
+    /// have to wait for a vote that waits for room.
     pub(crate) fn cancel_waits(&self) {
         self.0.is_ending.store(true, Ordering::Release);
     }
 
-    /// Reports why the reserve of the snapshots is not filled; `None` if it is filled.
+    /// Stores the reason why the reserve of the snapshots is not filled. `None` means that this reserve is filled.
     pub(crate) fn set_snapshot_shortage(&self, shortage: Option<RaftGroupError>) {
         let lacks_reserve = shortage.is_some();
         if lacks_reserve {

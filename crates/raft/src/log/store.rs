@@ -43,8 +43,8 @@ pub(super) struct StoredEntry {
     pub(super) entry: LogEntry,
     /// The position of the entry's record in the journal.
     pub(super) at: Position,
-    /// Sum of the sizes of the commands in this entry and all entries before it, bytes. The sum starts at an arbitrary
-    /// number, so only the difference between two entries has a meaning.
+    /// Sum of the sizes of the commands in this entry and in all earlier entries, bytes. The sum starts at an arbitrary
+    /// number, so only the difference between the sums of two entries has a meaning.
     bytes: u64,
 }
 
@@ -138,8 +138,8 @@ impl RaftLog {
         last.bytes - before
     }
 
-    /// Index of the last entry that may be purged, so that the entries after it, up to the entry `index`, still have
-    /// more than `bytes` bytes of commands.
+    /// Index of the last entry that may be purged if more than `bytes` bytes of commands must stay. The entries that
+    /// stay are those after the purged ones, up to the entry `index`.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let log_index = self.log_index();
         let end = log_index.entries.partition_point(|stored| stored.index() <= index);
@@ -152,8 +152,8 @@ impl RaftLog {
         self.log_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes operations to the writer thread while the log is locked, so that the journal has them in the same order
-    /// as the log.
+    /// Passes operations to the writer thread. The log stays locked meanwhile, so that the journal gets the operations
+    /// in the order in which they change the log.
     fn write(
         &self,
         log_index: &mut LogIndex,
@@ -253,8 +253,8 @@ impl RaftLogStorage<Types> for RaftLog {
         self.write_and_wait(LogOperation::Truncate(last), |log_index| log_index.truncate(last)).await
     }
 
-    /// Removes entries up to and including `last`. Also writes the vote again, because the files that are removed may
-    /// contain the last copy of it.
+    /// Removes entries up to and including `last`. Also writes the vote again: the last copy of the vote may be in one
+    /// of the files that are removed.
     async fn purge(&mut self, last: LogId) -> io::Result<()> {
         let mut log_index = self.log_index();
         log_index.purge(last);

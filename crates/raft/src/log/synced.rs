@@ -1,16 +1,16 @@
-//! Stores the number of the last synced record of a group's log. The file is beside the group's directory:
-//! `control.synced` beside `control`.
+//! Stores the number of the last synced record of a group's log in a file. The file is beside the group's directory;
+//! for the directory `control`, the file is `control.synced`.
 //!
-//! If somebody cuts, empties or removes files of a log, or replaces them by older files, the log looks as if a crash
-//! had cut off its last records. The number in this file distinguishes the two cases: all records up to this number
-//! were synced, and perhaps acknowledged. Because the file is outside the directory, it also shows whether a missing
-//! directory was removed or never existed.
+//! Somebody may cut, empty or remove files of a log, or replace them by older files. The log then looks as if a crash
+//! had cut off its last records. The number in this file distinguishes damage from a crash: all records up to this
+//! number were synced and perhaps acknowledged, so a crash cannot have removed them. If the group's directory is
+//! missing, the file, which is outside the directory, shows that the directory was removed.
 //!
-//! The file has two sectors of 512 bytes, each with one number and its checksum. The second sector is written after a
-//! sync of the log, at most once in [`WRITE_EVERY`], and is not synced itself. If the process is killed, its number may
-//! be too low by the records of the last [`WRITE_EVERY`]; after a power cut, by more. The first sector is written and
-//! synced only when the log is opened or closed, after the second sector was synced. At least one of the two sectors is
-//! therefore valid after any crash.
+//! The file has two sectors of 512 bytes. Each sector has a number and a checksum of this number. The second sector is
+//! written after syncs of the log, at most once in [`WRITE_EVERY`], and is not synced. After a kill of the process, its
+//! number may be too low by the records of the last [`WRITE_EVERY`]; after a power cut, it may be lower still. The
+//! first sector is written and synced only when the log is opened or closed, and only after the second sector was
+//! synced. After any crash, at least one of the two sectors is therefore valid.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ const MARK_BYTES: usize = 20;
 pub(super) struct SyncedMark {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// The open file; `None` if the disk had no room to create it.
+    /// The open file; `None` if the file does not exist because the disk had no room for it.
     file: Option<Box<dyn DiskFile>>,
     seq: u64,
     /// The number that was written last, and the time of that write.
@@ -104,8 +104,8 @@ impl SyncedMark {
         };
     }
 
-    /// Syncs the file, then writes the number to the first sector and syncs the file again. The number then survives a
-    /// power cut.
+    /// Syncs the file, then writes the number to the first sector, and then syncs the file a second time. After this,
+    /// the number survives a power cut.
     pub(super) fn persist(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         file.sync()?;
@@ -199,8 +199,8 @@ mod tests {
                     assert!(open(&disk, round * 3 + seq - 1).is_err(), "as after a kill");
                 }
                 disk.crash();
-                // The crash must not undo the number that was stored at the previous opening: a log that ends before
-                // this number is refused.
+                // The file must still have the number that was stored when the file was opened before the crash: a log
+                // that ends before this number is refused.
                 assert!(round == 0 || open(&disk, round * 3 - 1).is_err());
                 drop(open(&disk, round * 3 + 3).unwrap());
                 disk.crash();

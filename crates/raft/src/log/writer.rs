@@ -1,11 +1,11 @@
-//! Writes the log's operations to the journal on a thread of its own. Operations that arrive during a write become one
-//! block, with one sync.
+//! Writes the log's operations to the journal on a separate thread. Operations that arrive during a write form the next
+//! block together, with a single sync.
 //!
 //! When the disk is full, the journal takes over the room of the reserve ([`Margin`]). From then on, commands that make
-//! the state larger are refused ([`DiskSpace`]). When this room is used up, too, writes wait in order. Only a purge may
-//! overtake waiting writes, because it frees room, and only if none of these writes concerns an entry that it removes.
-//! Some room is kept free for purges. Writes also wait while the process lacks file descriptors or memory for the next
-//! file. After any other disk failure, the log writes nothing more.
+//! the state larger are refused ([`DiskSpace`]). When the reserve's room is used up too, writes wait, in order. Only a
+//! purge may overtake waiting writes, because a purge frees room. It overtakes them only if none of the waiting writes
+//! concerns an entry that the purge removes. Some room is kept free for purges. Writes also wait while the process
+//! lacks file descriptors or memory for the next file. After any other disk failure, the log writes nothing more.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,10 +26,10 @@ pub(super) type WriteCallback = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Maximum size of a block, bytes.
 const BLOCK_BYTES: usize = 8 << 20;
-/// Interval at which a write is tried again while it lacks room.
+/// The pause before a write that lacked room is tried again.
 const RETRY: Duration = Duration::from_millis(50);
-/// Number of bytes that other writes leave free for a purge: for the block of the purge, and for a new file that
-/// contains this block.
+/// Number of bytes that other writes leave free for a purge. They suffice for the purge's block, and for the new file
+/// that this block may need.
 const PURGE_BYTES: u64 = 16 << 10;
 
 pub(super) enum WriterCommand {
@@ -38,8 +38,8 @@ pub(super) enum WriterCommand {
     Close,
 }
 
-/// Records to be appended after all earlier ones. The writer thread encodes large entries, which would delay heartbeats
-/// on the calling thread.
+/// Operations whose records are to be appended after all earlier records. The writer thread encodes large entries,
+/// because encoding them on the calling thread would delay heartbeats.
 pub(super) struct Write {
     pub(super) operations: Vec<LogOperation>,
     pub(super) frames: EncodedRecords,
@@ -99,7 +99,8 @@ impl LogWriter {
     }
 
     pub(super) fn send(&self, work: WriterCommand) {
-        // If the thread has ended, the operation is dropped together with its callback, which then reports an error.
+        // If the writer thread has ended, the operation is dropped, and with it the callback. A dropped callback
+        // reports an error.
         let _ = self.sender.send(work);
     }
 }
@@ -178,8 +179,8 @@ impl WriterState {
         }
     }
 
-    /// Waits for the next command and returns it; `None` if no more commands can arrive. Meanwhile, fills the reserve
-    /// and writes the mark when they are due.
+    /// Waits for the next command and returns it. Returns `None` if no command can arrive any more. During the wait,
+    /// fills the reserve and writes the number of the last synced record when each is due.
     fn wait_next(&mut self, receiver: &Receiver<WriterCommand>) -> Option<WriterCommand> {
         loop {
             if self.failure.is_none() {
@@ -206,14 +207,15 @@ impl WriterState {
         self.deferred.pop_front().or_else(|| receiver.try_recv().ok())
     }
 
-    /// Writes all of `writes` as one block. If there is too little room for this block, writes them one after another.
+    /// Writes all of `writes` as one block. If the disk has too little room for this block, writes each of `writes` as
+    /// its own block.
     fn write(&mut self, writes: VecDeque<Write>, receiver: &Receiver<WriterCommand>) {
         if writes.is_empty() {
             return;
         }
         let frames: Vec<&EncodedRecords> = writes.iter().map(|write| &write.frames).collect();
         match self.try_write(&frames, PURGE_BYTES) {
-            // There may be room for some of the writes, though not for all of them.
+            // There may be room for some of the writes, although there is none for all of them.
             Err(WriteFailure::Full(_) | WriteFailure::LacksResource(_)) => {
                 self.waiting = writes;
                 self.write_waiting(receiver);
@@ -225,8 +227,8 @@ impl WriterState {
         }
     }
 
-    /// Writes the waiting writes one after another. When there is too little room for one, releases the reserve, or
-    /// waits for room.
+    /// Writes the waiting writes one after another. If the disk has too little room for a write, releases the reserve,
+    /// or waits for room.
     fn write_waiting(&mut self, receiver: &Receiver<WriterCommand>) {
         while let Some(write) = self.waiting.pop_front() {
             match self.try_write(&[&write.frames], PURGE_BYTES) {
@@ -305,8 +307,9 @@ impl WriterState {
     }
 
     /// Writes the first pending purge before the entries that wait for room, provided that the purge removes none of
-    /// these entries. The journal then has the purge's records first, so the entries get later positions than those
-    /// that are stored for them. Because of this, a file may be kept too long, but it is never removed too early.
+    /// these entries. The records of the purge then come first in the journal, and the entries get later positions than
+    /// the log has stored for them. Because of these positions, the log may keep a file too long, but it never removes
+    /// one too early.
     fn purge_before_waiting(&mut self) {
         let Some(at) = self.deferred.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
             return;

@@ -55,7 +55,7 @@ impl StateMachine for CommandRecorder {
         self.due_ms
     }
 
-    /// Returns `true` for some entries, so that they are applied on another thread.
+    /// Returns `true` for some entries. These entries are then applied on another thread.
     fn is_long(&self, now_ms: u64, _commands: &mut dyn Iterator<Item = &[u8]>) -> bool {
         now_ms.is_multiple_of(3)
     }
@@ -160,7 +160,8 @@ impl TestCluster {
         TestCluster { network, disks, nodes, limits, acknowledged }
     }
 
-    /// Starts a node with the disk that it had before. At its first start, the disk is empty.
+    /// Starts a node with the disk that it had when it last ran. A node that starts for the first time gets an empty
+    /// disk.
     pub fn start(&mut self, id: u64) {
         let disk = self.disks.entry(id).or_insert_with(|| Arc::new(FakeDisk::new(id)));
         let transport = TestTransport { from: id, network: Arc::clone(&self.network) };
@@ -226,8 +227,8 @@ impl TestCluster {
         }
     }
 
-    /// Proposes a line to these nodes until one of them acknowledges it. A proposal with an unknown outcome is
-    /// repeated, so the line may be applied twice.
+    /// Proposes a line to these nodes until one of them acknowledges it. If the outcome of a proposal is unknown, the
+    /// line is proposed again, so it may be applied twice.
     pub async fn propose_line_among(&self, ids: &[u64], line: &str) {
         let deadline = Deadline::new();
         loop {
@@ -249,8 +250,8 @@ impl TestCluster {
         self.propose_line_among(&self.nodes.keys().copied().collect::<Vec<_>>(), line).await;
     }
 
-    /// Waits until all nodes have the same lines, which must include all acknowledged lines in order. Returns the
-    /// lines.
+    /// Waits until all nodes have equal lists of lines. Checks that the list includes all acknowledged lines, in order.
+    /// Returns the list.
     pub async fn wait_until_equal(&self) -> Vec<Bytes> {
         let deadline = Deadline::new();
         loop {

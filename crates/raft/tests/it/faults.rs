@@ -67,8 +67,8 @@ async fn node_that_lacks_purged_log_entries_recovers_by_a_snapshot() {
     let mut cluster = TestCluster::with_nodes(3, limits).await;
     let absent = (1..=3).find(|id| *id != 1).unwrap();
     cluster.crash(absent).await;
-    // Proposes lines until the log is purged beyond the entries that the crashed node has. This takes many lines,
-    // because some entries stay in the log after a snapshot.
+    // Proposes lines until entries are purged that the crashed node lacks. This takes many lines, because some entries
+    // stay in the log after a snapshot.
     let mut number = 0;
     while cluster.nodes.values().any(|node| node.status().purged.is_none()) {
         cluster.propose_line(&format!("a line of some bytes {number}")).await;
@@ -86,16 +86,16 @@ async fn node_that_lacks_purged_log_entries_recovers_by_a_snapshot() {
     (1..=3).for_each(|id| cluster.start(id));
     cluster.propose_line("after all").await;
     cluster.wait_until_equal().await;
-    // The node received a snapshot from another node, so its log begins after that snapshot. The node must be able to
-    // start with such a log.
+    // The log of this node begins after a snapshot that it received from another node. The node must be able to start
+    // with such a log.
     cluster.crash(absent).await;
     cluster.start(absent);
     cluster.propose_line("once more").await;
     cluster.wait_until_equal().await;
 }
 
-/// A command that asks for a delay waits while the other nodes cannot be reached. The delay must begin when the command
-/// is proposed, not earlier.
+/// A command that asks for a delay has to wait, because the other nodes cannot be reached. The delay must begin when
+/// the command is proposed, and not before.
 #[tokio::test(flavor = "multi_thread")]
 async fn delay_of_a_command_starts_when_the_command_is_proposed() {
     let cluster = TestCluster::with_nodes(2, LIMITS).await;
@@ -115,7 +115,7 @@ async fn delay_of_a_command_starts_when_the_command_is_proposed() {
     let (proposed_at, last) = (Instant::now(), propose("due in 500".to_owned()));
     tokio::time::sleep(Duration::from_millis(50)).await;
     cluster.isolate(leader, false);
-    // The outcome is unknown: a leader that is cut off for long may refuse the command, because it no longer leads.
+    // Both outcomes are possible: a leader that was cut off for long may no longer lead, and then refuses the command.
     if last.await.unwrap().is_ok() {
         cluster
             .wait_until("it was due", |cluster| cluster.nodes[&leader].with(|log| log.due_ms.is_none()))
@@ -124,8 +124,8 @@ async fn delay_of_a_command_starts_when_the_command_is_proposed() {
     }
 }
 
-/// Every start of a node begins a new epoch and a new file of the log's journal. After these restarts, the log behind
-/// the snapshot spans several files.
+/// Every start of a node begins a new epoch and a new file of the log's journal. After several starts without a new
+/// snapshot, the entries after the snapshot are in several files.
 #[tokio::test(flavor = "multi_thread")]
 async fn log_of_several_files_after_a_snapshot_survives_restarts() {
     let limits = RaftLimits { log_bytes_max: 600, ..LIMITS };
@@ -186,8 +186,8 @@ async fn log_damaged_in_the_middle_is_not_opened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn truncated_emptied_or_removed_log_is_not_opened() {
-    // After a regular shutdown, the journal has one file, and damage 3 replaces this file by an older version. After a
-    // power cut, the journal has two files, and damage 3 is left out.
+    // There are four kinds of damage. Damage 3 replaces the journal's only file by an older version. It is tested only
+    // after a regular shutdown, because after a power cut the journal has two files.
     let damages = (0..4).map(|damage| (false, damage)).chain((0..3).map(|damage| (true, damage)));
     for (is_power_cut, damage) in damages {
         let mut cluster = TestCluster::with_nodes(1, LIMITS).await;
@@ -218,7 +218,7 @@ async fn truncated_emptied_or_removed_log_is_not_opened() {
                 _ => disk.overwrite(&path, older.clone()),
             }
         }
-        // The second start must also fail: the first one must not have repaired the log.
+        // The second start must fail too. If it succeeded, the first start would have repaired the log.
         for _ in 0..2 {
             let error = start_error(&mut cluster);
             assert!(

@@ -1,4 +1,5 @@
-//! Tests of Raft groups. All nodes run in one process, their links can be cut, and their disks can crash.
+//! Tests of Raft groups. All nodes run in one process. A test can cut the links between nodes, and let a node's disk
+//! lose its unsynced data.
 
 mod cluster;
 mod faults;

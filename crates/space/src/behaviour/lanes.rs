@@ -10,8 +10,8 @@ pub const LANES: usize = 8;
 /// An array with one number for each of the [`LANES`] entities that vector instructions process together.
 pub type SimdLanes = [f32; LANES];
 
-/// Up to [`LANES`] entities that a behaviour moves together by vector instructions.
-/// If there are fewer than [`LANES`] entities, the last one fills the remaining lanes, whose results are ignored.
+/// Up to [`LANES`] entities that a behaviour moves together by vector instructions. If there are fewer than [`LANES`]
+/// entities, the remaining lanes contain copies of the last entity. The results of these lanes are ignored.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnEntityLanes<const D: usize> {
     /// Id of each lane's entity.
@@ -24,8 +24,8 @@ pub struct OwnEntityLanes<const D: usize> {
     pub velocity: [SimdLanes; D],
 }
 
-/// One neighbour of the entities that a behaviour moves together. Each lane has the neighbour's offset and distance from
-/// one of these entities.
+/// One neighbour of the entities that a behaviour moves together. Lane by lane, it contains the offset and the distance
+/// from the lane's entity to the neighbour.
 #[derive(Debug, Clone, Copy)]
 pub struct OtherEntityLanes<const D: usize> {
     /// The other entity's kind.
@@ -36,15 +36,14 @@ pub struct OtherEntityLanes<const D: usize> {
     pub offset: [SimdLanes; D],
     /// Square of the distance between each lane's entity and the other entity.
     pub distance_sq: SimdLanes,
-    /// 1 for each lane whose entity has the other entity in sight, and 0 for each lane whose entity does not. Also 0
-    /// for a lane that holds the other entity itself.
+    /// One number for each lane: 1 if the lane's entity has the other entity in sight, 0 if it does not. The number is
+    /// also 0 if the lane's entity is the other entity itself.
     pub seen: SimdLanes,
 }
 
-/// The entities near those that a behaviour moves together by vector instructions.
+/// The entities near the entities that a behaviour moves together by vector instructions.
 ///
-/// Some of the nearby entities may be out of sight of a lane's entity; [`OtherEntityLanes::seen`] is then 0 for this
-/// lane.
+/// A nearby entity may be in sight of some lanes' entities only. For the other lanes, [`OtherEntityLanes::seen`] is 0.
 pub trait NearbyEntityLanes<const D: usize> {
     /// Yields each entity once. The entities that a lane's entity has in sight come in the order of
     /// [`NearbyEntities::for_each`](super::NearbyEntities::for_each).

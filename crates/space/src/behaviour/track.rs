@@ -20,7 +20,7 @@ pub enum TrackError {
     /// The list is empty.
     #[error("a track needs at least one position")]
     Empty,
-    /// A time or position is not finite, or a time is not later than the time before it.
+    /// A time or a position is not finite, or a time is not later than the previous one.
     #[error(
         "position {at} of the track is not finite, or its time is not finite or not later than the previous time"
     )]

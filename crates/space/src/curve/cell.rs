@@ -30,7 +30,7 @@ impl<const D: usize> Cell<D> {
         (<MortonCurve as Curve<D>>::key(self.anchor), count)
     }
 
-    /// This cell and its neighbours of the same level, without those outside the world.
+    /// This cell and its neighbours of the same level. Neighbours outside the world are left out.
     pub fn around(&self) -> impl Iterator<Item = Cell<D>> {
         let (anchor, level, edge) = (self.anchor, self.level, i64::from(self.edge()));
         (0..3_usize.pow(D as u32)).filter_map(move |which| {

@@ -1,11 +1,12 @@
-//! Simplices: the triangles and tetrahedra into which squares and cubes are cut. They are refined by Bey's method.
+//! Simplices are the triangles and tetrahedra into which squares and cubes are cut. Bey's method refines them: it cuts
+//! a simplex into smaller ones.
 //!
 //! A cube is cut into one simplex for each order of its axes. The simplex contains the points `p`, measured from the
-//! cube's lower corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices lie on a path that starts at the corner and
-//! takes one step along each axis in that order. Bey's red refinement of such a simplex gives 2^D simplices of the same
-//! shape in cubes of half the length. Refining the simplices therefore gives the same simplices as cutting the refined
-//! cubes. Types are numbered as in Burstedde and Holke ("A tetrahedral space-filling curve for nonconforming adaptive
-//! meshes", SIAM J. Sci. Comput. 38(5), 2016); the tests compare with the tables of that paper.
+//! cube's lower corner, with `p[order[0]] ≥ p[order[1]] ≥ …`. Its vertices lie on a path that starts at the lower
+//! corner and takes one step along each axis, in the order `order`. Bey's red refinement of such a simplex gives 2^D
+//! simplices of the same shape in cubes of half the length. Refining the simplices therefore gives the same simplices
+//! as cutting the refined cubes. Types are numbered as in Burstedde and Holke ("A tetrahedral space-filling curve for
+//! nonconforming adaptive meshes", SIAM J. Sci. Comput. 38(5), 2016); the tests compare with the tables of that paper.
 //!
 //! A point on a face that simplices share belongs to only one of them: if two coordinates of the point are equal, the
 //! coordinate of the lower axis counts as larger.
@@ -64,8 +65,8 @@ impl<const D: usize> Simplex<D> {
     /// The parent; `None` for a root.
     pub fn parent(&self) -> Option<Simplex<D>> {
         let level = self.level.checked_sub(1)?;
-        // Every inner point of this simplex is also inside its parent. The middle of the path along the edges is an
-        // inner point, and is on no face of a coarser simplex.
+        // An inner point of this simplex is also inside its parent. The code takes the middle of the path along the
+        // edges, which is an inner point and lies on no face of a coarser simplex.
         let order = self.order();
         let mut inside = self.anchor;
         for (step, axis) in order.into_iter().enumerate() {
@@ -105,7 +106,8 @@ pub(super) fn kind<const D: usize>(within: GridPoint<D>) -> u8 {
 }
 
 /// Number of each child among its siblings on the curve, indexed by the parent's type, the child's cube and the child's
-/// type. Siblings are numbered by cube, then by type. The number is [`NONE`] if the parent has no such child.
+/// type. Siblings are numbered by cube, then by type. The number is [`NONE`] for a combination of which the parent has
+/// no child.
 pub(super) const fn child_numbers(dimensions: usize) -> [[[u8; 6]; 8]; 6] {
     let kinds = if dimensions == 2 { 2 } else { 6 };
     let mut numbers = [[[NONE; 6]; 8]; 6];

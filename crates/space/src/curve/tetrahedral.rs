@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks that the keys of two grid points begin with as many equal digits as the points have simplices in
-        /// common, counted from the coarsest level.
+        /// Counts two things for pairs of grid points, from the coarsest level on: the equal digits at the start of the
+        /// points' keys, and the simplices that contain both points. Checks that the two counts are equal.
         #[test]
         fn keys_of_3d_points_share_a_digit_for_each_common_tetrahedron(
             a in prop::array::uniform3(0_u32..1 << 24), near in prop::array::uniform3(0_u32..1 << 12), shift in 0_u32..13,

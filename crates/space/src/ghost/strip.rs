@@ -1,10 +1,10 @@
 //! Decides which neighbours may see an entity, and therefore receive it as a ghost. The decision depends only on the
 //! entity's cell.
 //!
-//! Cells are at least as wide as the strip along a border whose entities become ghosts. A region that sees an entity
-//! therefore owns some of the cells around the entity's cell. Cells are also so large that the cells along a border fit
-//! into the processor's cache. Near the two ends of a region's stretch of the curve, a neighbour also receives some
-//! entities that it does not need.
+//! Entities in a strip along a border become ghosts. Cells are at least as wide as this strip. A region that sees an
+//! entity therefore owns some of the cells around the entity's cell. Cells are also so large that the data of all cells
+//! along a border fits into the processor's cache. Near the two ends of a region's stretch of the curve, a neighbour
+//! also receives some entities that it does not see.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use crate::world::{GRID_BITS, GridPoint, Point, WorldBox};
 pub(crate) struct BorderStrip<const D: usize> {
     world: WorldBox<D>,
     level: u32,
-    /// Index into `found` plus one, by cell; 0 for a cell that was not looked up yet. Allocated at the first
-    /// lookup.
+    /// For each cell: 0 if the cell was not looked up yet, otherwise the index of its result in `found`, plus one.
+    /// Allocated at the first lookup.
     cells: Vec<u32>,
     found: Vec<Box<[NeighbourBoxes<D>]>>,
 }
 
-/// A region that owns some of the cells around a cell, and boxes that cover these owned cells.
+/// A region that owns some of the cells around a certain cell, and boxes that cover these owned cells.
 #[derive(Debug)]
 pub(crate) struct NeighbourBoxes<const D: usize> {
     pub(crate) region: RegionId,
@@ -56,7 +56,7 @@ impl<const D: usize> BorderStrip<D> {
         BorderStrip { world, level, cells: Vec::new(), found: Vec::new() }
     }
 
-    /// Discards the stored results of all cells. Must be called after the curve was cut again.
+    /// Discards the stored results of all cells. Must be called whenever the curve has been cut anew.
     pub(crate) fn clear(&mut self) {
         self.cells.clear();
         self.found.clear();

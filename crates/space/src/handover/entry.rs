@@ -1,8 +1,8 @@
 //! Entries that record the steps of handovers for a region's standby.
 //!
-//! Between ticks, the owner writes entries into the region's topic, and applies them to its own state. An owner and a
-//! standby that applied the same entries have the same handovers. A standby lacks the deadlines and the copies of
-//! messages to resend, because only the owner needs them.
+//! Between ticks, the owner writes entries into the region's topic, and applies these entries to its own state. A
+//! standby that has applied the same entries as the owner has the same handovers. Only the deadlines and the copies of
+//! messages for resending are missing at the standby, because only the owner needs them.
 
 use super::transfer::{self, RefusedEntity, RegionId, TransferId, TransferredEntity};
 use crate::entity::EntityId;
@@ -29,7 +29,8 @@ pub enum HandoverStep {
         /// The entities.
         ids: Vec<EntityId>,
     },
-    /// At the source: the transfer is committed. Its entities, except these refused ones, belong to the peer.
+    /// At the source: the transfer is committed. All its entities, except for these refused ones, now belong to the
+    /// peer.
     Committed(Vec<RefusedEntity>),
     /// At the source: the transfer is aborted, and the source moves the entities again.
     Aborted,

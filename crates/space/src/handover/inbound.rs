@@ -29,7 +29,7 @@ enum InboundState {
 }
 
 impl InboundTransfer {
-    /// Accepted entities, if the source has not decided yet; otherwise none.
+    /// The accepted entities while the source has not decided. After the decision, there are none.
     pub(super) fn staged(&self) -> &[TransferredEntity] {
         match &self.state {
             InboundState::Staged(entities) => entities,
@@ -136,7 +136,8 @@ impl Handover {
         (0..).zip(entities).filter_map(refused).collect()
     }
 
-    /// Sends the last response of a transfer again, if the standby knows the step to which it responds.
+    /// Sends the last response for a transfer a second time, provided that the standby knows the step that the response
+    /// reports.
     fn resend_response(&mut self, from: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let Some(one) = self.inbound(from, transfer).filter(|one| one.known) else { return };
         let body = match one.state {
@@ -205,8 +206,8 @@ impl Handover {
         }
     }
 
-    /// Forgets the source's transfers before `settled`. If such a transfer is still staged, the source aborted it, and
-    /// its entities are dropped.
+    /// Forgets the transfers of this source with an id below `settled`. If such a transfer is still staged, the source
+    /// has aborted it; the transfer's entities are then dropped.
     pub(super) fn discard_settled(
         &mut self,
         from: RegionId,
@@ -275,8 +276,7 @@ impl Handover {
         self.peers.entry(from).or_default().inbound.insert(transfer, one);
     }
 
-    /// Replaces the state of a staged transfer by `state`. Returns the transfer's entities, which are then no longer
-    /// staged.
+    /// Ends the staging of a transfer: sets the transfer's state to `state`, and returns its entities.
     fn unstage(
         &mut self,
         from: RegionId,

@@ -18,10 +18,10 @@ use crate::layout::{Fields, SpaceDecodeError, VERSION, put_u32, put_u64};
 pub struct HandoverMessage {
     /// The sender's region.
     pub from: RegionId,
-    /// Epoch of the sender. Receivers drop messages whose epoch is lower than the latest epoch of the sender that they
-    /// know.
+    /// Epoch of the sender. A receiver drops a message whose epoch is lower than the sender's latest epoch that the
+    /// receiver knows.
     pub epoch: u64,
-    /// The sender has ended all its transfers to the receiver that have a lower id than this.
+    /// All transfers from the sender to the receiver with an id below this one have ended.
     pub settled: TransferId,
     /// The transfer that the message is about.
     pub transfer: TransferId,
@@ -34,12 +34,13 @@ pub struct HandoverMessage {
 pub enum MessageBody {
     /// From the source: asks the target to take these entities.
     Prepare(Vec<TransferredEntity>),
-    /// From the target: the target can take the offered entities except these refused ones, and its standby knows this.
+    /// From the target: the target can take all offered entities except for these refused ones. The target's standby
+    /// knows this.
     Prepared(Vec<RefusedEntity>),
     /// From the source: the entities belong to the target.
     Commit,
-    /// From the target: the target has taken the offered entities except these refused ones, and its standby knows
-    /// this.
+    /// From the target: the target has taken all offered entities except for these refused ones. The target's standby
+    /// knows this.
     Taken(Vec<RefusedEntity>),
     /// From the source: the entities stay with the source.
     Abort,
@@ -52,13 +53,15 @@ pub enum MessageBody {
     NotTaken,
     /// From the target: asks whether the source has committed or aborted the transfer.
     QuerySource,
-    /// From a target that lost its state: the target does not know the transfer.
+    /// From a target that has lost its state, and therefore does not know the transfer.
     Unknown,
-    /// From the source: a message that only carries the field `settled`, which every message has.
+    /// From the source: no further content. Such a message is sent only for the field `settled`, which every message
+    /// has.
     Settled,
 }
 
-/// The kind of a message between regions, and a few of its fields, which are read without decoding the whole message.
+/// The kind of a message between regions, and a few of the message's fields. These are read without decoding the whole
+/// message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageSummary {
     /// The source region offers entities.

@@ -12,7 +12,8 @@ use crate::layout::{Fields, SpaceDecodeError, put_u32, put_u64};
 #[derive(Debug, Clone)]
 pub(super) struct OutboundTransfer {
     ids: Vec<EntityId>,
-    /// Encoded entities, kept to send the offer again. Only the owner that made the offer has this copy.
+    /// The encoded entities, which are needed to send the offer again. Only the owner that made the offer has this
+    /// copy; a standby has none.
     entities: Vec<TransferredEntity>,
     addressed: u64,
     state: OutboundState,
@@ -44,8 +45,8 @@ impl OutboundTransfer {
         size_of::<OutboundTransfer>() + self.ids.len() * size_of::<EntityId>() + bytes_of(&self.entities)
     }
 
-    /// The entities that the target accepted, if the transfer is committed and the target has not confirmed it yet;
-    /// otherwise none.
+    /// The entities that the target accepted, while the transfer is committed and the target has not confirmed it. At
+    /// any other time, there are none.
     pub(super) fn committed(&self) -> Vec<EntityId> {
         match &self.state {
             OutboundState::Committing { refused } => split_refused(&self.ids, refused).0,
@@ -180,7 +181,7 @@ impl Handover {
         }
     }
 
-    /// Aborts a transfer; this region then moves the entities again.
+    /// Aborts a transfer. After that, this region moves the transfer's entities again.
     fn abort_transfer(&mut self, to: RegionId, transfer: TransferId, effects: &mut Vec<HandoverEffect>) {
         let entry = self.write(to, transfer, HandoverStep::Aborted, effects);
         self.waiting.push_back((entry, to, transfer, Direction::Outbound));
@@ -224,8 +225,8 @@ impl Handover {
         }
     }
 
-    /// Handles the message `Unknown`: the target has lost its state, and with it the entities that it had taken from
-    /// this region.
+    /// Handles the message `Unknown`, with which the target reports that it has lost its state. The target has then
+    /// also lost the entities that it had taken from this region.
     pub(super) fn on_unknown(
         &mut self,
         from: RegionId,
@@ -324,8 +325,8 @@ impl Handover {
         }
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.outbound.remove(&transfer);
-        // Messages about other transfers to the peer also carry `settled`. If there is no such transfer, `settled`
-        // needs a message of its own.
+        // As long as other transfers to the peer are in progress, their messages carry `settled`. Without such
+        // transfers, `settled` needs a separate message.
         let (idle, settled_sent) = (peer.outbound.is_empty(), peer.settled_sent);
         if idle && settled_sent < self.settled(to) {
             self.send(to, transfer, MessageBody::Settled, effects);

@@ -10,8 +10,8 @@ use crate::layout::{Fields, SpaceDecodeError, put_bytes, put_u32, put_u64};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// The id of a handover: the fencing epoch of the region that gives the entities, and a number.
-/// An id is used only once, so that repeated messages are recognised.
+/// The id of a handover. It consists of the fencing epoch of the region that gives the entities, and of a number. No id
+/// is used for two handovers, so that repeated messages are recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransferId {
     /// The source's fencing epoch.
@@ -31,11 +31,12 @@ pub struct TransferredEntity {
     pub state: Arc<[u8]>,
 }
 
-/// The reason why a region refuses to take an entity, which then stays in its present region.
+/// The reason why a region refuses to take an entity. A refused entity stays in its present region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityRefusal {
-    /// The target already has an entity with this id, or another region is handing such an entity to the target.
+    /// The target already has an entity with this id. Or a third region is handing an entity with this id to the
+    /// target.
     #[error("the target already has an entity with this id")]
     Held,
     /// The target is at its limit of entities.

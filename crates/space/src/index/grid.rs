@@ -1,13 +1,13 @@
 //! A uniform grid: all cells have one size, and the points of a cell are stored next to each other.
 //!
-//! Invariants: the cells depend only on the world and the cell size, so two grids with the same cell size agree on the
-//! cell of every point. Within a cell, points keep the order in which they were given. Points outside the world are in
-//! the cells at the world's border.
+//! Invariants: the cells depend only on the world and the cell size, so two grids with the same world and cell size
+//! assign every point to the same cell. Within a cell, points keep the order in which they were given. Points outside
+//! the world are in the cells at the world's border.
 //!
-//! At most [`CELLS_MAX`] cells exist, which take 16 MiB; a grid that would have more uses larger cells.
+//! A grid has at most [`CELLS_MAX`] cells, which take 16 MiB. If there would be more cells, the grid uses larger ones.
 //!
 //! The grid is the fastest index for neighbours within a fixed radius. If many points lie close together, a search in
-//! the grid checks too many of them; a search in a tree does not.
+//! the grid has to check many of them. A search in a tree checks fewer.
 
 use super::{NearItem, NearestItems, PointColumns, SpatialIndex, point_at};
 use crate::shape::{Aabb, Shape, distance_sq};
@@ -20,7 +20,8 @@ pub const CELLS_MAX: usize = 1 << 22;
 /// longer along the first axis. With more cells than points, a search would spend most of its time on empty cells.
 const SIGHT_CELLS_MAX: usize = 1 << 19;
 
-/// The first radius that is tried for an item is the radius that the previous item needed, multiplied by this factor.
+/// The search for an item's nearest items begins with a certain radius: the radius that the previous item needed,
+/// multiplied by this factor.
 const RADIUS_GUESS: f32 = 1.1;
 /// Factor by which the radius of a search grows while the ball holds too few items.
 const RADIUS_GROWTH: f32 = 1.3;
@@ -55,7 +56,7 @@ impl<const D: usize> Grid<D> {
     }
 
     /// Creates an empty grid for searches within the distance `sight`. Cells are a quarter of `sight` long along the
-    /// first axis, and `sight` long along the other axes. Cells are longer if there would be too many of them.
+    /// first axis, and `sight` long along the other axes. If there would be too many cells, all cells are larger.
     pub(crate) fn for_sight(world: WorldBox<D>, sight: f32) -> Grid<D> {
         Grid::with_parts(world, sight, 4, CELLS_MAX)
     }
@@ -106,8 +107,8 @@ impl<const D: usize> Grid<D> {
         (0..D).rev().fold(0, |cell, axis| cell * self.counts[axis] + self.cell_along(axis, at[axis]))
     }
 
-    /// Visits the slots of all cells that a box touches, in rows along the first axis. The order of rows does
-    /// not depend on the points.
+    /// Visits the slots of all cells that a box touches, row by row; the rows run along the first axis. The order of
+    /// the rows does not depend on the points.
     #[inline(always)]
     pub(crate) fn rows(&self, bounds: &Aabb<D>, mut visit: impl FnMut(std::ops::Range<usize>)) {
         let low: [usize; D] = std::array::from_fn(|axis| self.cell_along(axis, bounds.min[axis]));
@@ -122,8 +123,8 @@ impl<const D: usize> Grid<D> {
         }
     }
 
-    /// The slots of all cells that may hold points within `reach` of a box, in rows along the first axis. The
-    /// order does not depend on the points. Each row is cut to the part within reach.
+    /// The slots of all cells that may hold points within `reach` of a box, row by row; the rows run along the first
+    /// axis. Each row is cut to its part within reach. The order of the rows does not depend on the points.
     #[inline(always)]
     pub(crate) fn rows_around(&self, bounds: Aabb<D>, reach: f32) -> RowsAround<'_, D> {
         let (mut first, mut last) = ([0; 2], [0; 2]);
@@ -134,8 +135,8 @@ impl<const D: usize> Grid<D> {
         RowsAround { grid: self, bounds, reach, first_row: first[0], last, row: first[0], layer: first[1] }
     }
 
-    /// Smallest distance of a box from a row or layer of cells. Cells at the world's border also hold the points
-    /// outside the world, so they have no outer edge.
+    /// Smallest distance between a box and a row or layer of cells. Rows and layers at the world's border have no outer
+    /// edge, because their cells also hold the points outside the world.
     #[inline(always)]
     fn distance_to(&self, axis: usize, cell: usize, bounds: &Aabb<D>) -> f32 {
         let (min, last) = (self.world.min()[axis], self.counts[axis] - 1);
@@ -174,8 +175,8 @@ impl<const D: usize> Grid<D> {
         &self.items
     }
 
-    /// Sorts the points of each cell by the keys that `by` returns for their items. `scratch` is memory that the sort
-    /// may use.
+    /// Sorts the points within each cell. `by` returns the sort key of a point's item. `scratch` is memory for
+    /// temporary use by the sort.
     pub(crate) fn sort_cells<K: Copy + Ord>(
         &mut self,
         by: impl Fn(usize) -> K,
@@ -241,11 +242,11 @@ impl<const D: usize> Grid<D> {
         Aabb { min: at.map(|along| along - reach), max: at.map(|along| along + reach) }
     }
 
-    /// Fills `found` with the `nearest.most()` nearest other items of each item, in the order of items. Returns `false`
-    /// if some item has fewer other items; `found` is then incomplete.
+    /// Fills `found`: for each item in turn, with the `nearest.most()` items that are nearest to this item, without the
+    /// item itself. Returns `false` if there are too few items; `found` is then incomplete.
     ///
-    /// Goes through the cells: items of one cell have the same neighbouring cells, and need about the same
-    /// radius.
+    /// The items are handled cell by cell, because items of one cell have the same neighbouring cells, and need about
+    /// the same radius.
     fn nearest_by_slot(&self, nearest: &mut NearestItems, found: &mut Vec<NearItem>) -> bool {
         let count = nearest.most();
         found.clear();
@@ -271,8 +272,8 @@ impl<const D: usize> Grid<D> {
         true
     }
 
-    /// Searches balls of growing radius around an item until a ball holds enough items. Returns `false` if the ball
-    /// becomes larger than the world before that.
+    /// Searches a ball around an item. Enlarges the ball until it holds enough items, and then returns `true`. Returns
+    /// `false` if the ball becomes larger than the world.
     #[inline(always)]
     fn search_ball(&self, at: &Point<D>, item: u32, reach: &mut f32, nearest: &mut NearestItems) -> bool {
         let (low, high) = (self.world.min(), self.world.max());
@@ -310,8 +311,8 @@ impl<const D: usize> Grid<D> {
                     nearest.offer(distance_sq(at, &self.slot(slot)), self.items[slot]);
                 }
             });
-            // An item outside the box is at least as far away as the box's nearest face, because both distances are
-            // rounded in the same way.
+            // The distance of an item outside the box is at least the distance of the box's nearest face. This is true
+            // in spite of rounding, because both distances are rounded in the same way.
             let bounds = Grid::box_around(at, reach);
             let known = (0..D).fold(f32::INFINITY, |known, axis| {
                 known.min(bounds.max[axis] - at[axis]).min(at[axis] - bounds.min[axis])

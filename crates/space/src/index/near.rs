@@ -9,8 +9,9 @@ pub struct NearItem {
     pub distance_sq: f32,
 }
 
-/// The nearest items found so far, each as one 64-bit word: the bits of the squared distance, then the item's number.
-/// The bits of non-negative floats sort like the floats, so the words sort by distance, then by number.
+/// The nearest items found so far. Each item is a 64-bit word: the bits of the squared distance, followed by the item's
+/// number. Non-negative floats and their bits have the same order, so the words are ordered by distance, and for equal
+/// distances by number.
 #[derive(Debug, Clone)]
 pub(crate) struct NearestItems {
     words: Vec<u64>,

@@ -5,7 +5,8 @@ use super::{NearItem, NearestItems, PointColumns, SpatialIndex};
 use crate::shape::{Shape, distance_sq};
 use crate::world::Point;
 
-/// A spatial index whose queries check every item. Tests compare the results of other indexes with its results.
+/// A spatial index whose queries check every item. Tests compare the results of all other indexes with the results of
+/// this one.
 #[derive(Debug, Clone, Default)]
 pub struct LinearScan<const D: usize> {
     points: Vec<Point<D>>,

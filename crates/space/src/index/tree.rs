@@ -11,8 +11,8 @@
 //! all of them are in one smallest cell. With [`MortonCurve`] the tree is an octree (a quadtree in two dimensions),
 //! with [`TetrahedralCurve`] a tree of tetrahedra (of triangles in two dimensions).
 //!
-//! The curve determines the cells. Searches do not use the cells, but the boxes around the points in each cell. Such a
-//! box is often much smaller than the cell or than the cube around a tetrahedron.
+//! The curve determines the cells. Searches do not use the cells themselves. They use the box around the points of each
+//! cell, which is often much smaller than the cell.
 
 mod build;
 mod nearest_of_each;
@@ -28,7 +28,8 @@ pub type Octree<const D: usize> = Tree<D, MortonCurve>;
 /// A spatial index along the tetrahedral Morton curve: a linear tree of tetrahedra or triangles.
 pub type TetrahedralTree<const D: usize> = Tree<D, TetrahedralCurve>;
 
-/// Maximum number of points in a leaf. A leaf may have more points if all of them are in one smallest cell.
+/// Maximum number of points in a leaf. Exception: if all points of a leaf are in one smallest cell, the leaf may have
+/// more.
 pub(crate) const LEAF_MAX: usize = 16;
 
 /// A spatial index: a tree of cells over points that are sorted along a space-filling curve.
@@ -131,8 +132,8 @@ impl<const D: usize, C: Curve<D>> SpatialIndex<D> for Tree<D, C> {
         );
     }
 
-    /// First checks the points whose keys are similar to the key of `at`. Their distances limit the part of the tree
-    /// that the search has to walk.
+    /// First checks the points whose keys are next to the key of `at`. The distances of these points limit how much of
+    /// the tree the search then has to walk.
     fn nearest(&self, at: &Point<D>, count: usize, found: &mut Vec<NearItem>) {
         let mut nearest = NearestItems::new(count);
         let key = C::key(self.world.grid_point(at));

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! - `center`: the entity at the center of the viewer's surroundings.
-//! - `rule`: the viewer sees all entities (0), only entities of `kind` (1), or all except those of `kind` (2).
+//! - `rule`: the viewer sees all entities (0), only entities of the kind `kind` (1), or only entities of other kinds
+//!   (2).
 //! - `D`: the number of dimensions. A position and a velocity have `D` coordinates each.
-//! - `flags`: the fields that a command changes: position (1), velocity (2), kind (4), components (8). The
-//!   request has no bytes for the other fields.
+//! - `flags`: the fields that a command changes: position (1), velocity (2), kind (4), components (8). The request has
+//!   no bytes for fields that do not change.
 
 use super::{SurroundingsWatch, ViewerId, VisibilityRule};
 use crate::entity::EntityId;
@@ -57,8 +58,8 @@ const KIND: u8 = 4;
 const COMPONENTS: u8 = 8;
 
 impl<'a, const D: usize> WorldRequest<'a, D> {
-    /// Appends the encoded request. The rule `Where` is encoded as `All`, because a predicate has no encoding. A
-    /// watch's field `allowed` is left out, because the world sets it.
+    /// Appends the encoded request to `out`. The rule `Where` contains a function, which cannot be encoded, so this
+    /// rule is encoded as `All`. A watch's field `allowed` is left out, because the world sets this field.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         match self {

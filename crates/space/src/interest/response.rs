@@ -51,7 +51,7 @@ pub enum WorldRefusal {
     NotHere,
     /// The entity is being handed over; its new owner accepts commands afterwards.
     Leaving,
-    /// The region has no owner at present, and its entities do not move.
+    /// The region has no owner at present. Its entities do not move until it has one.
     NoOwner,
     /// The request is not valid.
     Wrong,
@@ -59,7 +59,7 @@ pub enum WorldRefusal {
     Busy,
 }
 
-/// The changes in a viewer's sight that one region sends to the viewer after a tick.
+/// An update for a viewer, which one region sends after a tick. It contains the changes in the viewer's sight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViewerUpdate<'a> {
     /// The region that sends the update.

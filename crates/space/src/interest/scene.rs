@@ -1,9 +1,9 @@
 //! A viewer's scene: the entities in sight, built from the updates of all regions.
 //!
-//! Each region sends its own entities. During a handover, the old region's `Leave` may arrive after the new region's
-//! `Enter`. The updates of one region may also arrive so late that the entity has meanwhile returned to the other
-//! region. An entity is therefore in sight until each region that sent `Enter` for it has sent `Leave`. Updates of an
-//! older epoch are ignored.
+//! Each region sends its own entities. When an entity changes from one region to another, the old region's `Leave` may
+//! arrive after the new region's `Enter`. A region's updates may even arrive so late that the entity is back in the old
+//! region by then. An entity is therefore in sight until each region that sent `Enter` for the entity has also sent
+//! `Leave`. Updates of an older epoch are ignored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -47,8 +47,8 @@ pub enum SceneChange {
 pub struct Scene<const D: usize> {
     schema: Schema,
     visible: HashMap<EntityId, VisibleEntity<D>>,
-    /// For each entity in sight that several regions have sent and not withdrawn: the states from the regions other
-    /// than the one in `visible`.
+    /// Several regions may have sent `Enter`, and not yet `Leave`, for one entity. `visible` then has the state from
+    /// one of these regions, and this map has the states from the others.
     others: HashMap<EntityId, Vec<VisibleEntity<D>>>,
     epochs: HashMap<RegionId, u64>,
 }
@@ -59,8 +59,8 @@ impl<const D: usize> Scene<D> {
         Scene { schema, visible: HashMap::new(), others: HashMap::new(), epochs: HashMap::new() }
     }
 
-    /// Applies a region's update and appends the changes. After an error, the update may be applied in part. The viewer
-    /// must then send its watch again.
+    /// Applies a region's update, and appends the resulting changes to `changes`. After an error, a part of the update
+    /// may have been applied. The viewer must then send its watch again.
     pub fn apply(
         &mut self,
         update: &ViewerUpdate<'_>,
@@ -70,8 +70,8 @@ impl<const D: usize> Scene<D> {
         if update.epoch < *known {
             return Ok(());
         }
-        // The region's entities that the viewer knew before the region began again. Those that the region does not send
-        // again leave the viewer's sight.
+        // The entities of this region that the viewer knew before the region began anew. Those of them that the region
+        // does not send again leave the viewer's sight.
         let mut before: HashSet<EntityId> = HashSet::new();
         if std::mem::replace(known, update.epoch) < update.epoch {
             before = self.ids_of(update.region).collect();
@@ -139,8 +139,8 @@ impl<const D: usize> Scene<D> {
         if self.visible.get(&id).is_none_or(|one| one.region != region) {
             return self.remove_other(id, region);
         }
-        // If another region has sent `Enter` and no `Leave` for the entity, the entity stays in sight, with the state
-        // from that region.
+        // If another region has sent `Enter` but not `Leave` for the entity, the entity stays in sight, with that
+        // region's state.
         let other = self.others.get(&id).and_then(|all| all.last()).cloned();
         match other {
             Some(other) => {

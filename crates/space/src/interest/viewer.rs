@@ -27,7 +27,8 @@ pub struct SurroundingsWatch {
     pub radius: f32,
     /// Entities that the viewer wants to see.
     pub rule: VisibilityRule,
-    /// Entities that the viewer may see. The world sets this rule; requests do not contain it.
+    /// The rule that says which entities the viewer may see at all. The world sets this rule; requests do not contain
+    /// it.
     pub allowed: VisibilityRule,
     /// Budget of bytes for each tick. `Enter` and `Leave` are sent even if they exceed the budget.
     pub bytes_per_tick: u32,
@@ -65,9 +66,9 @@ impl SurroundingsWatch {
 pub enum VisibilityRule {
     /// The viewer may see all entities.
     All,
-    /// The viewer may see only entities of this kind, such as a team.
+    /// The viewer sees only entities of this kind. A kind can stand for a team, for example.
     OfKind(u32),
-    /// The viewer may see entities of all kinds but this one.
+    /// The viewer sees only entities of other kinds than this one.
     NotOfKind(u32),
     /// The viewer may see the entities whose id and kind this predicate accepts.
     Where(fn(EntityId, u32) -> bool),

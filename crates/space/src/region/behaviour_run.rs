@@ -1,7 +1,8 @@
 //! Runs the behaviour for all entities in groups. If the behaviour has no sight, a group consists of adjacent rows of
 //! the store. Otherwise, a group consists of adjacent slots of the view, which is the grid of visible entities.
 //!
-//! After a panic, the behaviour runs for one entity at a time, to identify the entity that causes the panic.
+//! After a panic in a group, the behaviour runs again for one entity at a time. This shows which entity causes the
+//! panic.
 
 use super::mover::Mover;
 use super::view::{LaneSlots, LanesInSight, NoNearbyEntities, VisibleEntities};
@@ -24,8 +25,8 @@ pub(super) struct TickProgress {
 }
 
 impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
-    /// Runs a behaviour without sight, with the widest vectors of the processor. Results do not depend on the width: no
-    /// operation is contracted or reordered.
+    /// Runs a behaviour without sight, with the widest vectors of the processor. The results do not depend on the width
+    /// of the vectors, because the compiler neither merges nor reorders floating-point operations.
     pub(super) fn run_rows(&mut self, progress: &mut TickProgress) {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") {
@@ -75,8 +76,8 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         }
     }
 
-    /// Calls the behaviour for one lane after another. If the behaviour has no branches, the compiler uses vector
-    /// instructions.
+    /// Calls the behaviour for one lane after another. If the behaviour has no branches, the compiler turns this loop
+    /// into vector instructions.
     #[inline(always)]
     fn step_each(&self, own: &OwnEntityLanes<D>) -> OwnEntityLanes<D> {
         let mut next = *own;
@@ -115,7 +116,7 @@ impl<const D: usize, B: Behaviour<D>> BehaviourRun<'_, D, B> {
         self.run_cells(view, progress);
     }
 
-    /// The vectors are as wide as with AVX2, but AVX-512 has twice as many registers.
+    /// Uses vectors of the width of AVX2, and the registers of AVX-512, which has twice as many.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512vl")]
     fn run_with_sight_avx512(&mut self, view: &VisibleEntities<D>, progress: &mut TickProgress) {

@@ -23,8 +23,8 @@ pub(super) fn is_beyond<const D: usize>(world: &WorldBox<D>, at: &Point<D>, stre
 }
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Offers every entity that is in another region's stretch to that region, without waiting for the next tick; for
-    /// example after the curve was cut again.
+    /// Offers every entity in another region's stretch to that region, without waiting for the next tick. Call this,
+    /// for example, after the curve was cut anew.
     pub fn offer_misplaced_entities(
         &mut self,
         now_ns: u64,
@@ -42,7 +42,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(())
     }
 
-    /// Offers entities that crossed the border to their new regions, in one batch for each region.
+    /// Offers each entity that crossed the border to its new region. The entities for one region form one batch.
     pub(super) fn offer_crossed(&mut self, now_ns: u64, out: &mut RegionOutputs) {
         let crossed = std::mem::take(&mut self.changes.crossed);
         let mut leaving: BTreeMap<RegionId, Vec<TransferredEntity>> = BTreeMap::new();
@@ -72,8 +72,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Whether this region owns a point that differs from `at` by the hysteresis along one axis. An entity at `at` is
-    /// then not handed over yet.
+    /// Whether `at` is near this region: whether a step of the length `hysteresis` along one axis leads from `at` to a
+    /// point of this region. An entity at such a position is not handed over yet.
     fn is_near(&self, at: &Point<D>) -> bool {
         let near = self.setup.hysteresis;
         let own = |at: &Point<D>| self.partition.owner(key(&self.setup.world, at)) == self.setup.region;
@@ -88,7 +88,7 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
     }
 
     /// Sends each neighbour the entities near the common border, in their state after the last tick. If possible, call
-    /// this when the tick's handovers are done.
+    /// this method only when the handovers of this tick are done.
     pub fn send_ghosts(&mut self, out: &mut RegionOutputs) {
         let tick = self.state.tick();
         if !tick.is_multiple_of(u64::from(self.setup.ghosts_every.max(1))) {

@@ -1,7 +1,8 @@
-//! Marks the cells of the world that belong wholly to a region, and among them the cells into which no neighbour sees.
+//! Marks the cells of the world that belong wholly to a region. Among these cells, marks those into which no
+//! neighbouring region sees.
 //!
-//! Almost all entities are in such cells. Looking up a cell's mark takes a third of the time of computing a key. The
-//! lookup takes even less time if the region is a box, as in a world with two, four or eight regions.
+//! Almost all entities are in such cells. To look up a cell's mark takes a third of the time that computing a key
+//! takes. If the region is a box, as in a world with two, four or eight regions, the lookup takes even less time.
 
 use crate::behaviour::LANES;
 use crate::curve::{Curve, MortonCurve};
@@ -24,7 +25,8 @@ pub(super) struct InteriorCells<const D: usize> {
 const BORDER: u8 = 0;
 /// Mark of a cell that belongs wholly to the region.
 const OWN: u8 = 1;
-/// Mark of a cell that belongs wholly to the region, as does everything within the strip's width around it.
+/// Mark of a cell that belongs wholly to the region, and around which everything within the strip's width belongs to
+/// the region too.
 const INSIDE: u8 = 2;
 
 /// Maximum number of cells across the strip's width; with a wider strip, no cell is marked as inside.
@@ -79,8 +81,8 @@ impl<const D: usize> InteriorCells<D> {
         self.cells.iter_mut().zip(inside).filter(|(_, own)| *own == OWN).for_each(|(cell, _)| *cell = INSIDE);
     }
 
-    /// A box a little smaller than the region's own cells. Empty if these cells form no box, or if a cell is not much
-    /// larger than the rounding error.
+    /// A box a little smaller than the region's own cells together. The box is empty if these cells do not form a box,
+    /// or if a cell is not much larger than the rounding error.
     fn own_box(&self) -> Aabb<D> {
         let last = (1_usize << Self::LEVEL) - 1;
         let along = |cell: usize, axis: usize| (cell >> (axis as u32 * Self::LEVEL)) & last;
@@ -128,8 +130,8 @@ impl<const D: usize> InteriorCells<D> {
         self.core
     }
 
-    /// Skips groups of rows whose entities no neighbour sees, from row `from` on. Returns the first row that was not
-    /// skipped.
+    /// Beginning at row `from`, skips groups of rows with entities that no neighbour sees. Returns the first row that
+    /// was not skipped.
     #[inline(always)]
     pub(super) fn skip_unseen(&self, columns: &PointColumns<'_, D>, from: usize) -> usize {
         let len = columns.first().map_or(0, |column| column.len());
@@ -164,7 +166,7 @@ impl<const D: usize> InteriorCells<D> {
         self.cell(at) != BORDER
     }
 
-    /// Whether it is certain that no neighbour sees the point.
+    /// Returns `true` only if it is certain that no neighbour sees the point.
     #[inline(always)]
     pub(super) fn is_unseen(&self, at: &Point<D>) -> bool {
         let within = |axis: usize| at[axis] >= self.inside.min[axis] && at[axis] <= self.inside.max[axis];
@@ -177,8 +179,8 @@ impl<const D: usize> InteriorCells<D> {
     }
 }
 
-/// Keeps the mark `OWN` of a cell only if the cell's two neighbours along one axis are also marked `OWN`; all other
-/// cells get the mark `BORDER`. Cells beyond the world count as `OWN`.
+/// Returns new marks for cells. A cell keeps the mark `OWN` only if its two neighbours along one axis also have the
+/// mark `OWN`. All other cells get the mark `BORDER`. Neighbours outside the world count as `OWN`.
 fn shrunk(cells: &[u8], shift: u32, level: u32) -> Vec<u8> {
     let (step, last) = (1_usize << shift, (1_usize << level) - 1);
     let keeps = |cell: usize| {
@@ -212,8 +214,8 @@ mod tests {
             (self.stretch.0..self.stretch.1).contains(&MortonCurve::key(self.world.grid_point(at)))
         }
 
-        /// Panics if a neighbour may see a point. Checks the corners of a box around the point, which reaches as far as
-        /// neighbours see.
+        /// Panics if a neighbouring region may see a point. Checks the corners of a box around the point. The box
+        /// reaches as far as a neighbouring region sees.
         fn assert_hidden(&self, at: &Point<D>) {
             let (min, max) = (self.world.min(), self.world.max());
             for corner in 0..1 << D {
@@ -233,7 +235,7 @@ mod tests {
             (0..D).all(|axis| (core.min[axis]..=core.max[axis]).contains(&at[axis]))
         }
 
-        /// Counts the points in the region, and among them the points that no neighbour sees.
+        /// Returns two counts: the points in the region, and those of them that no neighbouring region sees.
         fn count_points(&self, points: impl Iterator<Item = Point<D>>) -> (usize, usize) {
             let (mut held, mut hidden) = (0, 0);
             for at in points {
@@ -283,7 +285,8 @@ mod tests {
         })
     }
 
-    /// Counts the points within the core, and the points that are skipped because no neighbour sees them.
+    /// Returns two counts: the points within the core, and the points that are skipped because no neighbouring region
+    /// sees them.
     fn count_skipped<const D: usize>(regions: u32, region: u32) -> (usize, usize) {
         const COUNT: usize = 30_000;
         let trial = Trial::<D>::new(WorldBox::new([-30.0; D], [71.3; D]).unwrap(), regions, region, 1.0);

@@ -6,17 +6,17 @@ use crate::behaviour::{LANES, Motion, OwnEntity, OwnEntityLanes, SimdLanes};
 use crate::store::{StoreRows, row_of};
 use crate::world::{Point, WorldBox};
 
-/// A tick's record lists rows with a new velocity only if they are at most `1 / LISTED_PART` of all rows. Otherwise,
-/// the record contains the velocities of all rows.
+/// A tick's record lists the rows with a new velocity only if these rows are at most `1 / LISTED_PART` of all rows.
+/// Otherwise, the record contains the velocities of all rows.
 const LISTED_PART: usize = 8;
 
-/// The rows of an entity store that a tick changed, in the order in which they were moved.
+/// The rows of an entity store that a tick changed, in the order in which the tick moved them.
 #[derive(Debug, Default)]
 pub(super) struct TickChanges {
     /// Rows whose entities are now in another region's stretch.
     pub(super) crossed: Vec<u32>,
-    /// Rows with a new velocity, at most as many as the record may list; and the number of all rows with a new
-    /// velocity.
+    /// Rows with a new velocity. The list stops at the number of rows that the record may list; `turned_count` is the
+    /// number of all rows with a new velocity.
     turned: Vec<u32>,
     turned_count: usize,
     /// Rows for which the behaviour returned a number that is not finite.
@@ -88,7 +88,8 @@ impl<'a, const D: usize> Mover<'a, D> {
         }
     }
 
-    /// Loads [`LANES`] adjacent rows from `row` on; `None` if fewer rows are left, or if one of them may not move.
+    /// Loads [`LANES`] adjacent rows, beginning with `row`. Returns `None` if fewer rows are left, or if the entity of
+    /// one of these rows may not move.
     #[inline(always)]
     pub(super) fn own_lanes(&self, row: usize) -> Option<OwnEntityLanes<D>> {
         let StoreRows { ids, kinds, flags, position, velocity } = &self.rows;

@@ -3,7 +3,8 @@
 use crate::entity::EntityId;
 use crate::handover::{EntityRefusal, RegionId};
 
-/// The messages, records and reports that a region produces, until its caller takes and clears them.
+/// The messages, records and reports that a region produces. They stay here until the region's caller takes and clears
+/// them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RegionOutputs {
     /// Messages to other regions.
@@ -30,7 +31,7 @@ impl RegionOutputs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegionReport {
-    /// A behaviour panicked or returned a number that is not finite; the entity stays where it is.
+    /// A behaviour panicked or returned a number that is not finite. The entity that it was to move stays where it is.
     Frozen {
         /// Id of the entity.
         id: EntityId,
@@ -44,7 +45,7 @@ pub enum RegionReport {
         /// The reason.
         why: EntityRefusal,
     },
-    /// Another region lost its state, including entities that this region had handed over to it.
+    /// Another region lost its state. The lost state included entities that this region had handed over.
     Lost {
         /// The region that lost its state.
         to: RegionId,

@@ -16,16 +16,17 @@ pub struct RegionSetup<const D: usize> {
     pub schema: Schema,
     /// Length of a tick, nanoseconds.
     pub tick_ns: u64,
-    /// Width of the strip along borders whose entities are sent as ghosts. In a world of several regions, it must be at
-    /// least the behaviour's [sight](crate::Behaviour::sight) and the `hysteresis`; see
-    /// [`check_strip`](RegionSetup::check_strip). An entity that has flown further beyond the border than the strip is
-    /// wide, for example during the cool-down, may not see all entities around it.
+    /// Width of a strip along the region's borders. Entities in this strip are sent to neighbouring regions as ghosts.
+    /// In a world of several regions, the width must be at least the behaviour's [sight](crate::Behaviour::sight) and
+    /// the `hysteresis`; see [`check_strip`](RegionSetup::check_strip). During the cool-down, an entity may move
+    /// further beyond the border than the strip is wide. Such an entity may not see all entities around it.
     pub strip: f32,
     /// Number of ticks from one ghost batch to the next; 1 sends a batch at every tick.
     pub ghosts_every: u32,
     /// Number of ticks after which ghosts become invisible if no new batch arrives.
     pub ghost_ticks_max: u32,
-    /// Number of ticks for which an entity is not handed over after it arrived or was refused.
+    /// Number of ticks during which an entity is not handed over. They begin when the entity has arrived in the region,
+    /// or when another region has refused it.
     pub cooldown_ticks: u32,
     /// Distance beyond the border at which an entity is handed over.
     pub hysteresis: f32,
@@ -80,7 +81,7 @@ impl<const D: usize> RegionSetup<D> {
     }
 
     /// Checks that the strip is wide enough for a behaviour with this sight. [`Region::new`](crate::Region::new) and
-    /// [`Lockstep::new`](crate::Lockstep::new) do not check it.
+    /// [`Lockstep::new`](crate::Lockstep::new) do not make this check.
     pub fn check_strip(&self, sight: f32) -> Result<(), GhostStripError> {
         let (strip, hysteresis) = (self.strip, self.hysteresis);
         let width_min = sight.max(hysteresis);

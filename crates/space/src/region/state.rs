@@ -58,10 +58,11 @@ pub enum RecordError {
     /// The record cannot be decoded.
     #[error(transparent)]
     Decode(#[from] SpaceDecodeError),
-    /// The record contains an invalid change, such as a change of an entity that does not exist.
+    /// The record contains an invalid change, for example a change of an entity that does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The record contains a section `whole` together with other sections, or its batch contains other records.
+    /// The record contains a section `whole` and other sections. Or the record with a section `whole` is in a batch
+    /// with other records.
     #[error("a record that replaces a region's whole state must be published alone")]
     NotAlone,
     /// The state would have too many handovers.
@@ -183,8 +184,8 @@ impl<const D: usize> RegionState<D> {
         self.handover.receive(message, &self.store, now, effects);
     }
 
-    /// Applies a handover's effect to the entities. This cannot fail, because room was reserved for the entities that
-    /// this region accepted.
+    /// Applies the effect of a handover to the entities. This cannot fail, because the region reserved room for the
+    /// entities when it accepted them.
     pub(super) fn apply_effect(&mut self, effect: HandoverEffect) {
         match effect {
             HandoverEffect::Suspend(ids) => ids.into_iter().for_each(|id| self.store.set_suspended(id, true)),
@@ -210,8 +211,8 @@ impl<const D: usize> RegionState<D> {
         self.store.sort(window, &self.world);
     }
 
-    /// Appends a section `moved`: the positions of all rows after a tick, and the velocities of the rows in `turned`,
-    /// or of all rows if `turned` is `None`.
+    /// Appends a section `moved`, which contains the positions of all rows after a tick. If `turned` is `None`, the
+    /// section also contains the velocities of all rows; otherwise, only those of the rows in `turned`.
     pub(super) fn write_moved(&self, turned: Option<&[u32]>, out: &mut Vec<u8>) {
         let (rows, listed) = (self.store.len(), turned.unwrap_or(&[]));
         let choice = match turned {
@@ -327,10 +328,10 @@ pub(super) enum Step<'a> {
 pub(super) struct Moved<'a> {
     tick: u64,
     rows: usize,
-    /// Positions of all rows by axis; then all velocities, if the record contains them.
+    /// The positions of all rows, by axis. If the record contains the velocities of all rows, these velocities follow.
     columns: &'a [u8],
-    /// The rows whose velocities are listed, and these velocities by axis; empty if `columns` contains all velocities,
-    /// or if there are none.
+    /// The numbers of the rows whose velocities are listed; `turned_columns` contains these velocities by axis. Both
+    /// are empty if `columns` contains the velocities of all rows, or if the record contains no velocities.
     turned: &'a [u8],
     turned_columns: &'a [u8],
 }

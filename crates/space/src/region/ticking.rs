@@ -10,7 +10,8 @@ use crate::handover::StandbyMode;
 use crate::store::SortWindow;
 
 impl<const D: usize, B: Behaviour<D>> Region<D, B> {
-    /// Moves all entities by one tick, offers entities that crossed the border to other regions, and writes the record.
+    /// Moves all entities by one tick. Offers the entities that crossed the border to their new regions. Writes the
+    /// tick's record.
     ///
     /// With [`StandbyMode::Required`], the tick is refused until the standby knows the previous tick.
     pub fn tick(&mut self, now_ns: u64, out: &mut RegionOutputs) -> Result<(), StepError> {
@@ -61,8 +62,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Runs the behaviour for all entities not yet moved. After a panic, runs the behaviour for each entity alone, to
-    /// identify the entity that causes the panic.
+    /// Runs the behaviour for all entities that were not moved yet. After a panic, runs the behaviour for one entity at
+    /// a time, which shows which entity causes the panic.
     fn run_until_panic(
         &mut self,
         has_sight: bool,

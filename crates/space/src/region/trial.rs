@@ -11,10 +11,12 @@ use crate::handover::{Handover, HandoverEffect, HandoverEntry, HandoverStep, Tra
 use crate::store::{Entity, EntityStore, StoreError};
 
 /// Maximum number of other regions and transfers in the state of a region's topic. A region with 100 neighbours has far
-/// fewer. A trial copies all of them if one of its records contains a step of a handover.
+/// fewer. The maximum bounds the copy that a trial makes: if a record contains a step of a handover, the trial copies
+/// all regions and transfers.
 const TRANSFERS_MAX: usize = 1 << 16;
 
-/// Checks records one after another, each against the state and the records checked before it.
+/// Checks records one after another. Each record is checked against the state as it would be after the records that
+/// were checked before.
 pub(crate) struct RecordTrial<'a, const D: usize> {
     state: &'a RegionState<D>,
     handover: Option<Handover>,
@@ -24,7 +26,7 @@ pub(crate) struct RecordTrial<'a, const D: usize> {
     removed: HashSet<EntityId>,
     /// Whether any record was checked before.
     has_records: bool,
-    /// Whether a checked record replaces the whole state. No other record may then be in the same batch.
+    /// Whether a checked record replaces the whole state. The batch with this record must then contain no other record.
     replaces_state: bool,
 }
 

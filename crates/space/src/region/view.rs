@@ -1,8 +1,8 @@
 //! A grid of the entities in and around a region after the last tick: the region's own entities, and the ghosts of its
 //! neighbours' entities.
 //!
-//! Invariant: the entities that an entity sees, and their order, depend on the world's state alone. Cells depend on the
-//! world only, and within a cell entities are ordered by id.
+//! Invariant: the entities that an entity sees, and the order in which it sees them, depend only on the world's state.
+//! Reason: the cells depend only on the world, and within a cell the entities are ordered by id.
 
 mod lanes;
 
@@ -218,7 +218,7 @@ impl SightBuffer {
     #[inline(always)]
     fn push_visible(&mut self, first: usize, distances: &[f32], most: f32) {
         for (lane, distance_sq) in distances.iter().enumerate() {
-            // If this slot's entity is too far away, the next slot overwrites this entry.
+            // If this entity is too far away, `count` does not grow, and the next entity overwrites this entry.
             self.slots[self.count] = ((first + lane) as u32, *distance_sq);
             self.count += usize::from(*distance_sq <= most);
         }

@@ -9,8 +9,8 @@ use crate::interest::{EntityCommand, InterestError, Interests, SurroundingsWatch
 use crate::store::{Entity, StoreError};
 use crate::world::Point;
 
-/// Number of ticks for which a viewer keeps the last position of its center. After a handover, the neighbour may not
-/// have sent the center's entity as a ghost yet.
+/// Number of ticks for which a region keeps the last position of a viewer's center. The position is needed after the
+/// center's entity was handed over: the new region may not yet have sent the entity back as a ghost.
 const PASSING_TICKS: u64 = 2;
 
 /// Highest velocity along an axis that clients may set, units a second. Behaviours add the velocities of entities in
@@ -21,7 +21,8 @@ const SPEED_MAX: f32 = 1e18;
 #[derive(Debug)]
 pub(super) struct RegionViewers<const D: usize> {
     interests: Interests<D>,
-    /// Last position of each viewer's center that was an entity of this region, with the tick of this position.
+    /// For entities of this region that are the center of a viewer: the last position in this region, and the tick of
+    /// this position.
     centers: HashMap<EntityId, (Point<D>, u64)>,
     /// The tick of the last updates for viewers; `None` if the next call of [`Region::send_viewer_updates`] sends
     /// updates in any case.
@@ -34,7 +35,7 @@ pub(super) struct RegionViewers<const D: usize> {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// The entity is not in this region, is being handed over, or its new state is not valid.
+    /// The entity is not in this region, the entity is being handed over, or the entity's new state is not valid.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The region has no valid lease.
@@ -76,9 +77,9 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         }
     }
 
-    /// Passes to `send` what has changed for each viewer since its last update, as encoded
-    /// [`ViewerEvent`](crate::ViewerEvent)s about this region's entities. Between two ticks, only new viewers receive
-    /// updates.
+    /// Calls `send` for each viewer with the changes since the viewer's last update. The changes are encoded
+    /// [`ViewerEvent`](crate::ViewerEvent)s about this region's entities. If there was no tick since the last call,
+    /// only new viewers receive updates.
     pub fn send_viewer_updates(&mut self, send: impl FnMut(ViewerId, &[u8])) {
         let Some(viewers) = &mut self.viewers else { return };
         let (store, tick) = (self.state.store(), self.state.tick());
@@ -108,8 +109,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         interests.send_updates_with_neighbours(store, &beside, *updates, send);
     }
 
-    /// Applies a client's command, which changes only the fields that it contains. Returns the last tick before the
-    /// change.
+    /// Applies a client's command. Only the fields that the command contains change. Returns the number of the last
+    /// tick before the change.
     pub fn apply_client_command(
         &mut self,
         command: &EntityCommand<'_, D>,
@@ -162,8 +163,8 @@ impl<const D: usize, B: Behaviour<D>> Region<D, B> {
         Ok(self.state.tick())
     }
 
-    /// Refuses a velocity that is too small to change an `f32` position in one tick: the entity would never move. Also
-    /// refuses a velocity above [`SPEED_MAX`].
+    /// Refuses a velocity that is so small that adding it to an `f32` position changes nothing: the entity would never
+    /// move. Also refuses a velocity above [`SPEED_MAX`].
     fn check_velocity(&self, entity: &Entity<'_, D>) -> Result<(), StoreError> {
         let (at, velocity, seconds) = (&entity.position, &entity.velocity, self.setup.seconds());
         if velocity.iter().any(|along| along.is_finite() && along.abs() > SPEED_MAX) {

@@ -1,10 +1,11 @@
-//! Sorts rows into the Morton order, and rows in the same cell by id. The sort is done in parts.
+//! Sorts rows into the Morton order, a part in each tick. Rows in the same cell are sorted by id.
 //!
 //! Sorting all rows of a large region takes longer than a tick may. Every tick therefore sorts the rows of one
 //! [`SortWindow`] among themselves. A sweep consists of as many windows of about equal size as are necessary to include
-//! all rows once. Three kinds of sweeps alternate. The first sorts rows that are far apart, so that appended rows find
-//! their place. The second sorts adjacent rows. The third also sorts adjacent rows, with the windows shifted by half.
-//! Three sweeps nearly sort any order. The order affects only memory locality.
+//! all rows once. Three kinds of sweeps alternate. In the first kind, the rows of a window are far apart, so that
+//! appended rows find their place. In the second kind, the rows of a window are adjacent. In the third kind they are
+//! adjacent too, but the windows are shifted by half of their size. Three sweeps nearly sort rows in any order. The
+//! order only affects how near to each other entities are in memory.
 
 use super::{EntityStore, hash};
 use crate::curve::{Curve, MortonCurve};
@@ -76,7 +77,7 @@ pub(super) struct RowMove {
 impl<const D: usize> EntityStore<D> {
     /// Sorts the rows of a window. All these rows must exist.
     pub(crate) fn sort(&mut self, window: SortWindow, world: &WorldBox<D>) {
-        // The buffers for sorting are not kept between calls, because they need as much memory as the rows.
+        // The buffers for sorting are allocated anew for each call. Keeping them would need as much memory as the rows.
         let rows = (0..window.count as usize).map(|nth| window.row(nth));
         let mut order: Vec<(u64, u32)> = rows
             .clone()
@@ -101,8 +102,8 @@ impl<const D: usize> EntityStore<D> {
     /// Updates the index from ids to rows. Must run before the ids move.
     fn renumber(&mut self, moves: &[RowMove]) {
         let (ids, rows) = (&self.ids, &mut self.rows);
-        // Finds all entries before it changes any of them, because entries with equal hashes are told apart by their
-        // rows.
+        // First finds all entries, and only then changes them: entries with equal hashes are told apart by their rows,
+        // which must not have changed.
         let bucket = |moved: &RowMove| {
             rows.find_bucket_index(hash(ids[moved.from as usize]), |row| *row == moved.from)
         };

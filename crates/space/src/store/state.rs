@@ -1,13 +1,10 @@
 //! The whole state of an entity, and its encoding.
 //!
-//! ```text
-//!  0         1    2       3   4        8       12           12 + 4 D     12 + 8 D
-//!  +---------+----+-------+---+--------+-------+------------+------------+------------+
-//!  | version | D  | flags | 0 | schema | kind  | position   | velocity   | components |
-//!  | u8      | u8 | u8    |   | u32    | u32   | f32 each   | f32 each   |            |
-//!  +---------+----+-------+---+--------+-------+------------+------------+------------+
-//!   flags: 1 if the entity's behaviour failed, so that the entity stands still
-//! ```
+//! ```text 0 1 2 3 4 8 12 12 + 4 D 12 + 8 D
+//! +---------+----+-------+---+--------+-------+------------+------------+------------+ | version | D | flags | 0 |
+//! schema | kind | position | velocity | components | | u8 | u8 | u8 | | u32 | u32 | f32 each | f32 each | |
+//! +---------+----+-------+---+--------+-------+------------+------------+------------+ flags: 1 if the entity stands
+//! still because its behaviour failed ```
 //! The id and the generation are not part of the encoding.
 
 use std::sync::Arc;
@@ -53,7 +50,7 @@ pub enum StateError {
         /// Number of dimensions of the world.
         wanted: usize,
     },
-    /// The state has other components than those that are registered in this process.
+    /// The components in the state are not the components that are registered in this process.
     #[error(
         "the entity has other components than those registered here: register the same components in both processes"
     )]

@@ -1,10 +1,10 @@
-//! Tests handovers under random faults: killed processes at every step, lost, duplicated, late and reordered messages,
-//! cut networks. Each run has a seed.
+//! Tests handovers under random faults. Processes are killed at any step, networks are cut, and messages are lost,
+//! duplicated, delayed and reordered. Each run has a seed.
 //!
 //! `DUNLIN_SPACE_SEEDS=5000` runs 5,000 seeds, `DUNLIN_SPACE_SEED=17` runs only seed 17. `cargo xtask chaos space` runs
-//! a release build. `ledger.rs` has the checks. After every step, no two owners move an entity, and no kill has put an
-//! entity back by more than a tick. At the end, with all faults repaired, the set of (id, generation, state) over all
-//! owners equals the ledger.
+//! a release build. The module `ledger` makes the checks. After every step, no two owners may move the same entity, and
+//! no kill may have set an entity back by more than a tick. At the end, when all faults are repaired, the entities of
+//! all owners (id, generation and state) must equal the ledger.
 
 mod ledger;
 mod node;

@@ -1,7 +1,8 @@
-//! Encodings of version 1 never change: `tests/golden/*.hex` were written once. Other bytes are either decoded or
-//! refused with an error; they cause no panic.
+//! Tests that the encodings of version 1 never change: values must be encoded as in the files `tests/golden/*.hex`,
+//! which were written once. Also tests that arbitrary other bytes are decoded, or refused with an error, without a
+//! panic.
 //!
-//! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-space` writes the files of new encodings.
+//! `DUNLIN_WRITE_GOLDEN=1 cargo test -p dunlin-space` writes the files for new encodings.
 
 use std::path::Path;
 use std::sync::Arc;

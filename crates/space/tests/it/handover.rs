@@ -10,7 +10,7 @@ const TIMING: HandoverTiming =
 const A: RegionId = RegionId(1);
 const B: RegionId = RegionId(2);
 
-/// A target without entities. It refuses the given entity, if any, and accepts all other entities.
+/// A target without entities. It accepts all entities except for the given one, if there is one.
 struct TargetStub(Option<(EntityId, EntityRefusal)>);
 
 impl AdmissionCheck for TargetStub {
@@ -109,7 +109,7 @@ fn entity_of_an_unanswered_handover_is_released_at_the_deadline() {
     assert!(!effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
     source.advance_time(100 * MS, &mut effects);
     assert!(effects.contains(&HandoverEffect::Release(vec![EntityId(7)])));
-    // The offer and the target's response to it arrive only after the deadline.
+    // Only after the deadline, the offer arrives at the target, and the target's response arrives at the source.
     let prepared = receive_all(&mut target, sent(&prepare), &TargetStub(None), 100 * MS);
     let abort = receive_all(&mut source, sent(&prepared), &TargetStub(None), 100 * MS);
     assert_eq!(bodies(&abort), [MessageBody::Abort]);
@@ -117,7 +117,7 @@ fn entity_of_an_unanswered_handover_is_released_at_the_deadline() {
     assert_eq!((target.in_progress(), target.counts().admitted), ((0, 0), 0));
 }
 
-/// The id of an entity that a region has reserved for a handover must not block a later handover of this entity.
+/// A region that accepts an entity reserves the entity's id. This must not block a later handover of the entity.
 #[test]
 fn entity_can_be_handed_over_back_and_forth_many_times() {
     let (mut source, mut target) = pair(StandbyMode::None);

@@ -1,5 +1,5 @@
-//! Tests that every index gives the same results as a scan. The tests use points that are crowded, equal, on cell
-//! borders or outside the world, and queries whose borders touch points exactly.
+//! Tests that every index gives the same results as a scan. The tests use points that lie close together, equal points,
+//! points on cell borders, and points outside the world. The borders of some queries pass exactly through points.
 
 use proptest::prelude::*;
 
@@ -165,7 +165,7 @@ fn nan_points_are_not_found_and_affect_no_other_point() {
     assert_eq!(found(&built(TetrahedralTree::new(world), &points), &ball), found(&scan, &ball));
 }
 
-/// Checks that no query returns the results of another query nearby.
+/// Checks that each query returns its own results, and not those of an earlier query.
 #[test]
 fn each_of_many_index_queries_gets_its_own_results() {
     let mut dice = Dice(7);

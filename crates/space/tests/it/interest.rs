@@ -1,5 +1,5 @@
-//! Tests that a viewer knows exactly those entities in its sight that it may see, and that updates keep to the viewer's
-//! byte budget.
+//! Tests that a viewer knows exactly the entities that are in its sight and that it may see. Also tests that the
+//! updates stay within the viewer's byte budget.
 
 use std::collections::BTreeMap;
 
@@ -163,7 +163,7 @@ fn apply_update(scene: &mut Scene<2>, region: u32, tick: u64, update: &RegionUpd
     changes
 }
 
-/// The first update of a region with these entities, for a viewer that knows none yet.
+/// The first update that a region with these entities sends to a viewer that knows no entity yet.
 fn first_update(epoch: u64, ids: &[u64]) -> RegionUpdate {
     let mut store = EntityStore::<2>::new(Schema::default(), RegionLimits::default());
     ids.iter().for_each(|id| _ = store.insert(&Entity::at(*id, [50.0, *id as f32])).unwrap());
@@ -218,7 +218,7 @@ fn entity_that_returned_stays_visible_despite_late_updates() {
     assert_eq!(apply_tick(&mut scene, &store, 2), [Moved(id(1)), Left(id(2))]);
     store.insert(&Entity::at(2, [60.0, 60.0])).unwrap();
     assert_eq!(apply_tick(&mut scene, &store, 3), [Moved(id(1)), Entered(id(2))]);
-    // Region 2 reports that the entity has entered, and then that it has left.
+    // Region 2 reports that entity 2 has entered. After that, it reports that entity 2 has left.
     assert_eq!(apply_update(&mut scene, 2, 2, &first_update(6, &[2])), [Moved(id(2))]);
     let mut left = first_update(6, &[2]);
     left.events = vec![3, 2, 0, 0, 0, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! Tests that the same inputs give the same bytes on any number of regions, and that a standby which has read an
+//! Tests that equal inputs give equal bytes, whatever the number of regions. Also tests that a standby that has read an
 //! owner's records has the owner's state.
 
 use dunlin_space::behaviour::{Flock, Oscillation, PREDATOR, PREY, PredatorPrey, RandomWalk};
@@ -20,7 +20,7 @@ fn populate<const D: usize, B: Behaviour<D> + Clone>(
     }
 }
 
-/// Runs the same world on `regions` regions; returns its entities after each tick.
+/// Runs a world that is divided into `regions` regions. Returns the entities of the world after each tick.
 fn run<const D: usize, B: Behaviour<D> + Clone>(
     behaviour: &B,
     strip: f32,
@@ -61,7 +61,7 @@ fn flock_movement_is_independent_of_the_region_count() {
     assert_region_count_changes_nothing::<2, _>(&flock, 9.0);
 }
 
-/// Wraps a behaviour so that it moves entities one by one, without lanes.
+/// Wraps a behaviour without its method `step_lanes`, so that the region moves entities one by one.
 #[derive(Clone)]
 struct Alone<B>(B);
 
@@ -80,7 +80,7 @@ impl<const D: usize, B: Behaviour<D>> Behaviour<D> for Alone<B> {
     }
 }
 
-/// Moves entities in groups, and asserts that the result equals the result of moving entities one by one.
+/// Moves entities in groups. Checks that the result equals the result of moving the entities one by one.
 fn run_in_groups<const D: usize, B: Behaviour<D> + Clone>(behaviour: &B, strip: f32) -> u64 {
     let grouped = run::<D, _>(behaviour, strip, 3);
     assert!(
@@ -105,8 +105,8 @@ fn batched_and_single_steps_give_equal_states_on_any_processor() {
     );
 }
 
-/// A region moves entities in groups if the behaviour has no sight. If the behaviour is wrapped in `Sees`, the region
-/// moves the entities one by one.
+/// A region moves entities in groups if the behaviour has no sight. `Sees` gives the behaviour a sight, so that the
+/// region moves the entities one by one.
 #[test]
 fn batched_and_single_steps_move_sightless_entities_alike() {
     let (walk, straight) = (RandomWalk { speed_max: 30.0, turn: 4.0 }, Oscillation { low: 20.0, high: 80.0 });

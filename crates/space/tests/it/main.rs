@@ -35,8 +35,8 @@ impl Dice {
     }
 }
 
-/// Adds sight to a behaviour, so that the region runs it through the code for behaviours with sight. The results of the
-/// behaviour do not change.
+/// Gives a sight to a behaviour without changing the results of the behaviour. The region then runs the code for
+/// behaviours with sight.
 #[derive(Clone, Copy)]
 struct Sees<B>(B);
 

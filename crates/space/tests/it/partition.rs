@@ -91,7 +91,7 @@ fn small_load_differences_move_no_region_border() {
     assert!(partition.rebalance(&[load(1, 1_300.0), load(2, 700.0)], 1.15).is_some());
 }
 
-/// Checks that entities change their region when borders move, but that no entity is lost or changed otherwise.
+/// Checks that entities change their region when borders move, and that no entity is lost or changed in another way.
 #[test]
 fn moving_region_borders_neither_loses_nor_changes_entities() {
     let world = WorldBox::<3>::cube(100.0).unwrap();

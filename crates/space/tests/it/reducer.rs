@@ -1,5 +1,5 @@
-//! Tests that the reducer of a region's topic has the same state as the region's owner after it has applied the owner's
-//! records.
+//! Tests that the reducer of a region's topic, to which all records of the region's owner were applied, has the owner's
+//! state.
 
 use dunlin_space::behaviour::{Oscillation, RandomWalk};
 use dunlin_topic::{Frame, Reducer};
@@ -140,7 +140,8 @@ fn invalid_records_are_refused_and_change_nothing() {
     let (recorded, held) = (rows + 1, rows);
     let refused = format!("the record is for {recorded} entities, but the region has {held}");
     assert_eq!(apply(&mut reducer, &beyond).unwrap_err(), refused);
-    // Records that sort rows which do not exist, and a record whose distance between sorted rows is 0.
+    // Records of kind 10, which sort rows. Two of them name rows that do not exist, and one has a distance of 0 between
+    // the sorted rows.
     let sort = |numbers: [u32; 3]| [&[10][..], &numbers.map(u32::to_le_bytes).concat()].concat();
     assert_eq!(apply(&mut reducer, &sort([1, 1, rows])).unwrap_err(), refused);
     assert!(apply(&mut reducer, &sort([0, 0, 2])).unwrap_err().contains("step of rows 0"));

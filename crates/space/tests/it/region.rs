@@ -140,8 +140,8 @@ fn assert_failing_entities_freeze(behaviour: impl Behaviour<3>) {
     }
 }
 
-/// A behaviour that gives one entity an infinite velocity, and moves another entity out of the world. The other
-/// entities keep their velocity.
+/// A behaviour with two faults: it gives one entity an infinite velocity, and moves another entity out of the world.
+/// All other entities keep their velocity.
 #[derive(Clone)]
 struct Strays;
 
@@ -410,8 +410,8 @@ fn ghost_position_error_is_bounded_by_the_acceleration() {
         regions[1 - owner].ghosts().for_each(tick, 0.02, 25, |ghost| {
             let seconds = (tick - tick / 10 * 10) as f32 * 0.02;
             let off = (0..3).map(|axis| (ghost.position[axis] - at[axis]).powi(2)).sum::<f32>().sqrt();
-            // In each tick, an entity moves by the velocity that it has at the end of the tick. This adds half the
-            // change of velocity in a tick.
+            // In each tick, an entity moves by the velocity that it has at the end of this tick. Compared with
+            // continuous movement, this adds half of the change of velocity in a tick.
             let bound = FORCE * seconds * (seconds + 0.02) / 2.0 + 1e-3;
             assert!(off <= bound, "tick {tick}: off by {off}, bound {bound}");
             ghost_count += 1;

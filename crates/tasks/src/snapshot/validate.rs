@@ -72,7 +72,7 @@ impl SchedulerState {
         check(schedules.into_iter().all(|(_, found)| is(found.tenant, tenants)), "schedules")
     }
 
-    /// Checks that each task is exactly once in the list that its stage requires.
+    /// Checks that each task is in the list that its stage requires, exactly once.
     pub(super) fn check_lists(&self) -> Result<(), TaskDecodeError> {
         let mut seen = vec![false; self.tasks.slots_len() as usize];
         let lanes = self.lanes.iter().enumerate();

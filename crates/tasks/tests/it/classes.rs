@@ -3,7 +3,7 @@
 use super::snapshots::{blocks, restored};
 use super::*;
 
-/// Creates a scene with tenants `a` and `b`, which forgets tasks as soon as they are over.
+/// Creates a scene with the tenants `a` and `b`. The scene's scheduler forgets tasks as soon as they are over.
 fn scene_with_two_tenants(limits: SchedulerLimits) -> Scene {
     let mut scene = Scene::with(SchedulerLimits { finished_max: 0, ..limits });
     ["a", "b"].iter().for_each(|tenant| scene.set_tenant(TenantSettings::new(tenant.as_bytes())));
@@ -25,7 +25,8 @@ fn limit_of(refused: Result<u64, TaskRefusal>) -> Limit {
     }
 }
 
-/// Restores the state from its snapshot. Checks that the restored state gives the same snapshot.
+/// Replaces the state by one that is restored from its snapshot. Checks that the restored state gives an equal
+/// snapshot.
 fn restore(scene: &mut Scene) {
     let restored_state = restored(&blocks(&scene.state)).unwrap();
     assert_eq!(blocks(&restored_state), blocks(&scene.state));

@@ -180,14 +180,14 @@ fn reply_event_and_snapshot_encodings_do_not_change() {
     check("snapshot_needs", &snapshots::blocks(&scene.state).concat());
 }
 
-/// Restores a snapshot that an older version wrote. The snapshot has no labels that tasks need, and no labels of
-/// workers.
+/// Restores a snapshot that an older version wrote. The snapshot's format has no labels of workers, and no labels that
+/// tasks need.
 #[test]
 fn older_task_snapshot_without_needed_labels_can_be_read() {
     let kept = include_str!("../golden/snapshot.hex");
     let bytes: Vec<u8> = kept.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-    // Each block begins with the version and the block's kind. The first block is the header, which has the number of
-    // entries of each other kind.
+    // Each block begins with the version and the block's kind. The first block is the header. It contains, for each
+    // other kind of block, the number of entries.
     let mut scene = Scene::new();
     let limits = vec![KeyLimit::starting(b"queue", Rate::per_second(2))];
     scene.set_tenant(TenantSettings { limits, ..TenantSettings::new(b"b") });

@@ -45,8 +45,8 @@ fn task_that_no_worker_can_run_leaves_its_key_limit_to_others() {
     scene.complete(&start, 1_000).unwrap();
     let start = scene.only_start();
     assert_eq!((start.task, scene.stage(gpu)), (third, TaskStage::Limited));
-    // No other task needs the place, so the task keeps it. The autoscaler therefore sees the kind for which a worker is
-    // needed.
+    // No other task needs the place any more, so the task that no worker could run gets it. The autoscaler then sees
+    // the kind for which a worker is needed.
     scene.complete(&start, 1_000).unwrap();
     assert_eq!(scene.stage(gpu), TaskStage::Ready);
     assert_eq!(scene.why(gpu), "waiting: no worker has label gpu=a100 (1 workers, 0 fit); 0 ahead of it");

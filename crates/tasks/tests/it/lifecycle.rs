@@ -98,8 +98,8 @@ fn scheduler_that_lost_its_state_reuses_no_id_or_token() {
     assert!(task_ids.iter().chain(&workers).all(|id| *id < 1 << 53), "a JSON number holds the ids");
 }
 
-/// Each round of this test restores the same backup, and assigns ids to tasks and to a worker that are not in the
-/// backup.
+/// Each round of this test makes a backup, then assigns ids to further tasks and to a worker, and then restores the
+/// backup. The ids that were assigned after the backup must not be assigned again.
 #[test]
 fn restored_state_reuses_no_task_or_worker_id() {
     let mut scene = Scene::new();
@@ -115,7 +115,8 @@ fn restored_state_reuses_no_task_or_worker_id() {
         assert!(task_ids.insert(dead_letter(&mut scene)));
         let backup = blocks(&scene.state);
         for _ in 0..5 {
-            // Frees the slot of a task that is also in the backup, and then the slots of later tasks.
+            // In its first pass, this loop frees the slot of a task that is in the backup. In each later pass, it frees
+            // the slot of the previous pass's task.
             scene.must_apply(TaskCommand::Discard { tenant: b"a", count: 0 });
             let task = dead_letter(&mut scene);
             assert!(task_ids.insert(task), "{task:x} in round {round}");

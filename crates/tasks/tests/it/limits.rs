@@ -18,7 +18,7 @@ fn hard_quota_caps_a_tenant_and_other_tenants_use_the_rest() {
     scene.set_tenant(TenantSettings { concurrency: Quota::at_most(5), ..TenantSettings::new(b"a") });
     scene.join(10);
     assert_eq!((running_count(&scene, "a"), running_count(&scene, "b")), (5, 15));
-    // A lowered quota does not stop running tasks. No further task starts until the use is below the quota.
+    // A lowered quota does not stop running tasks, but no further task starts until the use is below the quota.
     scene.set_tenant(TenantSettings { concurrency: Quota::at_most(2), ..TenantSettings::new(b"a") });
     for start in scene.starts() {
         scene.complete(&start, 1_000).unwrap();
@@ -56,7 +56,7 @@ fn reserved_quota_stays_free_for_its_tenant() {
     assert_eq!(running_count(&scene, "b"), 6);
     scene.submit_all("a", vec![work(); 50]);
     assert_eq!((running_count(&scene, "a"), running_count(&scene, "b")), (4, 6));
-    // When no capacity is reserved for the tenant any more, other tenants may use this capacity.
+    // When the capacity is no longer reserved for tenant `a`, tenant `b` may use it.
     let starts = scene.starts();
     starts
         .iter()
@@ -233,7 +233,7 @@ fn scene_with_little_room() -> Scene {
     scene
 }
 
-/// Submits tasks one by one until a task is refused; returns the number of accepted tasks.
+/// Submits tasks one by one until a task is refused. Returns the number of tasks that were accepted.
 fn fill(scene: &mut Scene, tenant: &[u8]) -> usize {
     let accepted =
         (0..1_000).find(|_| scene.apply(TaskCommand::Submit { tenant, tasks: vec![work()] }).is_err());

@@ -90,7 +90,7 @@ impl Scene {
         self.state.advance(now_ms, &mut self.effects);
     }
 
-    /// Removes the orders that were given since the last call, and returns those that start a task.
+    /// Takes the orders that were given since the last call. Returns those orders that start a task.
     fn starts(&mut self) -> Vec<TaskStart> {
         let orders = std::mem::take(&mut self.effects.orders);
         orders

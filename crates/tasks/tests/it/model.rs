@@ -1,6 +1,7 @@
 //! Compares the state with a ledger of the tasks that workers hold, after random commands.
 //!
-//! A failing run prints its shortest case. The case's seed is stored in `model.seeds` and tried first in the next run.
+//! A run that fails prints the shortest failing case. The seed of this case is stored in `model.seeds`, and the next
+//! run tries it first.
 
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;

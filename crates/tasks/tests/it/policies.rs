@@ -71,7 +71,7 @@ fn dead_letter_keeps_its_retry_policy_until_it_is_discarded() {
     assert!(submit(&mut scene, "a", 3).is_ok());
 }
 
-/// In this test, the number of a finished task's policy is used again for another tenant's policy.
+/// In this test, a retry policy of another tenant gets the number that the policy of a finished task had.
 #[test]
 fn finished_task_shows_no_retry_policy_of_another_task() {
     let mut scene = scene_with_policy_limit();

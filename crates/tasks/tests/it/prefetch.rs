@@ -103,8 +103,8 @@ fn prefetched_tasks_of_a_departed_worker_go_to_other_workers() {
 
 const TASK_MS: u64 = 20;
 
-/// Adds `count` workers, each with one slot and at most one task ahead. Each worker runs several tasks of [`TASK_MS`],
-/// so that the end of its next task can be predicted. Returns the time, ms.
+/// Adds `count` workers, each with one slot and at most one task ahead. Each worker runs several tasks that take
+/// [`TASK_MS`] each, so that the end of the worker's next task can be predicted. Returns the scene's time, ms.
 fn complete_steadily(scene: &mut Scene, count: usize) -> u64 {
     for _ in 0..count {
         add_worker(scene, 1, 1);
@@ -121,7 +121,7 @@ fn complete_steadily(scene: &mut Scene, count: usize) -> u64 {
     now_ms
 }
 
-/// Submits a task and returns the worker that receives it; `None` if the task waits.
+/// Submits a task. Returns the worker that receives the task; `None` if the task waits.
 fn submit_and_find_worker(scene: &mut Scene) -> Option<u64> {
     scene.submit_plain();
     scene.starts().pop().map(|start| start.worker)

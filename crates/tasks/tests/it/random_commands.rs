@@ -240,8 +240,8 @@ impl Ledger {
         }
     }
 
-    /// Removes the tasks of lost workers, and tasks that were stopped. Then checks that each newly started task has one
-    /// worker.
+    /// Forgets the tasks of lost workers, and the tasks that were stopped. Then checks that each newly started task has
+    /// only one worker.
     fn apply_effects(&mut self, scene: &Scene) {
         let existing: BTreeSet<u64> = scene.state.workers().map(|view| view.worker).collect();
         self.workers.retain(|worker| existing.contains(worker));
@@ -259,7 +259,7 @@ impl Ledger {
             }
         }
         self.held.retain(|task, start| {
-            // Also removes a task that was cancelled and then exceeded its timeout.
+            // This also removes a task that was cancelled and whose timeout has passed since.
             is_running(*task) || scene.state.get(start.task).is_ok_and(|view| !view.stage.is_over())
         });
         for order in &scene.effects.orders {
@@ -304,7 +304,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that tenants with starts in this step are within their quotas and limits.
+    /// Checks each tenant with a start in this step: the tenant must be within its quotas and limits.
     fn check_quotas(&mut self, scene: &Scene) {
         let now_ms = scene.state.now_ms();
         let (all, _) = scene.state.list(&TaskFilter::default(), 0, usize::MAX);
@@ -332,7 +332,7 @@ impl Ledger {
     }
 }
 
-/// Checks that no task holds a place while it cannot run and another task waits for the place.
+/// Checks that no task holds a place that it cannot use, while another task that could run waits for this place.
 fn check_limited_tasks(state: &SchedulerState) {
     let (all, _) = state.list(&TaskFilter::default(), 0, usize::MAX);
     let why = |view: &TaskView| state.why(view.task).unwrap();
@@ -359,8 +359,8 @@ fn check_worker(start: &TaskStart, state: &SchedulerState) {
     );
 }
 
-/// Checks that starts keep to a rate. In each period that ends with the last start, the starts use at most a full
-/// bucket and the tokens that the period adds.
+/// Checks that starts keep to a rate. Considers each period that begins with a start and ends with the last start: its
+/// starts may use at most a full bucket, plus the tokens that are added in the period.
 fn check_rate(starts: &[u64], rate: &Rate) {
     let last_ms = starts[starts.len() - 1];
     for (at, since_ms) in starts.iter().enumerate() {

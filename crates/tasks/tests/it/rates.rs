@@ -13,8 +13,8 @@ fn set_rate(scene: &mut Scene, rate: Rate) {
     });
 }
 
-/// Completes each task as soon as it starts, and advances the time from timer to timer until `end_ms`. Returns the time
-/// (ms) and the task of each start, in order.
+/// Completes each task as soon as the task starts. Advances the time from timer to timer until `end_ms`. Returns the
+/// time (ms) and the task of each start, in the order of the starts.
 fn starts_until(scene: &mut Scene, end_ms: u64) -> Vec<(u64, u64)> {
     let mut all = Vec::new();
     loop {
@@ -85,8 +85,8 @@ fn retried_task_takes_a_rate_token_and_cancelled_one_returns_it() {
     assert_eq!(scene.starts(), []);
     scene.advance(1_000);
     assert_eq!(scene.only_start().task, second, "it came first");
-    // After the worker has left, the task starts again. This start counts as well, and comes before the starts of later
-    // tasks.
+    // When the worker has left, the task must start again. This second start counts for the rate too, and comes before
+    // the first starts of later tasks.
     scene.must_apply(TaskCommand::Leave { worker });
     assert_eq!(scene.stage(second), TaskStage::Limited);
     scene.advance(2_000);
@@ -179,8 +179,8 @@ fn snapshot_with_an_invalid_rate_bucket_is_refused() {
         snapshot[last][from] = byte;
         snapshots::restored(&snapshot)
     };
-    // The last 16 bytes are the bucket's missing part and the time of its last update; before them are the value, the
-    // limit and the tenant.
+    // The last 16 bytes are what the bucket lacks, and the time of its last update. The bytes before them are the
+    // value, the limit and the tenant.
     for (at, byte) in [(16, 0xe9), (14, 1), (8, 1), (27, 7), (31, 7)] {
         assert!(restore_with_byte(at, byte).is_err(), "byte {at} from the end");
     }
@@ -285,8 +285,8 @@ proptest::proptest! {
     }
 }
 
-/// In this test, the cluster could not write for a second, so that all tokens become available in a single step of the
-/// clock.
+/// In this test, the cluster could not write for a second. All tokens of this second then become available in one step
+/// of the clock.
 #[test]
 fn tokens_refilled_in_a_long_pause_make_many_tasks_ready() {
     let count = 10_000;

@@ -1,4 +1,5 @@
-//! Tests that a worker is reserved for a large task, so that small tasks do not keep it waiting for ever.
+//! Tests that a worker is reserved for a large task. Without the reservation, small tasks would keep the large task
+//! waiting for ever.
 
 use super::*;
 
@@ -10,8 +11,9 @@ fn worker() -> NewWorker<'static> {
     NewWorker { kinds: vec![b"work"], credit: 8, cpu_milli: 4_000, ttl_ms: 600_000, ..NewWorker::default() }
 }
 
-/// Submits small tasks all the time, and one large task of tenant `b`. Each task takes 4 s, and in each second one task
-/// ends on each worker. Returns the large task, the second in which it started, and the number of completed tasks.
+/// Submits small tasks all the time, and one large task of tenant `b`. Each task takes 4 s. In each second, one task
+/// ends on each worker. Returns the large task, the second in which this task started, and the number of completed
+/// tasks.
 fn flood(scene: &mut Scene, seconds: u64) -> (u64, Option<u64>, u64) {
     let large = scene.submit_all("b", vec![task_of_size(4_000)])[0];
     let mut running: Vec<TaskStart> = scene.starts();
@@ -52,7 +54,8 @@ fn large_task_runs_despite_a_stream_of_small_ones() {
         let mut scene = scene_with_two_tenants(workers);
         let (_, start_second, _) = flood(&mut scene, 60);
         let start_second = start_second.unwrap_or_else(|| panic!("never, on {workers} workers"));
-        // After 5 s, one worker is reserved for the large task. The tasks of this worker end within 4 s.
+        // After 5 s, one worker is reserved for the large task. The tasks that this worker runs at that time end within
+        // 4 s.
         assert!((5..=11).contains(&start_second), "after {start_second} s on {workers} workers");
     }
 }
@@ -62,7 +65,7 @@ fn reservation_for_a_large_task_leaves_no_other_worker_idle() {
     let mut scene = scene_with_two_tenants(8);
     let (_, start_second, completed) = flood(&mut scene, 60);
     assert!(start_second.is_some());
-    // One worker takes no new task for some seconds, and then takes the large task instead of small ones.
+    // One worker takes no new task for some seconds, and then takes the large task in place of several small ones.
     assert!(completed >= 60 * 8 - 16, "{completed}");
 }
 

@@ -1,4 +1,4 @@
-//! Tests of several shards, each with its own tenants, that share the same workers.
+//! Tests of several shards. Each shard has its own tenants, but all shards share the same workers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -131,8 +131,8 @@ fn shard_gets_no_slots_of_workers_that_refuse_its_tenants() {
     assert_eq!(allocator.allocate(0, &demands), [vec![(worker, 6, 0)], vec![]]);
 }
 
-/// Several shards in simulated time. Their workers are attached to one node, which allocates the workers' slots. A task
-/// runs for as many ms as its payload states.
+/// Several shards in simulated time. All workers are attached to one node, which allocates the workers' slots to the
+/// shards. A task's payload states for how many ms the task runs.
 struct Cluster {
     shards: Vec<Scene>,
     allocator: SlotAllocator,

@@ -92,7 +92,7 @@ fn restored_state_behaves_like_the_original() {
     }
 }
 
-/// A task still stores the index of the limit that last held it back, even if this limit was removed.
+/// A task stores the index of the limit that last held it back. It still stores this index after the limit was removed.
 #[test]
 fn state_is_restored_after_removal_of_limits_that_tasks_used() {
     let mut scene = Scene::default();

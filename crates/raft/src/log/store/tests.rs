@@ -40,8 +40,8 @@ fn append_bytes(log: &RaftLog, index: u64, bytes: usize) -> Receiver<io::Result<
     receiver
 }
 
-/// Appends entries until one of them waits for room. Returns the index of this entry, and the channel that receives the
-/// outcome of its write.
+/// Appends entries until one of them waits for room. Returns the index of this entry, and the channel on which the
+/// outcome of this entry's write arrives.
 fn fill(log: &RaftLog) -> (u64, Receiver<io::Result<()>>) {
     for index in 1..10_000 {
         let written = append(log, index);
@@ -89,7 +89,7 @@ async fn log_purge_of_unwritten_entries_waits_for_their_write() {
     let mut log = open(&disk, 0);
     disk.set_capacity(disk.used() + (300 << 10));
     let (waiting_index, written) = fill(&log);
-    // After a snapshot from another node, openraft may purge an entry that this log has not written yet.
+    // After a snapshot from another node, openraft may purge an entry whose write is still waiting.
     log.purge(id(waiting_index)).await.unwrap();
     assert!(written.recv_timeout(Duration::from_millis(300)).is_err(), "there is no room");
     disk.set_capacity(u64::MAX);

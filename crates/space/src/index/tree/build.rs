@@ -39,8 +39,8 @@ impl<const D: usize, C: Curve<D>> Tree<D, C> {
         }
     }
 
-    /// Adds a node for these slots, whose keys share the first `depth` digits, and its descendants. Returns
-    /// the box around the points.
+    /// Adds a node for the points in these slots, and the node's descendants. The keys of the points share the first
+    /// `depth` digits. Returns the box around the points.
     fn build_node(&mut self, first: usize, end: usize, mut depth: u32) -> Aabb<D> {
         let digit = |tree: &Self, slot: usize, depth| C::digit(tree.keys[slot].0, depth);
         let fits = end - first <= LEAF_MAX;

@@ -1,8 +1,8 @@
 //! Finds the nearest items of every item at once.
 //!
-//! All items of a leaf share one walk through the tree, which lists the leaves that may contain a nearest item of any
-//! of them. For each item, the search then checks those listed leaves that may contain one of this item's nearest
-//! items. Items with similar keys give the first bound on the distances to an item's neighbours.
+//! All items of a leaf share one walk through the tree. The walk lists the leaves that may contain a nearest item of
+//! any item of this leaf. Then, for each item of the leaf, the search checks those listed leaves that may contain one
+//! of this item's nearest items. The first limit for the distances comes from the items with neighbouring keys.
 
 use super::{Node, Tree};
 use crate::curve::Curve;

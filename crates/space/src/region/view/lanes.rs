@@ -102,7 +102,7 @@ impl<const D: usize> Iterator for Others<'_, D> {
         }
         let other = self.other(self.slot);
         self.slot += 1;
-        // Candidates that are out of sight are not skipped, because a branch would be mispredicted too often.
+        // This method also returns entities out of sight. A branch that skips them would be mispredicted too often.
         Some(other)
     }
 }

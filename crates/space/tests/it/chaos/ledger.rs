@@ -1,4 +1,4 @@
-//! A ledger of the entities that should exist. An observer that sees all simulated processes records it.
+//! A ledger of the entities that should exist. The simulation, which sees all simulated processes, writes this ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ impl ExpectedEntities {
         }
     }
 
-    /// Records that a process without a standby was killed while it held the entity.
+    /// Records that the entity may be lost: a process without a standby was killed while it held the entity.
     pub fn allow_loss(&mut self, id: EntityId) {
         if let Some(known) = self.steps.get_mut(&id) {
             known.may_be_lost = true;

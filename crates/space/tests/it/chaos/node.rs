@@ -1,4 +1,4 @@
-//! A simulated process that owns a region or is the standby of one.
+//! A simulated process. It owns a region, or follows a region as the standby.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +24,8 @@ pub enum StandbyItem {
     Tick(u64, Vec<(EntityId, u64)>),
 }
 
-/// An effect of a process on others: a message to another region, an item for its standby, or lost entities.
+/// Something that a process does to others: it sends a message to another region, sends an item to its standby, or
+/// loses entities.
 #[derive(Debug)]
 pub enum ProcessEffect {
     Send(RegionId, HandoverMessage),

@@ -14,7 +14,7 @@ use crate::Dice;
 const MS: u64 = 1_000_000;
 const TICK: u64 = 20 * MS;
 const LEASE: u64 = 300 * MS;
-/// The time at which faults and offers end, and the time at which the run ends. Between these times, late messages
+/// The time at which faults and offers end. The run ends later, at [`END`]. Between the two times, late messages
 /// arrive.
 const FAULTS_END: u64 = 4_000 * MS;
 const END: u64 = 6_800 * MS;
@@ -83,7 +83,7 @@ pub struct ChaosSimulation {
     events: Vec<Option<Event>>,
     nodes: Vec<SimulatedProcess>,
     regions: BTreeMap<RegionId, Ownership>,
-    /// Pairs of regions that are cut off from each other, each with the time at which the cut ends.
+    /// Pairs of regions that cannot reach each other. The value is the time at which the cut between the two ends.
     cuts: BTreeMap<(RegionId, RegionId), u64>,
     /// Arrival time of the last item to a standby; streams keep their order.
     streams: BTreeMap<(usize, usize), u64>,
@@ -219,8 +219,8 @@ impl ChaosSimulation {
         self.regions[&self.nodes[node].region].owner == node
     }
 
-    /// Runs an action of process `number`, if the process is able to act. Then carries out the effects, unless the
-    /// process is killed before.
+    /// Runs an action of process `number`, if this process is able to act. Then carries out the action's effects,
+    /// unless the process is killed before that.
     fn act(
         &mut self,
         number: usize,
@@ -429,8 +429,8 @@ impl ChaosSimulation {
         }
     }
 
-    /// Records what a killed owner may have lost. The owner's entities may be set back by a tick or vanish, and the
-    /// last items that it sent to its standby may never arrive.
+    /// Records what a killed owner may have lost. Its entities may be set back by a tick, or vanish. The last items
+    /// that it sent to its standby may never arrive.
     fn record_loss(&mut self, number: usize) {
         let node = &self.nodes[number];
         if !node.owner {

@@ -42,8 +42,8 @@ impl ChaosSimulation {
         self.start_owner(region, heir, is_state_lost)
     }
 
-    /// Gives a region back, in a later epoch, to an owner that was paused for longer than its lease. The caller has
-    /// checked that no other process has claimed the region since.
+    /// Gives a region back, in a later epoch, to a former owner that was paused for longer than its lease. The caller
+    /// has checked that no other process has claimed the region in the meantime.
     pub(super) fn reclaim(&mut self, before: usize) -> Result<(), String> {
         let (handover, _) = self.nodes[before].handover.copy_for_standby();
         let region = self.nodes[before].region;
