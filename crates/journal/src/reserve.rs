@@ -16,11 +16,11 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile};
 use crate::error::DiskError;
 
-/// The suffix that the reserve file's name gets when the file is handed over to a journal. It keeps this suffix until
-/// the journal first writes to the file.
+/// The suffix that the reserve file's name gets when the file is handed over to a journal. The name keeps this suffix
+/// until the journal first writes to the file.
 const PENDING_SUFFIX: &str = ".next";
-/// A journal may shorten a file that was handed over by up to this many bytes, because the previous file needs the
-/// space for its marks. This is two blocks of a file system.
+/// The number of bytes by which a journal may shorten the reserve's file after taking it over, because the journal's
+/// previous file needs the space for its marks. The number equals two blocks of a file system.
 pub(crate) const LINK_BYTES: u64 = 8 << 10;
 /// The zeros that are written with one call to fill the reserve.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
