@@ -84,8 +84,8 @@ layout! {
         pub epoch: u32,
         /// The requesting node.
         pub node: u64,
-        /// Whether the requesting node has the topic's records. If the topic needs a new owner, this node then becomes
-        /// the owner, provided that it is a member.
+        /// Whether the requesting node has the topic's records. If it has them and is a member, it becomes the owner of
+        /// a topic that needs a new owner.
         pub holds: bool,
     }
 }

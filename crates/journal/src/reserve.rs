@@ -1,4 +1,4 @@
-//! Reserves disk space with a file of zeros, which a log gives up when the disk is full.
+//! Reserves disk space for a log with a file of zeros. When the disk is full, the log gives this file up.
 //!
 //! The log uses the space for operations that free more space, such as deletions and compactions, and for changes of
 //! the leader. The zeros must really be written, because a file with a length but without data reserves nothing.

@@ -2,8 +2,8 @@
 //!
 //! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise, the bytes after the
 //! last valid block are a torn tail: a write that a crash interrupted. They are removed and replaced by a `Cut` mark.
-//! An invalid block is no torn tail if a later block states that it was synced: it is damage, its records are a hole,
-//! and the later blocks are kept.
+//! An invalid block is no torn tail if a later block states that the invalid block was synced. The invalid block is
+//! then damage, its records are a hole, and the later blocks are kept.
 //!
 //! Every file was complete before the next file began. Of the files before the last one, this module therefore checks
 //! only the final marks; readers report damage inside these files.
