@@ -236,7 +236,7 @@ impl Book {
         }
     }
 
-    /// Appends entries to `payload` that make all changes of one side since record `seq`. Returns `false` if the book
+    /// Appends to `payload` the entries for all changes of one side since record `seq`. Returns `false` if the book
     /// does not remember all of these changes.
     fn half_changes(&self, side: Side, seq: u64, payload: &mut Vec<u8>) -> bool {
         let half = self.half(side);
