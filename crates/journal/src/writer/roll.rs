@@ -172,7 +172,7 @@ impl Journal {
     fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
-        // This sync also stores the last records of the file. If it fails, the log must end.
+        // The sync in this call also stores the last records of the old file. If the sync fails, the log must end.
         old.write_mark(&mark).map_err(DiskError::without_retry_of_sync)?;
         match old.remove_ahead() {
             // The next start removes the zeros instead.
