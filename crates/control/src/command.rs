@@ -38,7 +38,7 @@ choice! {
         DeleteIf { /// The key.
             key: &'a [u8], /// The revision.
             expect: u64 } = 4,
-        /// Deletes the keys of a range. If they are more than `range_keys_max`, deletes only the first ones.
+        /// Deletes the keys of a range, but at most the first `range_keys_max` of them.
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 5,
@@ -56,9 +56,9 @@ choice! {
         /// Ends a lease.
         Revoke { /// The lease.
             lease: u64 } = 9,
-        /// Takes a lock for a lease. If another lease holds the lock, `lease` waits in the lock's queue, provided that
-        /// `wait` is set; otherwise the command is refused. Repeating the command is safe while the lease holds the
-        /// lock or waits for it.
+        /// Takes a lock for a lease. If another lease holds the lock and `wait` is set, `lease` joins the lock's queue.
+        /// If another lease holds the lock and `wait` is not set, the command is refused. Repeating the command is safe
+        /// while the lease holds the lock or waits for it.
         Acquire { /// The lock's name.
             name: &'a [u8], /// The holder.
             lease: u64, /// The holder's value, such as the address of an elected leader.
@@ -154,8 +154,8 @@ choice! {
 }
 
 choice! {
-    /// A property of a key that a transaction compares with an expected value. For a missing key, each number counts as
-    /// 0, and its value differs from every expected value.
+    /// A property of a key that a transaction compares with an expected value. For a key that does not exist, each
+    /// number counts as 0, and the value equals no expected value.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since the key was created.
@@ -188,7 +188,7 @@ choice! {
         /// Deletes a key, if it exists.
         Delete { /// The key.
             key: &'a [u8] } = 2,
-        /// Deletes the keys of a range. If they are more than `range_keys_max`, deletes only the first ones.
+        /// Deletes the keys of a range, but at most the first `range_keys_max` of them.
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 3,
@@ -291,8 +291,9 @@ impl<'a> ControlCommand<'a> {
         encode(self, out);
     }
 
-    /// Decodes a command that may delete several keys, without its user and tenant. Returns `None` for other commands,
-    /// which this function recognizes by their number alone: it runs for every command and must be fast.
+    /// Decodes a command that may delete several keys, and leaves out its user and its tenant. Returns `None` for any
+    /// other command. This function runs for every command and must be fast, so it recognizes other commands by their
+    /// number alone.
     pub(crate) fn decode_deletion(mut bytes: &'a [u8]) -> Option<ControlCommand<'a>> {
         loop {
             match *bytes.get(1)? {

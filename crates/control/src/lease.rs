@@ -4,9 +4,9 @@
 //!
 //! Limits: all leases together are limited by [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One of
 //! every [`NODES_SHARE`] leases is reserved for nodes, which need leases to be members. A user may hold at most a third
-//! as many leases as are free ([`FREE_SHARE`]), so that some leases always remain for other users. A user who is alone
-//! therefore gets a quarter of the users' leases. The users of one tenant together may hold up to [three
-//! times](crate::room::SHARE) as many leases as are free.
+//! as many leases as are free ([`FREE_SHARE`]), so that some leases always remain for other users. If only one user has
+//! leases, this user can therefore hold a quarter of the leases for users. The users of one tenant together may hold up
+//! to [three times](crate::room::SHARE) as many leases as are free.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -98,8 +98,8 @@ impl ControlState {
         self.leases.get(&lease).map(|found| &*found.owner)
     }
 
-    /// Applies a user's command as if leases of nodes did not exist, and, unless `all_leases` is set, leases of other
-    /// users neither.
+    /// Applies a user's command. For this command, leases of nodes do not exist. Leases of other users exist only if
+    /// `all_leases` is set.
     pub(crate) fn apply_for_user(
         &mut self,
         user: &[u8],

@@ -32,8 +32,8 @@ layout! {
 
 impl ControlStateLimits {
     /// Maximum number of bytes that all transactions of one entry of the cluster's log may read together. This bounds
-    /// memory, because the responses to these transactions exist at the same time, and those for another node are sent
-    /// in one message. A transaction that could exceed this limit is refused.
+    /// memory: the responses to all these transactions exist at the same time, and the responses for another node are
+    /// sent in one message. A transaction that could exceed this limit is refused.
     pub const ENTRY_READ_BYTES_MAX: u64 = 32 << 20;
 }
 

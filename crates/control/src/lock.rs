@@ -2,8 +2,8 @@
 //!
 //! Each held lock has a system key: [`LOCKS`] followed by the lock's name. This key is tied to the holder's lease. The
 //! key can be watched, read and compared like other keys. The revision that created the key is the holder's fencing
-//! token. If the state is lost, fencing tokens therefore begin again; lease numbers can continue
-//! ([`ControlState::with_leases_after`]).
+//! token. If the state is lost, revisions and therefore fencing tokens begin again at low numbers, but lease numbers
+//! can continue ([`ControlState::with_leases_after`]).
 
 use imbl::OrdMap;
 

@@ -7,7 +7,8 @@
 //! Invariants:
 //! - When a topic gets another owner, its epoch becomes higher than every epoch that a topic of this name had before,
 //!   even if the topic was deleted in between. The epoch is the fencing token.
-//! - An owner loses a topic without consent only if the topic is volatile and the owner's lease has ended.
+//! - A topic leaves its owner without the owner's consent only if the topic is volatile and the owner's lease has
+//!   ended.
 //! - No two topics share a subject.
 //!
 //! A topic stays with its dead owner until a node requests an owner, so that unused topics cost nothing when
@@ -28,8 +29,8 @@ pub const NODES: &[u8] = b"$node/";
 /// The key that stores the lowest epoch with which a new topic may begin.
 const EPOCHS: &[u8] = b"$epoch";
 
-/// The node that requests a new topic becomes its owner, unless it already owns many more topics than another node:
-/// over a quarter more, and over this many more.
+/// The node that requests a new topic becomes the topic's owner, unless the node already owns many more topics than
+/// another node. "Many more" means over a quarter more, and also over this many more.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
@@ -51,7 +52,8 @@ layout! {
     pub struct Placement<'a> {
         /// The owner.
         pub owner: u64,
-        /// The topic's epoch, which records get that are published now. It is also the owner's fencing token.
+        /// The topic's present epoch, to which records that are published now belong. It is also the owner's fencing
+        /// token.
         pub epoch: u32,
         /// Decides what happens to the topic while its owner is down.
         pub kind: TopicKind,
@@ -82,8 +84,8 @@ layout! {
         pub epoch: u32,
         /// The requesting node.
         pub node: u64,
-        /// Whether the requesting node has the topic's records. If the topic needs a new owner, this node then becomes
-        /// the owner, provided that it is a member.
+        /// Whether the requesting node has the topic's records. If it has them and is a member, it becomes the owner of
+        /// a topic that needs a new owner.
         pub holds: bool,
     }
 }
@@ -286,8 +288,8 @@ impl ControlState {
             return true;
         }
         if !has_wildcard(pattern) {
-            // Most topics own one subject, which is also their name: one lookup finds such a topic. Topics with another
-            // name than their subject are scanned.
+            // Most topics own one subject, which is also their name: one lookup finds such a topic. Topics whose
+            // subject differs from their name are scanned.
             return self
                 .topics
                 .differently_named

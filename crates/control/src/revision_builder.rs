@@ -70,8 +70,8 @@ impl<'s> RevisionBuilder<'s> {
         true
     }
 
-    /// Deletes the keys of a range except system keys. If they are more than `range_keys_max`, deletes only the first
-    /// ones. Returns the number of deleted keys.
+    /// Deletes the keys of a range except system keys, but at most the first `range_keys_max` of them. Returns the
+    /// number of deleted keys.
     pub(crate) fn delete_range(&mut self, start: &[u8], end: &[u8]) -> u64 {
         // Cuts the system keys out of the range. Checking each key instead would take too long for a transaction with
         // many ranges.
@@ -100,8 +100,8 @@ impl<'s> RevisionBuilder<'s> {
         self.keys += 1;
     }
 
-    /// Ends the revision and returns its number. If no key changed, there is no new revision, and the last one's number
-    /// is returned.
+    /// Ends the revision and returns its number. If no key changed, there is no new revision, and the number of the
+    /// state's last revision is returned.
     pub(crate) fn end(self) -> u64 {
         if self.keys > 0 {
             self.state.revision = self.revision;

@@ -2,8 +2,9 @@
 //!
 //! Clients' keys and locks may take [`state_bytes_max`](crate::ControlStateLimits::state_bytes_max), and the cluster's
 //! keys the same amount again. A key counts for the tenant that last wrote it. A tenant's keys may take up to three
-//! times as many bytes as remain free, so some bytes always remain for other tenants. A tenant that is alone therefore
-//! gets three quarters. The bytes of leases that wait for locks count for no tenant.
+//! times as many bytes as remain free, so some bytes always remain for other tenants. If only one tenant has keys,
+//! these keys can therefore take three quarters of the bytes. The bytes of leases that wait for locks count for no
+//! tenant.
 
 use std::ops::AddAssign;
 
@@ -15,8 +16,8 @@ use crate::lock;
 use crate::reply::ControlReply;
 use crate::state::{CommandSource, ControlState, is_reserved};
 
-/// A tenant's keys may take up to this many times the bytes that remain free. Its users may have up to this many times
-/// the leases that remain free.
+/// A tenant's keys may take up to this many times the bytes that remain free. A tenant's users may have up to this many
+/// times the leases that remain free.
 pub(crate) const SHARE: u64 = 3;
 
 /// The number of bytes by which a write enlarges the state, in total and for the writer's tenant; 0 if the write

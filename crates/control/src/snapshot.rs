@@ -98,7 +98,7 @@ layout! {
     }
 }
 
-/// The key-value state as it was at one moment. A snapshot can be written from it while the state changes.
+/// The key-value state as it was at one moment. A snapshot can be written from this copy while the state changes.
 #[derive(Debug, Clone)]
 pub struct FrozenControlState(ControlState);
 

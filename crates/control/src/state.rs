@@ -69,8 +69,8 @@ impl ControlState {
         ControlState { limits, ..ControlState::default() }
     }
 
-    /// An empty state that numbers its leases from `lease_last + 1`. A node that loses its state in a restart uses
-    /// this, because its clients may still know leases from before.
+    /// An empty state that numbers its leases from `lease_last + 1`. A node that loses its state in a restart uses this
+    /// function, because its clients may still know leases from before the restart.
     pub fn with_leases_after(lease_last: u64) -> ControlState {
         ControlState { lease_last, ..ControlState::default() }
     }

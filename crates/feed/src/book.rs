@@ -52,8 +52,8 @@ struct HalfBook {
     cleared: u64,
 }
 
-/// Counts the levels of one side while the entries of an append are checked: how many levels the side may have after
-/// them.
+/// The highest number of levels that one side can have after those entries of an append that were checked so far: the
+/// sum of both fields.
 struct LevelCount {
     /// Number of levels that the side had before the append; 0 if an entry clears the side.
     kept: usize,
@@ -236,7 +236,7 @@ impl Book {
         }
     }
 
-    /// Appends entries to `payload` that make all changes of one side since record `seq`. Returns `false` if the book
+    /// Appends to `payload` the entries for all changes of one side since record `seq`. Returns `false` if the book
     /// does not remember all of these changes.
     fn half_changes(&self, side: Side, seq: u64, payload: &mut Vec<u8>) -> bool {
         let half = self.half(side);

@@ -86,8 +86,8 @@ pub enum EntryError {
 
 impl EntryError {
     /// Converts the error to a [`ReducerError`]. `record` and `entry` are the numbers of the refused record and entry,
-    /// from 1. The text names both numbers. For record 1, it names only the entry, and for entry 1 of record 1,
-    /// neither.
+    /// from 1. The text names neither number for entry 1 of record 1, only the entry for later entries of record 1, and
+    /// both numbers for later records.
     #[cold]
     pub(crate) fn at(self, record: usize, entry: usize) -> ReducerError {
         let location = match (record, entry) {

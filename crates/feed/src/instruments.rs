@@ -2,7 +2,7 @@
 //!
 //! `docs/feeds.md` describes the format of the files. Files for MDD-Sim, another market data simulator, are also
 //! accepted. They are proto3 JSON: names are in camelCase, and whole numbers may be strings. The parser refuses unknown
-//! fields, because these are mostly typing errors, and values with which no order book can be simulated.
+//! fields, which are mostly typing errors. The parser also refuses values with which no order book can be simulated.
 //!
 //! Invariants of [`Instruments`]: at least one instrument; distinct ids that are valid subjects; every price
 //! that a simulated book can reach is within 1 … [`UNITS_MAX`].
@@ -85,7 +85,8 @@ impl Instrument {
         topic_name(&self.id)
     }
 
-    /// The scale of the prices and sizes in the instrument's topic, for its `book` reducer. They have no decimals.
+    /// The scale of the prices and sizes in the instrument's topic, for the topic's `book` reducer. These prices and
+    /// sizes have no decimals.
     pub fn scale(&self) -> Scale {
         let on_grid = self.base_price % self.tick_size == 0;
         let tick = if on_grid { self.tick_size } else { 1 };

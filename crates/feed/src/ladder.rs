@@ -10,7 +10,8 @@
 //! - Keys grow towards the best price on both sides: a bid's key is its price, and an ask's key is its price with all
 //!   bits flipped. The same code therefore serves both sides, and the best levels are at the end of the arrays, where
 //!   changes cost least.
-//! - All keys of a page are at least the lowest key that the page's step states, and below that of the next step.
+//! - All keys of a page are at least the lowest key that the page's step states, and below the lowest key that the next
+//!   step states.
 //! - A page in use contains levels, unless it is the only page.
 //!
 //! A page consists of two arrays, not of a tree, because in most books one page has all levels of a side. Two rounds of
@@ -230,7 +231,7 @@ impl<L: Copy + Default> Ladder<L> {
     }
 
     /// Merges the page of a step with the page of a neighbouring step if one of them is empty, or if the levels of both
-    /// fill at most three quarters of a page.
+    /// pages together fill at most three quarters of one page.
     #[cold]
     fn merge_with_neighbour(&mut self, step: usize) {
         let lower = step.saturating_sub(1);

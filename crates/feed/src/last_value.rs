@@ -1,8 +1,8 @@
 //! A state that maps each key to its last value.
 //!
 //! A record that has a key sets this key to the record's payload; an empty payload removes the key. The payload of a
-//! record without a key contains [entries](ValueEntry). They can change many keys at once, and can set a key to an
-//! empty value.
+//! record without a key contains [entries](ValueEntry). These entries can change many keys at once, and can set a key
+//! to an empty value.
 //!
 //! A state has at most [`FeedLimits::keys_max`] keys, and its snapshot at most [`FeedLimits::last_bytes_max`] bytes.
 //! The state remembers as many removals as it has keys, but at least [`FeedLimits::removals_min`] and at most

@@ -1,4 +1,4 @@
-//! The units of an instrument's prices and sizes, and the range in which they are valid.
+//! The units of an instrument's prices and sizes, and the range of valid prices and sizes.
 //!
 //! Prices and sizes are always integers. One unit is 1 in the last decimal: if prices have two decimals, the price
 //! 101.25 is 10125 units. The absolute value of a price or size is at most 2^53, so that a number in JSON can hold it

@@ -40,8 +40,8 @@ impl Simulator {
     }
 
     /// Appends to `payload` the entries of a `book` record that contains the whole present book of the instrument with
-    /// number `instrument`. The record replaces all levels that a topic may already have, so a simulated topic starts
-    /// with it.
+    /// number `instrument`. A simulated topic starts with such a record, because the record replaces all levels that
+    /// the topic may already have.
     ///
     /// # Panics
     /// If there is no such instrument.

@@ -24,8 +24,9 @@ const VERSION: u8 = 1;
 /// A merged record with at most this many bytes is sent even if a snapshot would have fewer bytes.
 const MERGED_BYTES_FREE: usize = 4 << 10;
 
-/// Whether the merged record that begins at `start` in `payload` is sent, and not a snapshot, which would have
-/// `snapshot_bytes` bytes. If not, removes the merged record from `payload`.
+/// Decides whether to send the merged record that begins at `start` in `payload`, instead of a snapshot of
+/// `snapshot_bytes` bytes. Returns `false` if the snapshot is to be sent; the merged record is then removed from
+/// `payload`.
 pub(crate) fn keep_if_small(payload: &mut Vec<u8>, start: usize, snapshot_bytes: usize) -> bool {
     let is_small = payload.len() - start <= snapshot_bytes.max(MERGED_BYTES_FREE);
     if !is_small {

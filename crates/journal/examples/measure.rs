@@ -2,9 +2,9 @@
 //!
 //! Run the example with `cargo run --release -p dunlin-journal --example measure -- DIR`.
 //!
-//! The example first measures the disk without a journal: each step is a write as large as a commit, and a sync. It
-//! does so on files that are preallocated in four ways. It then measures commits to a journal, and how long reading the
-//! whole journal takes.
+//! The example first measures the disk without a journal: each step is a write as large as a commit, and a sync. This
+//! measurement is repeated for files that are preallocated in four different ways. The example then measures commits to
+//! a journal, and how long reading the whole journal takes.
 
 use std::fs::File;
 use std::io::Write;

@@ -28,8 +28,8 @@ impl DiskError {
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// Returns this error in a form that allows no retry if it reports a full disk at a sync: the failed sync may have
-    /// lost earlier writes.
+    /// If this error reports a full disk at a sync, returns the error in a form that allows no retry, because the
+    /// failed sync may have lost earlier writes. Returns any other error unchanged.
     pub(crate) fn without_retry_of_sync(self) -> DiskError {
         match self.action {
             "sync" => DiskError { source: io::Error::other(self.source), ..self },
@@ -180,8 +180,8 @@ pub enum AppendError {
 /// Returns the text of [`AppendError::Full`]. If a write fails although the disk has much more free space than needed,
 /// the text says that a quota or the maximum size of a file is reached.
 fn lack_of_room(need: u64, free: u64) -> String {
-    /// Up to this many free bytes more than needed, the disk still counts as full. Other programs may have freed this
-    /// space after the failure, or the file system may not let the process use it.
+    /// If the disk has more free bytes than needed, but at most this many more, the disk still counts as full. Other
+    /// programs may have freed space after the failure, or the file system may not let the process use the free space.
     const UNCERTAIN_BYTES: u64 = 1 << 20;
     match free > need.saturating_add(UNCERTAIN_BYTES) {
         true => format!(

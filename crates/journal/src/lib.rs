@@ -39,8 +39,9 @@
 //!   bytes and the lost records.
 //! - [`Journal::append_with_note`] also stores a note of the caller with the records; readers find it in
 //!   [`Records::note`].
-//! - [`Journal::reserve_room`] ensures room before records are numbered. After [`AppendError::Full`], the log is
-//!   unchanged, and a retry may succeed. After any other disk failure the log has ended.
+//! - [`Journal::reserve_room`] ensures room before records are numbered. After an error for which
+//!   [`AppendError::allows_retry`] returns `true`, such as [`AppendError::Full`], the log is unchanged, and a retry may
+//!   succeed. After any other failed write or sync of records, the log has ended.
 //! - [`DiskReserve`] keeps room for the time when the disk is full. After [`Journal::end_file`], all files before the
 //!   next record can be removed.
 //! - [`Journal::retain`] and [`Journal::truncate_before`] drop whole files; [`Journal::save_snapshot`] saves a

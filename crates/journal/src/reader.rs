@@ -61,8 +61,8 @@ impl Reader {
         self.shared.files().all.first().map(|file| file.name.identity)
     }
 
-    /// The positions at which the retained epochs begin, in ascending order. The oldest epoch counts from its oldest
-    /// file that is left.
+    /// The positions at which the retained epochs begin, in ascending order. For the oldest epoch, this is the position
+    /// at which the oldest file of the log begins.
     pub fn epochs(&self) -> Vec<Position> {
         let mut firsts: Vec<Position> = self.shared.files().all.iter().map(|file| file.name.first).collect();
         firsts.dedup_by_key(|first| first.epoch);

@@ -1,4 +1,4 @@
-//! Reserves disk space with a file of zeros, which a log gives up when the disk is full.
+//! Reserves disk space for a log with a file of zeros. When the disk is full, the log gives this file up.
 //!
 //! The log uses the space for operations that free more space, such as deletions and compactions, and for changes of
 //! the leader. The zeros must really be written, because a file with a length but without data reserves nothing.
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile};
 use crate::error::DiskError;
 
-/// The suffix that the reserve file's name gets when the file is handed over to a journal. It keeps this suffix until
-/// the journal first writes to the file.
+/// The suffix that the reserve file's name gets when the file is handed over to a journal. The name keeps this suffix
+/// until the journal first writes to the file.
 const PENDING_SUFFIX: &str = ".next";
-/// A journal may shorten a file that was handed over by up to this many bytes, because the previous file needs the
-/// space for its marks. This is two blocks of a file system.
+/// The number of bytes by which a journal may shorten the reserve's file after taking it over, because the journal's
+/// previous file needs the space for its marks. The number equals two blocks of a file system.
 pub(crate) const LINK_BYTES: u64 = 8 << 10;
 /// The zeros that are written with one call to fill the reserve.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -179,8 +179,8 @@ impl DiskReserve {
     /// this.
     fn sync_dir(&self) -> Result<(), DiskError> {
         match self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)) {
-            // Without the sync, a power cut can give the file its earlier name back. The next start then uses or
-            // removes it.
+            // Without this sync, a power cut can undo the renaming or the removal. The next start then finds the file
+            // under its earlier name, and uses or removes it.
             Err(error) if error.lacks_resource() => Ok(()),
             synced => synced,
         }

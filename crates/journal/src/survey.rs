@@ -125,8 +125,9 @@ impl FileSurvey {
     /// The kind of the mark with which the file ends: `End` if the log was closed here, or `Cut` if an incomplete write
     /// was removed here. `None` if the file ends with neither.
     ///
-    /// Also `None` unless all invalid blocks in the file were synced when the mark was written. They then count as
-    /// damage rather than as incomplete writes, and every recovery reads the file in the same way.
+    /// Also `None` if any invalid block in the file may not have been synced when the mark was written. Without such a
+    /// block, every recovery reads the file in the same way: it treats all invalid blocks as damage, not as incomplete
+    /// writes.
     pub fn closing_mark(&self) -> Option<BlockKind> {
         let mark = self.end_mark(BlockKind::End).or_else(|| self.end_mark(BlockKind::Cut))?;
         self.bad.iter().all(|(at, _)| *at < mark.synced).then_some(mark.kind)

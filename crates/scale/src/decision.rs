@@ -13,7 +13,7 @@ pub struct ScaleOut {
     /// When a measurement began to exceed its threshold, in ms. For a forecast: when the forecast load began to exceed
     /// the workers' capacity.
     pub passed_ms: u64,
-    /// When the measurement had exceeded its threshold for so long that the scaler took notice, in ms.
+    /// When the measurement had exceeded its threshold for so long that the scaler detected the trigger, in ms.
     pub detected_ms: u64,
     /// When the scaler decided, in ms.
     pub decided_ms: u64,

@@ -1,7 +1,8 @@
 //! Measures the load of a task scheduler from one sample to the next.
 //!
 //! The load is the share of the workers' slots that hold tasks, averaged over many observations. Processor time is not
-//! used: workers report it only when tasks end, and a worker that waits for a disk cannot take another task either.
+//! used, for two reasons: workers report it only when tasks end, and a task that waits for a disk uses no processor but
+//! occupies its slot.
 
 use dunlin_tasks::Signals;
 

@@ -50,10 +50,10 @@ pub struct ScaleThresholds {
 /// When a scaler adds workers, and how many at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleOutPolicy {
-    /// How long a measurement must exceed its threshold before the scaler takes notice, in ms.
+    /// How long a measurement must exceed its threshold before the scaler detects a trigger, in ms.
     pub detect_ms: u64,
-    /// How long the scaler goes on observing after it has taken notice and before it decides, in ms. There is one time
-    /// for each trigger: load, queue, latency and forecast.
+    /// How long the scaler goes on observing between the detection of a trigger and the decision, in ms. There is one
+    /// time for each trigger: load, queue, latency and forecast.
     pub decide_ms: [u64; 4],
     /// How many workers may be added in any period of `step_ms`, in percent of the workers at its start. If
     /// `step_workers` is more, that number is allowed instead.
@@ -125,8 +125,8 @@ pub struct SpotPolicy {
     /// If this many spot instances are refused or interrupted within `fallback_ms`, the scaler launches only on-demand
     /// instances for some time.
     pub fallback_after: u32,
-    /// The time in which `fallback_after` refusals and interruptions must happen, in ms. For the same length of time,
-    /// the scaler then launches only on-demand instances.
+    /// If `fallback_after` refusals and interruptions happen within this time, in ms, the scaler launches only
+    /// on-demand instances for the same length of time.
     pub fallback_ms: u64,
 }
 

@@ -35,8 +35,8 @@ pub enum ProviderAction {
         /// The instance.
         instance: InstanceId,
     },
-    /// Lets an instance finish its tasks and take no new ones. The result is [`ProviderEvent::Drained`]. It comes at
-    /// the latest after `grace_ms`, even if the instance still has tasks.
+    /// Lets an instance finish its tasks and take no new ones. The result is the event [`ProviderEvent::Drained`],
+    /// which comes at the latest after `grace_ms`, even if the instance still has tasks.
     Drain {
         /// The instance.
         instance: InstanceId,

@@ -6,8 +6,8 @@ use crate::prices::{MachineType, Prices};
 const HEADROOM: f64 = 0.15;
 /// The minimum memory that is reserved for a machine's operating system, in GiB.
 const SYSTEM_GIB: f64 = 0.5;
-/// The share of a machine's memory that is reserved for its operating system; if this is less than `SYSTEM_GIB`, that
-/// amount is reserved instead.
+/// The share of a machine's memory that is reserved for the machine's operating system. If this share is less than
+/// `SYSTEM_GIB`, `SYSTEM_GIB` is reserved instead.
 const SYSTEM_SHARE: f64 = 0.05;
 /// The smallest number of measurements from which a worker's need is computed.
 const MEASURED_MIN: usize = 20;

@@ -187,7 +187,7 @@ fn cluster_command_on_behalf_of_a_user_is_refused() {
     assert!(ControlCommand::decode(&bytes).is_err());
 }
 
-/// Grants leases to a user until the user has as many as one user may have. Returns their number.
+/// Grants leases to a user until the user has as many as one user may have. Returns the number of these leases.
 fn grant_until_refused(test: &mut TestState, user: &'static str) -> u64 {
     for count in 0.. {
         match apply_as_user(test, user, &ControlCommand::Grant { ttl_ms: 100 }) {

@@ -22,7 +22,7 @@ impl RandomCommand {
         VALUES[usize::from(self.0[3]) % VALUES.len()]
     }
 
-    /// Returns a lease's number from 1 to 7, which may exist or not, or 0 for no lease.
+    /// Returns a number from 1 to 7, of a lease that may or may not exist, or 0 for no lease.
     fn lease(&self) -> u64 {
         u64::from(self.0[2] % 8)
     }

@@ -1,5 +1,5 @@
-//! Errors in instrument files. MDD-Sim, another market data simulator, reports some of the same errors. The texts of
-//! these errors begin with the same words here, so that scripts can search for them.
+//! Errors in instrument files. MDD-Sim, another market data simulator, also reports some of these errors. The text of
+//! such an error begins with the same words as MDD-Sim's text, so that a script can search for them.
 
 use std::fmt;
 

@@ -14,8 +14,8 @@ use crate::snapshot;
 /// state.
 pub(super) struct AppendCheck<'a> {
     values: &'a LastValue,
-    /// The key that the previous entry set or removed, with the size of its value, or with `None` if it was removed. The
-    /// next check moves this to `changed`, so that an append of one entry needs no map.
+    /// The key that the previous entry set or removed. The key comes with the size of its new value, or with `None` if
+    /// the entry removed it. The next check moves this pair to `changed`, so that an append of one entry needs no map.
     last: Option<(&'a [u8], Option<usize>)>,
     /// The keys that earlier entries set or removed since the last [`ValueEntry::Clear`], each with the size of its
     /// value, or with `None` if it was removed.

@@ -11,7 +11,7 @@ use crate::side::Side;
 use crate::snapshot;
 
 impl OrderBook {
-    /// Appends entries to the payload that make all changes since record `seq`. Returns `false` if the book does not
+    /// Appends to `payload` the entries for all changes since record `seq`. Returns `false` if the book does not
     /// remember all of these changes, or if a snapshot is preferred because it is shorter.
     pub(super) fn changes_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let start = payload.len();
@@ -36,7 +36,7 @@ impl OrderBook {
         snapshot::keep_if_small(payload, start, self.snapshot_bytes())
     }
 
-    /// Appends entries to the payload that make all removals since record `seq`. Returns `false` if the book does not
+    /// Appends to `payload` the entries for all removals since record `seq`. Returns `false` if the book does not
     /// remember all of these removals.
     fn write_removals_since(&self, seq: u64, payload: &mut Vec<u8>) -> bool {
         let cleared = |side: Side| self.cleared[side as usize] > seq;

@@ -2,9 +2,10 @@
 //!
 //! The index is a hash table with open addressing and linear probing, at most half full. A removal moves later entries
 //! into the hole that the removed entry leaves, so that no markers for removed entries (tombstones) are needed. An
-//! entry consists of the slot and 32 bits of the id's hash. A search reads an order only if its entry has the hash of
-//! the wanted id, which few other entries have. When the table grows, the stored hashes are used again. Each index has
-//! a secret hash key, because publishers choose the ids and could otherwise choose ids with equal hashes.
+//! entry consists of the slot and 32 bits of the id's hash. A search reads an order only if the order's entry has the
+//! same 32 bits as the hash of the wanted id. Few entries of other orders have these bits. When the table grows, the
+//! stored hashes are used again. Each index has a secret hash key, because publishers choose the ids and could
+//! otherwise choose ids with equal hashes.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -54,8 +54,8 @@ pub struct Bitstamp {
     opening: Option<Vec<(u64, BitstampRow)>>,
     open_orders: OpenOrders,
     evict_phantoms: bool,
-    /// Rows that are held back, each with its line number, because they may be closing rows. If any other row follows,
-    /// they are not closing rows.
+    /// Rows that are held back, each with its line number, because they may be closing rows. If a row of another kind
+    /// follows, the rows in this list are not closing rows.
     closing: Vec<(u64, BitstampRow)>,
     payload: Vec<u8>,
     last_time_ms: u64,

@@ -33,7 +33,7 @@ fn topic(kind: &str) -> Arc<Topic> {
 }
 
 /// Returns the name and the options of each replica, and how many bursts of records are published before each step in
-/// which the replica reads. A replica for which the number is 1 also reads between these steps.
+/// which the replica reads. A replica for which this number is 1 also reads between these steps.
 fn readers() -> [(&'static str, SubscribeOptions, usize); 6] {
     let from_snapshot = || SubscribeOptions {
         start: Start::Snapshot,

@@ -28,8 +28,8 @@ struct ReadFile {
     phantoms: Vec<Phantom>,
 }
 
-/// Reads a file in pieces, and passes its records to `on_record`. Returns the other results, or `None` if the file does
-/// not exist.
+/// Reads a file in pieces, and passes its records to `on_record`. Returns all results besides the records, or `None` if
+/// the file does not exist.
 fn read_recording(
     name: &str,
     format: RecordingFormat,

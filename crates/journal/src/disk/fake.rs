@@ -9,8 +9,8 @@
 //!   written, so the next sync succeeds without storing them.
 //! - [`FakeDisk::set_capacity`]: when the disk is full, only a part of a write is done.
 //!
-//! Not simulated: sectors that change although nothing writes to them, except by `flip_bits`, and disks that report a
-//! sync as done without doing it.
+//! Two faults are not simulated: sectors that change by themselves (only `flip_bits` changes sectors in this way), and
+//! disks that report a sync as done without doing it.
 
 mod crash;
 mod file;

@@ -2,8 +2,8 @@
 //! that files can be ordered without being opened.
 //!
 //! Record files: `EPOCH-SEQ-IDENTITY.log` with ten, twenty and sixteen digits (the identity in hexadecimal). Snapshots:
-//! `EPOCH-SEQ.snapshot`. While a file is being created, its name ends in `.new`. If a crash interrupts this, the next
-//! start removes the file.
+//! `EPOCH-SEQ.snapshot`. While a file is being created, its name ends in `.new`. If a crash interrupts the creation,
+//! the next start removes the file.
 
 use crate::position::Position;
 

@@ -86,7 +86,8 @@ impl LogScan {
 
     /// Creates a scan that reads about `bytes` bytes from the disk at a time.
     pub(super) fn of_bytes(shared: Arc<SharedLog>, from: Position, bytes: usize) -> LogScan {
-        // The scan may have to start up to one index step before the position, so one read must also cover these bytes.
+        // The scan may have to start up to one index step before the position, so one read must also cover the bytes of
+        // that step.
         let read_bytes = bytes.saturating_add(JournalLimits::INDEX_STEP_BYTES as usize);
         LogScan { read_bytes, ..LogScan::new(shared, from) }
     }

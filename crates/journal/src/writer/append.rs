@@ -36,7 +36,7 @@ impl Journal {
     }
 
     /// Like [`append`](Journal::append), but stores a note in the same block, so that the note is lost only if the
-    /// records are. The length of the note must be a multiple of 8 bytes.
+    /// records are lost too. The length of the note must be a multiple of 8 bytes.
     pub fn append_with_note(&mut self, batch: &AppendBatch<'_>, note: &[u8]) -> Result<(), AppendError> {
         self.check_not_ended()?;
         let bytes = self.tail.check(batch, note)?;

@@ -9,8 +9,9 @@ use crate::layout::{FILE_HEADER_BYTES, FileHeader};
 use crate::position::Position;
 
 impl Journal {
-    /// Removes all records after `last`, which must be the last record of its file, and frees their room. The file
-    /// after it is kept without records. The next append in that file's epoch then uses this file.
+    /// Removes all records after `last`, which must be the last record of its file, and frees their room. The next file
+    /// is emptied but kept, and all files after it are removed. The next append in the epoch of the emptied file uses
+    /// that file.
     ///
     /// No reader may read the removed records during the call. If a crash interrupts the removal, the next start may
     /// report the removed records as damaged.

@@ -2,8 +2,8 @@
 //!
 //! A log has ended properly if the last valid block of its last file is an `End` mark. Otherwise, the bytes after the
 //! last valid block are a torn tail: a write that a crash interrupted. They are removed and replaced by a `Cut` mark.
-//! An invalid block is no torn tail if a later block states that it was synced: it is damage, its records are a hole,
-//! and the later blocks are kept.
+//! An invalid block is no torn tail if a later block states that the invalid block was synced. The invalid block is
+//! then damage, its records are a hole, and the later blocks are kept.
 //!
 //! Every file was complete before the next file began. Of the files before the last one, this module therefore checks
 //! only the final marks; readers report damage inside these files.
@@ -38,8 +38,8 @@ pub struct RecoveredLog {
     /// The lowest epoch that [`Journal::append`] accepts. It is the last epoch if the log was closed properly,
     /// otherwise the last epoch plus 1.
     pub epoch_least: u32,
-    /// The position for the next record. If the log was closed properly, it follows the last record. Otherwise, it is
-    /// number 1 in `epoch_least`, although a new epoch may begin with any number.
+    /// The position for the next record. If the log was closed properly, this position follows the last record.
+    /// Otherwise, this is sequence number 1 in `epoch_least`, but the caller may begin the new epoch with any number.
     pub next: Position,
     /// The incomplete write that was removed; `None` if there was none.
     pub cut: Option<TornTail>,
@@ -141,8 +141,8 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Removes unfinished files, and syncs the directory. The sync also covers earlier changes, because the process
-    /// that wrote the log may have ended before its last sync of the directory.
+    /// Removes unfinished files, and syncs the directory. The sync also stores earlier changes of the directory: the
+    /// process that wrote the log may have ended before it synced them.
     fn remove_unfinished(&self) -> Result<(), DiskError> {
         for name in self.disk.list(self.dir).map_err(DiskError::of("list", self.dir))? {
             if name.ends_with(TEMPORARY_SUFFIX) {
@@ -355,8 +355,8 @@ impl Recovery<'_> {
     }
 }
 
-/// Writes bytes again that may not be on the disk, so that the next sync stores them. This is necessary because after a
-/// failed sync, the operating system may treat lost pages as written.
+/// Reads bytes that may not be on the disk and writes them again, so that the next sync stores them. Without this, the
+/// next sync could skip them: after a failed sync, the operating system may treat lost pages as written.
 fn rewrite(file: &dyn DiskFile, from: u64, to: u64) -> std::io::Result<()> {
     let mut chunk = vec![0; JournalLimits::READ_BYTES.min(to.saturating_sub(from) as usize)];
     let mut at = from;

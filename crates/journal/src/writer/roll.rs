@@ -38,9 +38,9 @@ impl Journal {
     /// Makes the next append begin a new file in the reserve's file, so that no other program can take the reserve's
     /// space. The new file has at least `need` bytes, including its header and marks.
     ///
-    /// Returns `false`, and keeps the reserve, if the reserve is not filled. Also does so if the reserve is smaller
-    /// than `need` and the disk has no room for the rest. If the last file has no records, the next append uses that
-    /// file instead, and the reserve's space becomes free.
+    /// Returns `false`, and keeps the reserve, in two cases: the reserve is not filled, or the reserve is smaller than
+    /// `need` and the disk has no room for the rest. If the last file has no records, the next append uses that file
+    /// instead, and the reserve's space becomes free.
     pub fn begin_file_in(&mut self, reserve: &mut DiskReserve, need: u64) -> Result<bool, AppendError> {
         self.check_not_ended()?;
         if self.current.as_ref().is_some_and(|current| current.records == 0) && self.can_continue_file() {
@@ -149,8 +149,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes a new file if there was no room or memory to write the mark that names it. Otherwise, the old file would
-    /// later name another file, and the next start would find this one between the two.
+    /// Removes a new file if there was no room or memory to write the mark that names it. If the file stayed, the old
+    /// file's mark would later name another file, and the next start would find the unnamed file between those two.
     fn remove_unlinked(&self, new: &Current, cause: DiskError) -> DiskError {
         // After any other error, the log ends, and the mark may already be on the disk.
         if !cause.is_full() && !cause.lacks_resource() {
@@ -172,7 +172,7 @@ impl Journal {
     fn link_next(&mut self, old: &mut Current, identity: u64) -> Result<(), DiskError> {
         let next = Position::new(old.log.name.first.epoch, old.next_seq());
         let mark = old.mark(BlockKind::Continued, next, self.oldest(), identity, self.tail.last_time_ns);
-        // This sync also stores the last records of the file. If it fails, the log must end.
+        // The sync in this call also stores the last records of the old file. If the sync fails, the log must end.
         old.write_mark(&mark).map_err(DiskError::without_retry_of_sync)?;
         match old.remove_ahead() {
             // The next start removes the zeros instead.

@@ -32,7 +32,8 @@ pub fn time_of(epoch: u32, seq: u64) -> u64 {
     u64::from(epoch) * 1_000_000 + seq * 10
 }
 
-/// The payload of a record: its epoch, its sequence number, and `bytes` more bytes that follow from them.
+/// The payload of a record: its epoch, its sequence number, and `bytes` more bytes that are computed from these two
+/// numbers.
 pub fn payload(epoch: u32, seq: u64, bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes + 12);
     out.extend_from_slice(&epoch.to_le_bytes());

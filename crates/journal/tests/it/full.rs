@@ -35,7 +35,7 @@ fn full_disk_refuses_appends_until_there_is_room() {
     assert_eq!(read(&journal.reader(), Position::default()), expected(1, 1, 399, 100));
 }
 
-/// The error does not say that the disk is full, because callers put `the disk is full` before it.
+/// The text of the error must not say that the disk is full: callers put `the disk is full` before this text.
 #[test]
 fn full_error_names_ulimit_or_quota_if_the_disk_has_room() {
     let text = |free| AppendError::Full { need: 1_000_064, free }.to_string();

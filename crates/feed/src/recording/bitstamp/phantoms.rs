@@ -24,7 +24,7 @@ use super::row::{PRICE_DECIMALS, SIZE_DECIMALS};
 use crate::decimal;
 use crate::side::Side;
 
-/// How long, in ms, an order of the opening book is only suspected after there is evidence against it. If no event
+/// How long, in ms, an order of the opening book remains a suspect after evidence against it was found. If no event
 /// names the order during this time, the order is a phantom.
 pub const GRACE_MS: u64 = 1000;
 const EVIDENCE_MAX: usize = 1 << 16;

@@ -186,8 +186,8 @@ pub fn scale_in(seed: u64) -> Option<ScaleInPhases> {
     rows.take(count).max_by_key(ScaleInPhases::total_ms)
 }
 
-/// Simulates the same burst without a warm pool and with a pool of 20 workers. In both cases, also simulates `starts`
-/// starts and counts the failed ones.
+/// Simulates one burst of tasks twice: without a warm pool, and with a pool of 20 workers. Also simulates `starts`
+/// starts of instances without and with the pool, and counts the failed starts.
 pub fn warm_pool(seed: u64, starts: u64) -> Vec<WarmPoolRow> {
     [0, 20].into_iter().filter_map(|size| simulate_warm_pool(seed, size, starts)).collect()
 }
