@@ -1,4 +1,4 @@
-//! Measures the table *Internal against each protocol*, which compares the same work in the node's process and over
+//! Measures the table *In process, and over each protocol*, which compares the same work in the node's process and over
 //! each protocol.
 //!
 //! The measurement `one_in_flight` publishes a record, waits for the response, and then publishes the next record, as
