@@ -165,7 +165,7 @@ fn judge_peer(peer_figure: &PeerFigure, peer: &FigureRow, floor: Option<&FigureR
     let format_figure = |value| metric::format_metric(peer_figure.peer.metric, value);
     (reached < 1.0 - PEER_TOLERANCE).then(|| RowNote {
         text: format!(
-            "{}, but {} is expected on this machine: no ratio",
+            "{} instead of the {} expected on this machine, so no ratio is given",
             format_figure(peer.median),
             format_figure(expected)
         ),

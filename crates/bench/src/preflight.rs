@@ -56,12 +56,12 @@ impl PreflightReport {
         }
         if self.cores < CORES_WANTED {
             warnings.push(format!(
-                "{} cores: both sides and the kernel share them; quote ratios, not absolute figures",
+                "{} cores, which servers, clients and the kernel share: compare ratios, not absolute figures",
                 self.cores
             ));
         }
         if let Some(load) = self.load.filter(|load| *load > LOAD_WARNED_PER_CORE * self.cores as f64) {
-            warnings.push(format!("load average {load:.2} before the start: something else is running"));
+            warnings.push(format!("load average {load:.2} before the start: other programs were running"));
         }
         if let Some(steal) = self.steal_share.filter(|steal| *steal > STEAL_WARNED) {
             warnings.push(format!("{:.1} % of the time was stolen by other virtual machines", steal * 100.0));

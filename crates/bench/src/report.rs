@@ -64,8 +64,8 @@ fn refusal_list(refused: &[String]) -> String {
 
 const INTRODUCTION: &str = "# Benchmarks\n\n`dunlin report` writes this page from the runs in `bench-runs/`: do not edit it. \
      Figures are medians over runs; MB is 10⁶ bytes. Each ratio compares figures of the same run, because the machine's \
-     speed varies between runs. *The document* of a suite is the specification whose figures the suite tests. ✗ marks a \
-     missed goal.\n";
+     speed varies between runs. *The document* of a suite is the specification or benchmark page of another system; the \
+     suite compares Dunlin's figures with the figures in it. ✗ marks a missed goal.\n";
 
 /// Returns the report in Markdown. `runs` must be sorted by date.
 pub fn markdown(runs: &[StoredRun]) -> String {

@@ -26,7 +26,7 @@ pub const LAYOUTS: &[CaseLayout] = &[
     },
     CaseLayout {
         case: "protocols",
-        title: "Internal against each protocol",
+        title: "In process, and over each protocol",
         columns: &[
             ("Protocol", Param("transport")),
             ("Pattern", Param("pattern")),

@@ -1,5 +1,5 @@
-//! Measures the table *Internal against each protocol*, which compares figures for the same work: within the node's
-//! process, and over each protocol.
+//! Measures the table *In process, and over each protocol*, which compares the same work in the node's process and over
+//! each protocol.
 //!
 //! The measurement `one_in_flight` publishes a record, waits for the response, and then publishes the next record, as
 //! Ratatoskr's benchmark document does. Afterwards all records are read back and checked. The measurement `stream`

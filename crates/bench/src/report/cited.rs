@@ -60,7 +60,7 @@ impl<'a> CitedRuns<'a> {
                 run.machine
             );
             for (kind, lines) in
-                [("warned", &run.warnings), ("skipped", &run.skipped), ("failed", &run.failed)]
+                [("warning", &run.warnings), ("skipped", &run.skipped), ("failed", &run.failed)]
             {
                 for line in lines {
                     let _ = writeln!(page, "   - {kind}: {line}");

@@ -66,7 +66,7 @@ const PEAK: [Goal; 2] = offered!("25600");
 /// The goals of suite `space`.
 pub const GOALS: &[Goal] = &[
     goal(
-        "hand-overs between two processes, saturating",
+        "handovers between two processes, as many as possible",
         ours("handover_saturating", SATURATED, RATE),
         AtLeast(200_000.0),
     ),
@@ -79,9 +79,9 @@ pub const GOALS: &[Goal] = &[
     DOCUMENTS[1],
     LARGEST[0],
     LARGEST[1],
-    goal("one hand-over, loopback, no standbys, p99", ours("latency", LOOPBACK, P99), AtMost(2.0 * MS)),
+    goal("one handover, loopback, no standbys, p99", ours("latency", LOOPBACK, P99), AtMost(2.0 * MS)),
     goal(
-        "one hand-over, 50 ms round trip, p99",
+        "one handover, 50 ms round trip, p99",
         ours("latency", &[("rtt_ms", "50")], P99),
         AtMost(102.0 * MS),
     ),

@@ -52,10 +52,10 @@ const fn of(
 /// One table layout for each case of suite `space`.
 pub const LAYOUTS: &[CaseLayout] = &[
     of("handover", "Migration throughput", HANDOVERS),
-    of("latency", "One hand-over, over a way that takes its time", HANDOVERS),
+    of("latency", "One handover over a link with a delay", HANDOVERS),
     of(
         "handover_saturating",
-        "Every entity crosses in every tick, one tick after another",
+        "Every entity crosses the border in every tick, without pauses between ticks",
         &[
             ("Entities", Param("entities")),
             ("Handovers", Metric("handovers_per_s")),
@@ -69,7 +69,7 @@ pub const LAYOUTS: &[CaseLayout] = &[
     ),
     of(
         "concurrent",
-        "All cross in one tick",
+        "All entities cross the border in one tick",
         &[
             ("Entities", Param("entities")),
             ("Ticks until all were handed over", Metric("ticks_taken")),
@@ -121,7 +121,7 @@ pub const LAYOUTS: &[CaseLayout] = &[
     ),
     of(
         "index",
-        "All points move, ten nearest of each",
+        "All points move; the ten nearest points of each are found",
         &[
             ("Entities", Param("entities")),
             ("Time per tick", Metric("tick_ns")),
