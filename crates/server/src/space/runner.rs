@@ -19,7 +19,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use dunlin::space::{
-    Behaviour, Host, LoadReports, MessageSummary, RegionId, RegionReport, RegionState, Takeover, TransferId,
+    Behaviour, Host, LoadReports, MessageSummary, RegionId, RegionReport, RegionState, StandbyProgress,
+    Takeover, TransferId,
 };
 
 use super::config::{SpaceConfig, WorldPeer};
@@ -374,9 +375,12 @@ impl<const D: usize, B: Behaviour<D> + Clone> WorldRunner<D, B> {
         acknowledged.is_some_and(|acknowledged| self.standby_tracker.has_candidate(region, acknowledged))
     }
 
-    /// Whether a region of this process stands still until a standby has a copy.
-    pub fn waits_for_copy(&self, region: RegionId) -> bool {
-        self.host.needs_standby(region) && self.standby_tracker.confirmed_progress(region).is_none()
+    /// How far the changes of a region of this process are confirmed; `None` if the region does not wait for a standby.
+    pub fn awaited_progress(&self, region: RegionId) -> Option<StandbyProgress> {
+        let has_copy = self.standby_tracker.confirmed_progress(region).is_some();
+        let is_confirmed = self.host.is_confirmed(region, self.host.records_so_far(region));
+        let waits = self.host.needs_standby(region) && !(has_copy && is_confirmed);
+        waits.then(|| self.host.acknowledged(region)).flatten()
     }
 
     /// Tells the host which changes of a region are confirmed by all standbys for which the changes wait.

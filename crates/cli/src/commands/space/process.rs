@@ -317,11 +317,11 @@ fn print_event(what: &WorldEvent, console: &Console) -> Result<()> {
         ),
         WorldEvent::StandsStill { region, standby } => {
             let standby_text =
-                standby.map_or_else(String::new, |process| format!(" (process {process} is to get one)"));
+                standby.map_or_else(String::new, |process| format!(" (its standby is process {process})"));
             (
                 json!({"event": "stands_still", "region": region.0, "standby": standby}),
                 format!(
-                    "region {} stands still: no standby has had a copy of it for longer than --patience{standby_text}",
+                    "region {} stands still: no standby has confirmed its changes for longer than --patience{standby_text}",
                     region.0
                 ),
             )

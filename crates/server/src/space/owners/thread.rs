@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dunlin::space::{Behaviour, Host, RegionAuthority, RegionId};
+use dunlin::space::{Behaviour, Host, RegionAuthority, RegionId, StandbyProgress};
 use dunlin_client::{Kv, KvError, Lease, LeaseLostError, interruptible};
 use serde_json::Value;
 
@@ -113,8 +113,8 @@ pub enum WorldEvent {
     /// A region continues without a standby, because no other process stays in the world. If this process fails, the
     /// region's state is lost.
     Alone(RegionId),
-    /// A region of this process stands still: no standby has had a copy of it for longer than
-    /// [`RegionOwnershipConfig::patience`]. Reported once, until a standby has a copy.
+    /// A region of this process stands still: no standby has confirmed its changes for longer than
+    /// [`RegionOwnershipConfig::patience`]. Reported once, until a standby confirms a change.
     StandsStill {
         /// The region.
         region: RegionId,
@@ -201,9 +201,8 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     /// The version of the newest partition that this process has seen.
     pub(super) cut_version: u64,
     free_since: BTreeMap<RegionId, Instant>,
-    /// The regions of this process that stand still until a standby has a copy: for each, since when, and whether this
-    /// was reported.
-    uncopied: BTreeMap<RegionId, (Instant, bool)>,
+    /// The regions of this process that wait for a standby.
+    waiting: BTreeMap<RegionId, StandbyWait>,
     pub(super) copy_requests: BTreeMap<RegionId, Instant>,
     /// Claims whose response was lost, so that it is not known whether they succeeded.
     pub(super) in_doubt: BTreeMap<RegionId, UncertainClaim>,
@@ -224,6 +223,14 @@ pub(super) struct OwnershipThread<const D: usize, B> {
     last_error: Option<String>,
     /// The service for clients. It is the last field, so that it is dropped after the lease.
     endpoint: Option<SpaceEndpoint>,
+}
+
+/// A region's wait for its standby.
+struct StandbyWait {
+    /// How far the region's changes were confirmed when the wait began.
+    progress: StandbyProgress,
+    since: Instant,
+    is_reported: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -291,7 +298,7 @@ impl RegionOwnership {
             standbys: BTreeMap::new(),
             cut_version: 0,
             free_since: BTreeMap::new(),
-            uncopied: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             copy_requests: BTreeMap::new(),
             in_doubt: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -536,7 +543,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             self.free_since.entry(*region).or_insert_with(Instant::now);
         }
         let all = regions.clone();
-        let (copies, held, begun_copies, uncopied, released) = self.space.call(move |runner| {
+        let (copies, held, begun_copies, waiting, released) = self.space.call(move |runner| {
             let epoch = |region: &RegionId| Some((*region, runner.copy_of(*region)?.handover().epoch()));
             let held = |region: &RegionId| {
                 let copy = runner.copy_of(*region)?;
@@ -545,10 +552,11 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
             let held: Vec<_> = all.iter().filter_map(held).collect();
             let copies: BTreeMap<RegionId, u64> = all.iter().filter_map(epoch).collect();
             let begun = all.iter().filter(|region| runner.has_candidate(**region)).copied().collect();
-            let uncopied = all.iter().filter(|region| runner.waits_for_copy(**region)).copied().collect();
-            (copies, held, begun, uncopied, runner.released_regions())
+            let awaited = |region: &RegionId| Some((*region, runner.awaited_progress(*region)?));
+            let waiting: Vec<_> = all.iter().filter_map(awaited).collect();
+            (copies, held, begun, waiting, runner.released_regions())
         })?;
-        self.report_uncopied(uncopied, snapshot);
+        self.report_standstills(waiting, snapshot);
         let is_named = |(region, epoch): &(RegionId, u64)| {
             snapshot.must_keep(*region, RegionOwner { process, epoch: *epoch })
         };
@@ -586,17 +594,21 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         })
     }
 
-    /// Reports each region of this process that has waited too long for a standby's copy.
-    fn report_uncopied(&mut self, uncopied: BTreeSet<RegionId>, snapshot: &WorldSnapshot) {
-        self.uncopied.retain(|region, _| uncopied.contains(region));
-        for region in uncopied {
-            let (since, is_reported) = self.uncopied.entry(region).or_insert_with(|| (Instant::now(), false));
-            if since.elapsed() <= self.config.patience || std::mem::replace(is_reported, true) {
+    /// Reports each region of this process that has waited too long for a standby. `waiting` are the regions that wait,
+    /// each with its confirmed progress.
+    fn report_standstills(&mut self, waiting: Vec<(RegionId, StandbyProgress)>, snapshot: &WorldSnapshot) {
+        let mut earlier = std::mem::take(&mut self.waiting);
+        for (region, progress) in waiting {
+            let wait = earlier.remove(&region).filter(|wait| wait.progress == progress);
+            let new = || StandbyWait { progress, since: Instant::now(), is_reported: false };
+            let wait = self.waiting.entry(region).or_insert(wait.unwrap_or_else(new));
+            if wait.since.elapsed() <= self.config.patience || std::mem::replace(&mut wait.is_reported, true)
+            {
                 continue;
             }
             let standby = snapshot.standbys.get(&region).map(|standby| standby.process);
             let standby = standby.filter(|process| *process != 0);
-            tracing::error!(standby, "region {} stands still: its standby has no copy", region.0);
+            tracing::error!(standby, "region {} stands still: no standby confirms its changes", region.0);
             (self.on_event)(WorldEvent::StandsStill { region, standby });
         }
     }
