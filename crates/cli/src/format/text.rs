@@ -112,7 +112,7 @@ pub fn publishers_text(publishers: &PublisherStatus, now_ns: u64) -> String {
     let seconds = |since_ns: u64| format!("{:.1} s", now_ns.saturating_sub(since_ns) as f64 / 1e9);
     let state = match publishers.connected {
         true => "a publisher is connected".to_owned(),
-        false => format!("no publisher is connected since {}", seconds(publishers.since_ns)),
+        false => format!("no publisher has been connected for {}", seconds(publishers.since_ns)),
     };
     match publishers.last_append_ns {
         Some(ns) => format!("{state}; the newest record is {} old", seconds(ns)),
@@ -242,7 +242,7 @@ mod tests {
         let log = Arc::new(LogName { topic: "md".into(), subject_prefix: "md".into(), partition: 0 });
         let (since_ns, last_append_ns) = (7_000_000_000, Some(5_500_000_000));
         let disconnected = PublisherStatus { log, connected: false, since_ns, last_append_ns };
-        let text = "no publisher is connected since 3.0 s; the newest record is 4.5 s old";
+        let text = "no publisher has been connected for 3.0 s; the newest record is 4.5 s old";
         assert_eq!(publishers_text(&disconnected, 10_000_000_000), text);
         let connected = PublisherStatus { connected: true, last_append_ns: None, ..disconnected };
         assert_eq!(

@@ -64,7 +64,7 @@ fn sub_from_snapshot_prints_the_state_as_text_and_json() {
 fn sub_reports_that_no_publisher_of_a_state_is_connected() {
     let node = prices();
     for (json, line) in
-        [(false, "PUBLISHER  no publisher is connected since "), (true, r#""event":"publishers""#)]
+        [(false, "PUBLISHER  no publisher has been connected for "), (true, r#""event":"publishers""#)]
     {
         let arguments = ["sub", "prices", "--from", "snapshot", "--json"];
         let arguments = if json { &arguments[..] } else { &arguments[..4] };
