@@ -29,8 +29,8 @@ pub struct RaftLimits {
     /// the snapshot's size replaces this number if it is more. A snapshot does not remove the newest entries from the
     /// log, up to a quarter of this limit: followers that lack only these entries need no snapshot.
     pub log_bytes_max: usize,
-    /// Number of bytes of the disk that the log reserves, and that the snapshots reserve in addition; 0 for none. When
-    /// the disk is full, commands that make the state smaller are written to the reserved bytes.
+    /// Size of the log's reserve on the disk, bytes; 0 for none. The snapshots have another reserve of the same size.
+    /// When the disk is full, commands that make the state smaller are written to the reserved bytes.
     pub reserve_bytes: u64,
     /// Maximum size of the log entries in one request to another node, bytes. A larger entry is sent alone.
     pub append_bytes_max: usize,

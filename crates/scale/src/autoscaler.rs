@@ -37,7 +37,7 @@ pub struct Autoscaler<P> {
 pub struct SchedulerSnapshot {
     /// The numbers of waiting tasks and of workers, and how long tasks wait.
     pub signals: Signals,
-    /// How many tasks have been submitted and have ended so far.
+    /// The number of tasks submitted so far, and the number of attempts that have ended so far.
     pub totals: SchedulerTotals,
 }
 

@@ -28,7 +28,7 @@ const DAY_BUCKETS: usize = 288;
 pub struct ScalingDocument {
     /// The coordinators: the nodes that schedule tasks.
     pub coordinators: InstanceGroup,
-    /// The workers. Their `count` is the usual number.
+    /// The workers. Their `count` is the number that the plan assumes; `policy` then changes it.
     pub workers: InstanceGroup,
     /// The policy by which the number of workers changes.
     pub policy: Policy,

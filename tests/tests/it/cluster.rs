@@ -350,7 +350,7 @@ fn removal_that_leaves_no_majority_is_refused() {
 /// A cluster of two nodes can remove a node only if the removed node votes for the removal. The removal must be
 /// completed even if all connections are cut before it ends.
 #[test]
-fn removal_of_a_node_continues_over_new_connections() {
+fn removal_of_a_node_completes_after_connections_are_cut() {
     let listen = [(); 2].map(|()| port::free());
     let proxies = listen.map(|at| Proxy::with_delay(at, Duration::from_millis(50)));
     let options = |at: usize| [format!("advertise={}", proxies[at].address)];

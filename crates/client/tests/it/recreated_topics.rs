@@ -88,7 +88,7 @@ fn lost_state_topic_is_recreated_with_its_reducer() {
 }
 
 #[test]
-fn lost_state_topic_is_not_recreated_without_its_reducer() {
+fn state_topic_that_was_lost_is_not_recreated_without_reducer() {
     let running = RunningNode::with_node(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let mut publisher = running.client().publisher("md.a").unwrap();
@@ -106,7 +106,7 @@ fn lost_state_topic_is_not_recreated_without_its_reducer() {
 }
 
 #[test]
-fn subscriber_of_a_lost_state_topic_does_not_recreate_it() {
+fn subscriber_does_not_recreate_a_state_topic_that_was_lost() {
     let running = RunningNode::with_node(dunlin::Node::start(dunlin::Config::default()).unwrap());
     running.client().create_topic("md.a", &book(), false).unwrap();
     let running = running.restart_with_defaults();

@@ -6,10 +6,9 @@
 //! the asking node stops waiting. Before the asking node publishes a reply, it waits for all responses: a reply goes to
 //! a reply inbox only if no node has another subscriber for the reply's subject.
 //!
-//! Invariant: a node assumes that a subject has no subscriber only if every other member has responded that it has
-//! none. A member that does not respond may have a subscriber. For replies, a member that does not respond is assumed
-//! to have no subscriber, because a requester waits for each reply. Otherwise, while a member is unreachable, a topic
-//! would be created for each reply.
+//! Invariant: before a node publishes a request or a record, it assumes that a subject has no subscriber only if every
+//! other member has responded that it has none. Replies are an exception: a member that does not respond is assumed to
+//! have no subscriber. Without this exception, a topic would be created for each reply while a member is unreachable.
 //!
 //! Limits: at most [`REMEMBERED_MAX`] subjects that have a subscriber at another node are remembered, each for
 //! [`REMEMBERED_FOR`]. During that time, a request may be published although the last subscriber has left. A node that

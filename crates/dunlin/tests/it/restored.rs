@@ -231,7 +231,7 @@ fn assert_unknown_ends(dir: &Path, positions: &[Position]) {
 }
 
 #[test]
-fn copy_of_a_running_node_reports_an_unknown_last_record() {
+fn copy_of_a_running_node_says_its_last_record_is_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -246,7 +246,7 @@ fn copy_of_a_running_node_reports_an_unknown_last_record() {
 /// In this test, another epoch began after the copy was made, so that the copy does not know this epoch. Then the copy
 /// is restored.
 #[test]
-fn restored_copy_reports_unknown_last_records_of_later_epochs() {
+fn restored_copy_reports_that_ends_of_later_epochs_are_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, backup) = (folder.path().join("data"), folder.path().join("backup"));
     let (node, second) = node_with_two_records(&dir);
@@ -265,7 +265,7 @@ fn restored_copy_reports_unknown_last_records_of_later_epochs() {
 }
 
 #[test]
-fn damaged_copy_reports_an_unknown_last_record() {
+fn damaged_copy_reports_that_its_last_record_is_unknown() {
     type Damage = fn(&Path);
     let damages: [(&str, Damage); 5] = [
         ("flipped", |log| {

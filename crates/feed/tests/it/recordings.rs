@@ -281,7 +281,7 @@ fn order_of_the_opening_book_is_a_phantom_if_trades_skip_it() {
 }
 
 #[test]
-fn order_crossed_only_briefly_is_no_phantom() {
+fn briefly_crossed_order_is_no_phantom_order() {
     let passing = format!(
         "{CROSSED}4,20,20000,103.0,2,created,bid\n4,20,20000,101.0,1,changed,bid\n2,20,20001,101.0,0.0,deleted,ask\n\
          4,20,20002,102.0,0,deleted,bid\n3,20,20002,102.0,0,deleted,ask\n5,20,30000,90.0,1,created,bid\n"

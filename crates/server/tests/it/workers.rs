@@ -193,7 +193,7 @@ fn worker_process_that_ends_or_sends_nothing_is_reported_gone() {
     let pid = rustix::process::Pid::from_raw(pids[0] as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     assert_eq!(fixture.wait(3)[2], ProviderEvent::Gone { instance: 1 });
-    // Worker 2 is not among the attached workers any more. After 50 ms, it must be killed.
+    // From now on, worker 2 is not attached. After 50 ms, it must be killed.
     fixture.attach(9);
     fixture.now_ms += 50;
     assert_eq!(fixture.wait(4)[3], ProviderEvent::Gone { instance: 2 });

@@ -65,7 +65,7 @@ impl Cursor {
         }
         let last = self.log.last();
         if last.epoch != self.next.epoch || last.seq < self.next.seq {
-            // The ordinary lookup, which follows, reports a new epoch, or finds that there is nothing to read.
+            // The ordinary lookup comes after this one. It reports a new epoch, or finds nothing to read.
             self.hint = Hint::None;
             return None;
         }

@@ -95,8 +95,8 @@ impl ForwardedBatches {
         self.0.get(&key).map_or(0, VecDeque::len)
     }
 
-    /// Removes and returns a batch whose owner has responded, with the key of its queue and its outcome. Examines the
-    /// queues from the key `from` on. `None` if the first batch of none of these queues has a response yet.
+    /// Finds the first queue, from the key `from` on, whose first batch has a response from its owner. Removes this
+    /// batch, and returns it with the queue's key and the batch's outcome. `None` if there is no such queue.
     fn take_answered(
         &mut self,
         from: Option<u64>,
