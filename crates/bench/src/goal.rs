@@ -223,7 +223,7 @@ mod tests {
             .judge(&slow)
             .unwrap();
         assert_eq!((verdict.ratio, verdict.met), (None, None));
-        assert!(verdict.reason.unwrap().contains("3.00 M/s, but 4.50 M/s is expected"));
+        assert!(verdict.reason.unwrap().contains("3.00 M/s instead of the 4.50 M/s expected"));
     }
 
     #[test]
