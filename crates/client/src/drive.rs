@@ -36,7 +36,7 @@ impl SharedClient {
             return WaitOutcome::Done;
         }
         if let Ok(mut link) = self.link.try_lock() {
-            let waited = self.lead(&mut link, wait, until, &mut done);
+            let waited = self.lead(&mut link, wait, until, None, &mut done);
             drop(link);
             self.followers.wake_next_reader();
             return waited;
@@ -45,19 +45,21 @@ impl SharedClient {
     }
 
     /// Reads the connection for all waiting threads, until `done` returns `true` or the time `until` is reached.
+    /// `waits_since` is the time at which the wait began, if it began as a follower's.
     #[inline]
     fn lead(
         &self,
         link: &mut Link,
         wait: WaitStrategy,
         until: Option<Instant>,
+        waits_since: Option<Instant>,
         done: &mut impl FnMut() -> bool,
     ) -> WaitOutcome {
         if wait != WaitStrategy::Default {
-            return self.lead_spinning(link, wait, Duration::ZERO, until, done);
+            return self.lead_spinning(link, wait, Duration::ZERO, until, waits_since, done);
         }
         let (began, budget) = (Instant::now(), Duration::from_nanos(link.spinning.budget_ns()));
-        let waited = self.lead_spinning(link, wait, budget, until, done);
+        let waited = self.lead_spinning(link, wait, budget, until, waits_since, done);
         let elapsed = began.elapsed();
         if elapsed < budget {
             link.spinning.record_spun();
@@ -75,6 +77,7 @@ impl SharedClient {
         wait: WaitStrategy,
         budget: Duration,
         until: Option<Instant>,
+        waits_since: Option<Instant>,
         done: &mut impl FnMut() -> bool,
     ) -> WaitOutcome {
         let mut began = None;
@@ -125,7 +128,7 @@ impl SharedClient {
                     return WaitOutcome::Disconnected(DisconnectReason::Refused(refused));
                 }
                 PumpOutcome::Disconnected(why, since) => {
-                    if now >= since.max(began) + link.silence_max(&self.limits) {
+                    if now >= since.max(waits_since.unwrap_or(began)) + link.silence_max(&self.limits) {
                         return WaitOutcome::Disconnected(why);
                     }
                     spins = false;
@@ -160,13 +163,13 @@ impl SharedClient {
         let number = self.followers.next_number();
         let mut interrupt = Interrupt::current();
         loop {
-            waker.set(&own_waker);
+            let waits_since = waker.set(&own_waker);
             self.followers.add_thread(number, &own_waker);
             let outcome = if done() {
                 Some(WaitOutcome::Done)
             } else if let Ok(mut link) = self.link.try_lock() {
                 self.followers.remove_thread(number);
-                let waited = self.lead(&mut link, wait, until, done);
+                let waited = self.lead(&mut link, wait, until, Some(waits_since), done);
                 drop(link);
                 self.followers.wake_next_reader();
                 Some(waited)

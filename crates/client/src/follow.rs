@@ -5,28 +5,39 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Instant;
 
 /// The waker of the thread or task that waits in a call of one handle, such as a subscriber or a publisher.
 #[derive(Debug, Default)]
 pub(crate) struct HandleWaker {
-    waker: Mutex<Option<Waker>>,
+    slot: Mutex<WakerSlot>,
+}
+
+#[derive(Debug, Default)]
+struct WakerSlot {
+    waker: Option<Waker>,
+    /// Since when the handle has waited for an event of its own.
+    waits_since: Option<Instant>,
 }
 
 impl HandleWaker {
-    pub(crate) fn set(&self, waker: &Waker) {
-        let mut slot = lock(&self.waker);
-        if !slot.as_ref().is_some_and(|current| current.will_wake(waker)) {
-            *slot = Some(waker.clone());
+    /// Sets the waker. Returns since when the handle has waited: the first call after the last
+    /// [`clear`](Self::clear) or [`wake`](Self::wake).
+    pub(crate) fn set(&self, waker: &Waker) -> Instant {
+        let mut slot = lock(&self.slot);
+        if !slot.waker.as_ref().is_some_and(|current| current.will_wake(waker)) {
+            slot.waker = Some(waker.clone());
         }
+        *slot.waits_since.get_or_insert_with(Instant::now)
     }
 
     pub(crate) fn clear(&self) {
-        *lock(&self.waker) = None;
+        *lock(&self.slot) = WakerSlot::default();
     }
 
     pub(crate) fn wake(&self) {
-        let waker = lock(&self.waker).take();
-        if let Some(waker) = waker {
+        let slot = std::mem::take(&mut *lock(&self.slot));
+        if let Some(waker) = slot.waker {
             waker.wake();
         }
     }

@@ -509,13 +509,13 @@ impl Link {
                 at: tick,
             },
             Phase::Connecting { socket, deadline, .. } => {
-                WakeConditions { socket: Some(Arc::clone(socket)), write: true, at: *deadline }
+                WakeConditions { socket: Some(Arc::clone(socket)), write: true, at: tick.min(*deadline) }
             }
             Phase::Greeting { socket, deadline, .. } => {
-                WakeConditions { socket: Some(Arc::clone(socket)), write: false, at: *deadline }
+                WakeConditions { socket: Some(Arc::clone(socket)), write: false, at: tick.min(*deadline) }
             }
             Phase::Disconnected { retry_at, .. } => {
-                WakeConditions { socket: None, write: false, at: *retry_at }
+                WakeConditions { socket: None, write: false, at: tick.min(*retry_at) }
             }
             Phase::Closed => WakeConditions { socket: None, write: false, at: tick },
         }

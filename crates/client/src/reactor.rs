@@ -29,8 +29,6 @@ pub(crate) struct Reactor {
     runtime: Option<Id>,
     socket: Option<AsyncFd<Arc<Socket>>>,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Since when tasks have waited without a connection.
-    disconnected_since: Option<Instant>,
 }
 
 impl SharedClient {
@@ -46,9 +44,10 @@ impl SharedClient {
         if done() {
             return Poll::Ready(WaitOutcome::Done);
         }
-        waker.set(cx.waker());
+        let waits_since = waker.set(cx.waker());
         self.followers.add_task(number, cx.waker());
-        let lead_result = self.link.try_lock().map(|mut link| self.poll_lead(&mut link, cx, &mut done));
+        let lead_result =
+            self.link.try_lock().map(|mut link| self.poll_lead(&mut link, waits_since, cx, &mut done));
         let polled = match &lead_result {
             Ok(polled) => polled.clone(),
             Err(_) if done() => Poll::Ready(WaitOutcome::Done),
@@ -68,6 +67,7 @@ impl SharedClient {
     fn poll_lead(
         &self,
         link: &mut Link,
+        waits_since: Instant,
         cx: &Context<'_>,
         done: &mut impl FnMut() -> bool,
     ) -> Poll<WaitOutcome> {
@@ -76,23 +76,20 @@ impl SharedClient {
             let paused = if reactor.socket.is_some() { link.pause_reading(self) } else { None };
             let pumped = paused.unwrap_or_else(|| link.pump(self, PumpWait::Now));
             if done() {
-                reactor.disconnected_since = None;
                 return Poll::Ready(WaitOutcome::Done);
             }
             match pumped {
                 PumpOutcome::Received => continue,
-                PumpOutcome::Quiet => reactor.disconnected_since = None,
+                PumpOutcome::Quiet => {}
                 PumpOutcome::Closed => {
                     return Poll::Ready(WaitOutcome::Disconnected(DisconnectReason::Io(
                         "the client is closed".to_owned(),
                     )));
                 }
-                PumpOutcome::Disconnected(why, _) => {
-                    let since = *reactor.disconnected_since.get_or_insert_with(Instant::now);
+                PumpOutcome::Disconnected(why, since) => {
                     if matches!(why, DisconnectReason::Refused(_))
-                        || since.elapsed() >= link.silence_max(&self.limits)
+                        || since.max(waits_since).elapsed() >= link.silence_max(&self.limits)
                     {
-                        reactor.disconnected_since = None;
                         return Poll::Ready(WaitOutcome::Disconnected(why));
                     }
                 }

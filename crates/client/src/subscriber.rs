@@ -48,7 +48,8 @@ pub struct Subscriber {
     /// Consumed positions that were not reported to the node yet; `None` if they need not be reported. Only reliable
     /// topics and conflation need them.
     consumed: Option<Vec<ConsumedPosition>>,
-    disconnected_since: Option<Instant>,
+    /// Since when the subscriber has polled the socket in vain; `None` after a wait.
+    polls_since: Option<Instant>,
 }
 
 impl Subscriber {
@@ -74,7 +75,7 @@ impl Subscriber {
             unreported_credit: 0,
             return_at,
             consumed: reports_consumed.then(Vec::new),
-            disconnected_since: None,
+            polls_since: None,
         }
     }
 
@@ -225,25 +226,31 @@ impl Subscriber {
     fn poll_socket(&mut self) -> Result<bool, SubscribeError> {
         match self.shared.try_pump() {
             PumpOutcome::Received => {
-                self.disconnected_since = None;
+                self.polls_since = None;
                 Ok(true)
             }
-            PumpOutcome::Quiet => Ok(self.inbox.has_pending()),
-            PumpOutcome::Disconnected(why, _) => self.check_disconnected(why),
+            PumpOutcome::Quiet => {
+                self.polls_since.get_or_insert_with(Instant::now);
+                Ok(self.inbox.has_pending())
+            }
+            PumpOutcome::Disconnected(why, since) => self.check_disconnected(why, since),
             PumpOutcome::Closed => Err(SubscribeError::Closed),
         }
     }
 
-    /// Fails if the node has refused the connection, or if there has been no connection for `patience_heartbeats`
-    /// seconds. Without this check, a caller that only polls would not notice a lost connection.
+    /// Fails if the node has refused the connection, or if the subscriber has polled for
+    /// [`Link::silence_max`](crate::link::Link::silence_max) without one. Without this check, a caller that only polls
+    /// would not notice a lost connection.
     #[cold]
-    fn check_disconnected(&mut self, why: DisconnectReason) -> Result<bool, SubscribeError> {
-        let since = *self.disconnected_since.get_or_insert_with(Instant::now);
-        let patience = Duration::from_secs(1) * self.shared.limits.patience_heartbeats;
-        if since.elapsed() < patience && !matches!(why, DisconnectReason::Refused(_)) {
-            return Ok(false);
+    fn check_disconnected(&mut self, why: DisconnectReason, since: Instant) -> Result<bool, SubscribeError> {
+        let polls_since = *self.polls_since.get_or_insert_with(Instant::now);
+        if !matches!(why, DisconnectReason::Refused(_)) {
+            let Ok(link) = self.shared.link.try_lock() else { return Ok(false) };
+            if since.max(polls_since).elapsed() < link.silence_max(&self.shared.limits) {
+                return Ok(false);
+            }
         }
-        self.disconnected_since = None;
+        self.polls_since = None;
         Err(SubscribeError::Connection(why.to_string()))
     }
 }
@@ -432,6 +439,7 @@ impl Subscriber {
     /// Releases the chunks of the current batch before a wait, so that the client can read into them again.
     #[inline]
     fn release_batch(&mut self) {
+        self.polls_since = None;
         if self.next > 0 {
             self.finish_item();
             self.batch.clear();

@@ -207,6 +207,7 @@ impl Cluster {
         state_handle.spawn(reconcile::run(Arc::clone(&member)));
         state_handle.spawn(reconcile::reconcile_groups(Arc::clone(&member)));
         state_handle.spawn(reconcile::track_current_state(Arc::clone(&member)));
+        state_handle.spawn(reconcile::track_task_groups(Arc::clone(&member)));
         Ok(Cluster { member, address, handle, topics, threads })
     }
 

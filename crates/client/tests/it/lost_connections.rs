@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_client::state::{ControlOutcome, ControlReply};
 use dunlin_client::topic::{Subscribe, SubscribeError, SubscribeOptions};
-use dunlin_client::{Client, ClientLimits, ClientOptions, KvError};
+use dunlin_client::{Client, ClientLimits, ClientOptions, KvError, Subscriber};
 use dunlin_wait::{Deadline, PATIENCE};
 use dunlin_wire::*;
 
@@ -365,6 +365,62 @@ fn every_wait_for_a_dead_node_fails_after_two_heartbeats() {
     dunlin_wait::until("polling is told", || {
         subscriber.try_next().map(|event| assert!(event.is_none())).is_err()
     });
+}
+
+/// Returns a client and `count` of its subscribers, whose node has ended. The client's patience is two seconds: 200
+/// heartbeat intervals of 10 ms. It is shorter than `PATIENCE`; 200 seconds, or two seconds for each of 80 subscribers,
+/// are longer.
+fn subscribers_of_a_dead_node(count: usize) -> (Client, Vec<Subscriber>) {
+    let limits = ClientLimits { patience_heartbeats: 200, ..ClientLimits::default() };
+    let options = ClientOptions { limits, ..ClientOptions::default() };
+    let (client, node) = ScriptedNode::serve_with_heartbeat(10, options, move |_, mut link| {
+        for _ in 0..count {
+            let subscription = link.next(|message| match message {
+                FromClient::Subscribe(subscribe) => subscribe.subscription,
+                other => panic!("{other:?}"),
+            });
+            link.send(FromNode::Subscribed(Subscribed { subscription, logs: 0 }));
+        }
+    });
+    let subscribe = |_| client.subscribe("orders.>", SubscribeOptions::default()).unwrap();
+    let subscribers = (0..count).map(subscribe).collect();
+    node.join().unwrap();
+    (client, subscribers)
+}
+
+#[test]
+fn patience_of_a_polling_caller_counts_heartbeats() {
+    let (_client, mut subscribers) = subscribers_of_a_dead_node(1);
+    dunlin_wait::until("the poll fails", || {
+        subscribers[0].try_next().map(|event| assert!(event.is_none())).is_err()
+    });
+}
+
+#[test]
+fn waiting_threads_fail_together_when_their_node_is_lost() {
+    let (_client, subscribers) = subscribers_of_a_dead_node(80);
+    let wait = |mut subscriber: Subscriber| thread::spawn(move || subscriber.next().map(drop));
+    let waits: Vec<_> = subscribers.into_iter().map(wait).collect();
+    dunlin_wait::until("all waits end", || waits.iter().all(thread::JoinHandle::is_finished));
+    for wait in waits {
+        assert!(matches!(wait.join().unwrap(), Err(SubscribeError::Connection(_))));
+    }
+}
+
+#[test]
+fn waiting_tasks_fail_together_when_their_node_is_lost() {
+    let (_client, subscribers) = subscribers_of_a_dead_node(80);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let all_fail = async {
+        let wait = |mut subscriber: Subscriber| async move { subscriber.next_async().await.map(drop) };
+        let waits: Vec<_> = subscribers.into_iter().map(|one| tokio::task::spawn_local(wait(one))).collect();
+        for wait in waits {
+            assert!(matches!(wait.await.unwrap(), Err(SubscribeError::Connection(_))));
+        }
+    };
+    let tasks = tokio::task::LocalSet::new();
+    tasks
+        .block_on(&runtime, async { tokio::time::timeout(PATIENCE, all_fail).await.expect("all waits end") });
 }
 
 #[test]

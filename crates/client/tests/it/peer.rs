@@ -77,7 +77,16 @@ impl ScriptedNode {
         options: ClientOptions,
         script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
-        ScriptedNode { heartbeat_ms: FAST_HEARTBEAT_MS, ..ScriptedNode::new() }.serve_options(options, script)
+        ScriptedNode::serve_with_heartbeat(FAST_HEARTBEAT_MS, options, script)
+    }
+
+    /// Like [`serve_with`](ScriptedNode::serve_with), but the node announces this heartbeat interval.
+    pub fn serve_with_heartbeat(
+        heartbeat_ms: u32,
+        options: ClientOptions,
+        script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
+    ) -> (Client, JoinHandle<()>) {
+        ScriptedNode { heartbeat_ms, ..ScriptedNode::new() }.serve_options(options, script)
     }
 
     fn serve_options(

@@ -30,6 +30,8 @@ use crate::stream::Stream;
 
 /// After a successful check, this node counts as having the complete agreed state for this time.
 const STATE_AGE_MAX: Duration = Duration::from_secs(2);
+/// After a successful check, a task shard's Raft group counts as having a majority for this time.
+const TASKS_AGE_MAX: Duration = Duration::from_secs(5);
 /// While this node has no majority, another node counts as down after this time without a message from it. While this
 /// node has a majority, the other node's lease decides instead.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -70,6 +72,8 @@ pub(crate) struct ClusterMember {
     expelled: OnceLock<String>,
     /// Time of the last check that found the complete agreed state at this node; `None` if no check has succeeded.
     current: Mutex<Option<Instant>>,
+    /// For each task shard, the time of the last check that found a majority of its Raft group.
+    task_majorities: Mutex<BTreeMap<u8, Instant>>,
     warned: Mutex<BTreeMap<u64, Instant>>,
 }
 
@@ -114,6 +118,7 @@ impl ClusterMember {
             announced: AtomicBool::new(false),
             expelled: OnceLock::new(),
             current: Mutex::default(),
+            task_majorities: Mutex::default(),
             warned: Mutex::default(),
         })
     }
@@ -455,6 +460,15 @@ impl ClusterMember {
         *lock(&self.current) = Some(Instant::now());
     }
 
+    /// Records that the Raft group of this task shard has a leader with a majority at this moment.
+    pub(super) fn set_task_majority(&self, shard: u8) {
+        lock(&self.task_majorities).insert(shard, Instant::now());
+    }
+
+    fn has_task_majority(&self, shard: u8) -> bool {
+        lock(&self.task_majorities).get(&shard).is_some_and(|at| at.elapsed() < TASKS_AGE_MAX)
+    }
+
     fn is_fresh(&self, within: Duration) -> bool {
         lock(&self.current).is_some_and(|at| at.elapsed() < within)
     }
@@ -527,12 +541,16 @@ impl ClusterMember {
         if !self.is_fresh(STATE_AGE_MAX) {
             return Some("this node has not caught up with its cluster".to_owned());
         }
+        if let Some(leaderless) = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none()) {
+            return Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"));
+        }
+        // Raft reports a leader even if it is dead or has no majority.
+        if let Some(minority) = (0..self.shards).find(|shard| !self.has_task_majority(*shard)) {
+            return Some(format!("tasks are refused: the leader of their group {minority} has no majority"));
+        }
         let is_live = self.ownership().is_some_and(|ownership| ownership.is_alive(ownership.id()));
         if !is_live {
             return Some("this node owns no topics: its lease has expired, or has not begun".to_owned());
-        }
-        if let Some(leaderless) = (0..self.shards).find(|shard| self.leader_of(Some(*shard)).is_none()) {
-            return Some(format!("tasks are refused: this node knows no leader of their group {leaderless}"));
         }
         if !status.has_vote {
             return Some("this node has no vote in its cluster yet".to_owned());

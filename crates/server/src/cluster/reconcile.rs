@@ -31,11 +31,14 @@ const DELETES_MAX: usize = 32;
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a group's leader waits for a change of the group's members. The next run repeats the change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two checks whether a task shard's Raft group has a majority. It is longer than [`INTERVAL`], because
+/// there may be many shards.
+const TASKS_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest time between two attempts of a leader with a full disk to transfer the lead.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Repeats the member's periodic work until the future is dropped. Two parts of this work run separately:
-/// [`reconcile_groups`] and [`track_current_state`].
+/// Repeats the member's periodic work until the future is dropped. Three parts of this work run separately:
+/// [`reconcile_groups`], [`track_current_state`] and [`track_task_groups`].
 pub(super) async fn run(member: Arc<ClusterMember>) {
     let mut written_members = Vec::new();
     let mut leader = None;
@@ -128,6 +131,25 @@ pub(super) async fn track_current_state(member: Arc<ClusterMember>) {
             member.set_current();
         }
         sleep(INTERVAL).await;
+    }
+}
+
+/// Checks periodically whether the Raft group of each task shard has a leader with a majority, and records each success.
+/// A group can have other voters than the keys' group while its voters change.
+pub(super) async fn track_task_groups(member: Arc<ClusterMember>) {
+    let groups: Vec<_> = (0..member.shards).map(|number| track_task_group(&member, number)).collect();
+    join_all(groups).await;
+}
+
+async fn track_task_group(member: &ClusterMember, number: u8) {
+    loop {
+        if let Some(tasks) = member.tasks()
+            && let Some(shard) = tasks.shards().get(usize::from(number))
+            && shard.catch_up().await.is_ok()
+        {
+            member.set_task_majority(number);
+        }
+        sleep(TASKS_INTERVAL).await;
     }
 }
 

@@ -346,8 +346,7 @@ impl NodeLink {
             presences.advance(client, std::mem::take(&mut *lock(&self.presences)));
         }
         // The connection is first made unavailable to other threads. Otherwise, another thread could still request a
-        // membership over this client. This membership would not be ended here, and would make this old client connect
-        // again. The other node would then close the newer connection that this node uses instead.
+        // membership over this client, which would not be ended here. The client itself never connects again.
         let connection = lock(&self.connection).take();
         // Dropping the relays reports the requests without a response as lost.
         drop(connection);

@@ -1,7 +1,7 @@
 //! The command `dunlin feed replay`, which publishes a recording again, to a running node.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +88,6 @@ pub fn run(arguments: &Arguments, global: &GlobalOptions, console: &Console) -> 
         tracks.extend(Track::open(&client, directory, &dir)?);
         bytes += bytes_in(&dir);
     }
-    mark_continued_topics(&mut tracks);
     let start = Instant::now();
     let progress = TransferProgress::of_bytes("replaying", Some(bytes));
     let played = stop.run_interruptible_after(GRACE, || {
@@ -188,11 +187,18 @@ fn play(
             break;
         }
         let before = tracks[index].offset;
-        published += tracks[index].publish(client)?;
-        // At the end of a region, `publish` may have loaded the log's next frames too. `offset` then counts from 0
-        // again, and may be lower than `before`.
-        progress.add(tracks[index].offset.saturating_sub(before) as u64);
-        next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
+        published += tracks[index].publish()?;
+        progress.add((tracks[index].offset - before) as u64);
+        let time_ns = tracks[index].next_time()?;
+        next.extend(time_ns.map(|time_ns| Reverse((time_ns, index))));
+        let track = &tracks[index];
+        // Another recording has later records of the topic if the region moved to another process.
+        let continues = || next.iter().any(|Reverse((_, other))| tracks[*other].topic == track.topic);
+        if track.is_given_up && !continues() {
+            client
+                .delete_topic(&track.topic)
+                .with_context(|| format!("cannot delete topic {}", track.topic))?;
+        }
     }
     tracks.iter_mut().try_for_each(|track| track.publisher.flush().map(drop))?;
     Ok(published)
@@ -211,13 +217,6 @@ fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     Ok(())
 }
 
-/// Marks each topic that also occurs in another of the recordings, as a region's topic does after a change of owner.
-fn mark_continued_topics(tracks: &mut [Track]) {
-    let mut times: HashMap<String, u32> = HashMap::new();
-    tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
-    tracks.iter_mut().for_each(|track| track.has_later_recording = times[&track.topic] > 1);
-}
-
 /// One topic of a recording, while its records are published again.
 struct Track {
     /// The directory of the recording.
@@ -234,8 +233,9 @@ struct Track {
     identity: Option<u64>,
     /// The number of records that were read from the log, including those that the recorder added.
     records_read: u64,
-    /// Whether another of the replayed recordings has later records of the topic.
-    has_later_recording: bool,
+    /// Whether the last published frame marks that the topic's process gave up the region. Such a process deletes the
+    /// region's topic, and so does the replay, if no records follow. A topic with another kind of state stays.
+    is_given_up: bool,
     reader: dunlin_journal::LogScan,
     publisher: Publisher,
     /// The frames that the last read of the log returned.
@@ -273,7 +273,7 @@ impl Track {
             reducer,
             identity,
             records_read: 0,
-            has_later_recording: false,
+            is_given_up: false,
             reader: reader.scan(Position::default()),
             publisher,
             frames: Vec::new(),
@@ -299,23 +299,18 @@ impl Track {
     }
 
     /// Publishes the next record, unless the recorder added it.
-    fn publish(&mut self, client: &Client) -> Result<RecordCounts> {
+    fn publish(&mut self) -> Result<RecordCounts> {
         let nothing = RecordCounts::default();
         let Some((frame, taken)) = Frame::split(&self.frames[self.offset..]) else { return Ok(nothing) };
         self.offset += taken;
         self.records_read += 1;
+        self.is_given_up = false;
         let payload = Payload::Copied(frame.payload());
         let published = match recording::frame_kind(&frame)? {
             FrameKind::Sum(_) => return Ok(nothing),
             FrameKind::End => {
                 self.publisher.flush()?;
-                // A process that gives a region up deletes the region's topic, so the replay deletes the topic too. A
-                // topic with another kind of state stays after its last record.
-                if self.is_region && !self.has_later_recording && self.next_time()?.is_none() {
-                    client
-                        .delete_topic(&self.topic)
-                        .with_context(|| format!("cannot delete topic {}", self.topic))?;
-                }
+                self.is_given_up = self.is_region;
                 return Ok(nothing);
             }
             FrameKind::State(config) => {

@@ -17,6 +17,9 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
     let url = first.wait_for_event("started")["url"].as_str().expect("the node's address").to_owned();
     wait_for_ticks(&url, &1.into());
     wait_for_ticks(&url, &2.into());
+    record_until(&url, "space.two.region.*", &dir.path().join("early"), |found| {
+        found["records"].as_u64() >= Some(1)
+    });
     let record = |name: &str, url: &str| {
         let words =
             ["feed", "record", "space.two.region.*", "--out", &folder(name), "--url", url, "--time", "1h"];
@@ -77,10 +80,14 @@ fn recordings_of_two_nodes_cover_a_moved_region() {
         assert_eq!(counted.iter().map(|(_, entities)| entities).sum::<u64>(), 300, "{counted:?}");
         assert_eq!(counted.len(), 2);
     }
-    // The first recording alone does not contain the region that the process of its node has given up.
-    let node = Node::start();
-    node.run(&["feed", "replay", &folder("first"), "--speed", "max"]).done();
-    assert!(count(&node).iter().all(|(region, _)| *region != moved));
+    // Without the second recording, the replay ends without the region that the process of the first node has given up.
+    for recordings in [&["first"][..], &["first", "early"]] {
+        let node = Node::start();
+        let folders: Vec<String> = recordings.iter().map(|name| folder(name)).collect();
+        let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+        node.run(&[&["feed", "replay", "--speed", "max"], &folders[..]].concat()).done();
+        assert!(count(&node).iter().all(|(region, _)| *region != moved), "{recordings:?}");
+    }
 }
 
 /// On a node that does not run the world, the recording of a region's topic can be replayed, and a map can be drawn

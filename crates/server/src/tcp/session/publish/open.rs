@@ -53,6 +53,11 @@ pub(super) struct ExpectedTopic {
 }
 
 impl ExpectedTopic {
+    /// The memory that the positions take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.acknowledged.len() * size_of::<(u16, Position)>()
+    }
+
     pub(super) fn claim(&self, partition: u32) -> Option<Arc<StateClaim>> {
         let last = self.acknowledged.iter().find(|(acknowledged, _)| u32::from(*acknowledged) == partition);
         last.map(|(_, record)| StateClaim::after(*record))

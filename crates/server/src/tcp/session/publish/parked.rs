@@ -6,7 +6,8 @@
 //! Limits: the batches of one connection take at most [`PARKED_BYTES_MAX`] bytes, which are charged to the node's
 //! memory budget. The batches of one publisher to one partition take at most as many bytes as are still free, that is,
 //! about half of this limit. One full topic therefore leaves room for others. A batch beyond these limits is refused at
-//! once.
+//! once, unless no other batch waits. Such a batch is limited by the size of its messages (`run_bytes_max` and
+//! `control_bytes_max` of [`ServerLimits`](crate::ServerLimits)).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,13 +53,9 @@ struct ParkedBatch {
     /// The topic that the batch's publisher expects.
     expected: Option<ExpectedTopic>,
     wait: RoomWait,
+    /// The memory that the batch takes when it begins to wait.
+    bytes: usize,
     charge: MemoryCharge,
-}
-
-impl ParkedBatch {
-    fn bytes(&self) -> usize {
-        size_of::<ParkedBatch>() + self.frames.len()
-    }
 }
 
 impl ParkedBatches {
@@ -88,7 +85,7 @@ impl ParkedBatches {
         Some((RoomWait::begin(steady_ns(), wait_max), queue.full.clone()))
     }
 
-    /// Whether a batch of `bytes` bytes may wait. A single batch may have any size.
+    /// Whether a batch of `bytes` bytes may wait. If no other batch waits, it may have any size.
     fn has_room(&self, header: &PublishHeader, bytes: usize) -> bool {
         let queue_bytes = self.queue(header).map_or(0, |queue| queue.bytes);
         self.bytes == 0 || self.bytes + queue_bytes + bytes <= PARKED_BYTES_MAX
@@ -96,7 +93,7 @@ impl ParkedBatches {
 
     fn add(&mut self, batch: ParkedBatch, full: PublishError) {
         let PublishHeader { publisher, partition, .. } = batch.header;
-        let bytes = batch.bytes();
+        let bytes = batch.bytes;
         self.bytes += bytes;
         let is_same = |queue: &&mut ParkedQueue| (queue.publisher, queue.partition) == (publisher, partition);
         match self.queues.iter_mut().find(is_same) {
@@ -123,8 +120,9 @@ impl Session {
         let Some((wait, full)) = waiting else { return };
         let charge = MemoryCharge::none(self.node.connection_budget());
         let expected = self.publishing.expected.take();
-        let mut batch = ParkedBatch { header, flags, frames: frames.into(), expected, wait, charge };
-        let bytes = batch.bytes();
+        let expected_bytes = expected.as_ref().map_or(0, ExpectedTopic::bytes);
+        let bytes = size_of::<ParkedBatch>() + frames.len() + expected_bytes;
+        let mut batch = ParkedBatch { header, flags, frames: frames.into(), expected, wait, bytes, charge };
         if !self.publishing.parked.has_room(&header, bytes) || batch.charge.grow_to(bytes).is_err() {
             return self.refuse_publish(&header, &Refused::from(&full));
         }
@@ -159,10 +157,26 @@ impl Session {
                 return true;
             }
             if let Some(done) = queue.batches.pop_front() {
-                queue.bytes -= done.bytes();
-                self.publishing.parked.bytes -= done.bytes();
+                queue.bytes -= done.bytes;
+                self.publishing.parked.bytes -= done.bytes;
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_of_any_size_waits_only_if_it_waits_alone() {
+        let header =
+            PublishHeader { publisher: 1, partition: 0, expect_seq: 0, producer_seq: 1, count: 1, bytes: 0 };
+        let mut parked = ParkedBatches::default();
+        assert!(parked.has_room(&header, 2 * PARKED_BYTES_MAX));
+        parked.bytes = 1;
+        assert!(!parked.has_room(&header, PARKED_BYTES_MAX));
+        assert!(parked.has_room(&header, PARKED_BYTES_MAX - 1));
     }
 }
