@@ -70,7 +70,8 @@ impl ControlState {
     }
 
     /// An empty state that numbers its leases from `lease_last + 1`. A node that loses its state in a restart uses this
-    /// function, because its clients may still know leases from before the restart.
+    /// function: the node's clients may still use lease numbers from before the restart, so new leases must have other
+    /// numbers.
     pub fn with_leases_after(lease_last: u64) -> ControlState {
         ControlState { lease_last, ..ControlState::default() }
     }
@@ -306,7 +307,8 @@ impl ControlState {
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
         self.check_put(CommandSource::Client, key, value, lease)?;
-        // First assumes that the key is new. The existing key is looked up only if there is no room for a new one.
+        // First assumes that the key is new. The existing key, which needs less room, is looked up only if there is no
+        // room for a new key.
         if self.check_room(CommandSource::Client, Growth::with_key(key, value)).is_err() {
             self.check_room(CommandSource::Client, self.growth(key, value))?;
         }

@@ -156,8 +156,8 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // A search by time needs the first times of the files in ascending order, so this file gets the first time
-            // of the file before it.
+            // A search by time requires that the field `first_time_ns` never decreases from one file to the next. A
+            // file with a damaged header therefore gets the value of the file before it.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });

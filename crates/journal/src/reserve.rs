@@ -179,8 +179,8 @@ impl DiskReserve {
     /// this.
     fn sync_dir(&self) -> Result<(), DiskError> {
         match self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)) {
-            // Without this sync, a power cut can undo the renaming or the removal. The next start then finds the file
-            // under its earlier name, and uses or removes it.
+            // Ignores the error. A power cut can now undo the renaming or the removal. In that case, the next start
+            // finds the file under its earlier name, and uses or removes it.
             Err(error) if error.lacks_resource() => Ok(()),
             synced => synced,
         }

@@ -40,8 +40,8 @@ pub struct ScaleThresholds {
     /// The number of waiting tasks above which the scaler adds workers. Tasks count only if one more worker could start
     /// them now.
     pub queue_max: u64,
-    /// The time from a task's submission to its start above which the scaler adds workers, in ms. The 99th percentile
-    /// (P99) of this time is compared.
+    /// The threshold for the time from a task's submission to its start, in ms. If the 99th percentile (P99) of this
+    /// time is higher, the scaler adds workers.
     pub latency_ms_max: u64,
     /// How soon the waiting tasks should be completed once workers are added, in ms.
     pub catch_up_ms: u64,
@@ -180,7 +180,7 @@ pub enum PolicyError {
 }
 
 const SEASON_BUCKETS: usize = 24;
-/// How far ahead a scaler of local processes looks, in ms. They start in less time than this.
+/// How far ahead a scaler of local processes looks, in ms. The processes start in less time than this.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
@@ -274,7 +274,7 @@ impl Policy {
         Policy { predictive: predictive.map(|predictive| ForecastPolicy { lead_ms, ..predictive }), ..self }
     }
 
-    /// Returns how long the scaler goes on observing before it decides, if `trigger` is the reason, in ms.
+    /// Returns how long, in ms, the scaler goes on observing before it decides. `trigger` is the reason to add workers.
     pub(crate) fn decide_ms(&self, trigger: ScaleOutTrigger) -> u64 {
         match trigger {
             ScaleOutTrigger::Cpu => self.scale_out.decide_ms[0],

@@ -2,7 +2,7 @@
 
 use crate::prices::{MachineType, Prices};
 
-/// By which share a machine must be larger than what its workers have used.
+/// The share by which a machine must be larger than the measured use of its workers.
 const HEADROOM: f64 = 0.15;
 /// The minimum memory that is reserved for a machine's operating system, in GiB.
 const SYSTEM_GIB: f64 = 0.5;

@@ -194,7 +194,8 @@ impl SimulatedMarket {
         BookEntry::Remove { side, price: self.price(side, key) }.encode(payload);
     }
 
-    /// Returns the best key at which a level of this side is not on the wrong side of the middle.
+    /// Returns the best key at which a level of this side is still correctly placed. Levels with better keys are on the
+    /// wrong side of the middle.
     #[inline(always)]
     fn limit(&self, side: Side) -> i64 {
         match side {

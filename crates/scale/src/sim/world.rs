@@ -215,7 +215,7 @@ impl<'s> SimulatedWorld<'s> {
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
                 SubmissionLoad::Saturated { waiting } => {
-                    // Submits the tasks that are missing from the constant number of waiting tasks.
+                    // Submits as many tasks as are necessary to reach the constant number of waiting tasks again.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
