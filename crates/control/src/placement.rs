@@ -11,7 +11,7 @@
 //!   ended.
 //! - No two topics share a subject.
 //!
-//! A topic stays with its dead owner until a node requests an owner, so that unused topics cost nothing when
+//! A topic stays with its dead owner until a node requests the topic's owner. Unused topics therefore cost nothing when
 //! a node dies.
 
 use crate::effects::ControlEffects;

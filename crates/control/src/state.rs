@@ -25,8 +25,8 @@ pub(crate) const SYSTEM_KEYS_END: &[u8] = b"%";
 /// Maximum number of items for which a range reserves memory in advance.
 const ITEMS_AT_ONCE: usize = 1_024;
 
-/// All keys, leases, locks and owners of topics that a cluster agrees on. A clone is cheap, because it shares all data
-/// with the original until one of them changes.
+/// All keys, leases, locks and owners of topics that a cluster agrees on. A clone is cheap, because the clone and the
+/// original share all data that neither of them has changed.
 #[derive(Debug, Clone, Default)]
 pub struct ControlState {
     pub(crate) keys: OrdMap<Key, KeyItem>,
@@ -179,8 +179,8 @@ impl ControlState {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
-    /// Adds the number of leases that are due at `now_ms` and the number of keys that end with them. Returns whether
-    /// the sum is more than `count`.
+    /// Whether more than `count` leases and keys would end at `now_ms`: the leases that are due at that time, and the
+    /// keys that end with these leases.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
         if self.next_lease_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
             return false;

@@ -30,7 +30,7 @@ pub(crate) struct SharedLog {
 #[derive(Debug, Default)]
 pub(crate) struct LogFiles {
     pub all: Vec<Arc<LogFile>>,
-    /// The position of the last synced record; `None` if there is none or it is not known.
+    /// The position of the last synced record; `None` if no record is synced, or if the position is not known.
     pub durable: Option<Position>,
 }
 
@@ -116,7 +116,8 @@ impl LogFile {
         self.readable.store(bytes, Ordering::Release);
     }
 
-    /// Adds a block to the index, unless the last indexed block is close before it.
+    /// Adds a block to the index, unless the last indexed block begins less than `INDEX_STEP_BYTES` bytes before this
+    /// block.
     pub fn add_to_index(&self, at: u64, header: &BlockHeader) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if index.last().is_none_or(|last| at >= last.at + JournalLimits::INDEX_STEP_BYTES) {

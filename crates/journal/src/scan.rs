@@ -170,7 +170,7 @@ impl BlockScan {
         crate::layout::u32_at(self.buffered(at), 4)
     }
 
-    /// The offset after the file's last byte that is not zero, searched from the current offset on.
+    /// The offset after the file's last nonzero byte. The search begins at the current offset.
     pub fn written_end(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
         let mut last = self.at;
         let mut at = self.at;

@@ -117,7 +117,8 @@ impl Machines {
         }
     }
 
-    /// Applies an entry. If applying it takes long, this happens on another thread, so that heartbeats are not delayed.
+    /// Applies an entry. An entry that takes long to apply is applied on another thread, so that heartbeats are not
+    /// delayed.
     async fn apply_entry(
         &self,
         log_id: LogId,

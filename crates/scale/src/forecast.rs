@@ -87,8 +87,8 @@ impl Forecaster {
         }
     }
 
-    /// Appends past arrival rates to the history. Each of `means` is the mean over one bucket, and the last one is for
-    /// the bucket before that of `now_ms`.
+    /// Appends past arrival rates to the history. Each of `means` is the mean rate in one bucket. The last mean belongs
+    /// to the bucket before the one that contains `now_ms`.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         means.into_iter().for_each(|mean| self.push_history(mean));
         self.bucket = now_ms / self.config.bucket_ms;

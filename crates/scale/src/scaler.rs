@@ -110,8 +110,8 @@ impl Scaler {
         }
     }
 
-    /// Sets the number of tasks per second that a busy worker is assumed to complete. The scaler uses it until it has
-    /// measured this rate.
+    /// Sets the number of tasks per second that a busy worker is assumed to complete. The scaler uses this number until
+    /// it has measured the actual number.
     pub fn assume_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;

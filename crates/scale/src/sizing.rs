@@ -12,7 +12,7 @@ const SYSTEM_SHARE: f64 = 0.05;
 /// The smallest number of measurements from which a worker's need is computed.
 const MEASURED_MIN: usize = 20;
 
-/// The processors and the memory that a worker needs when its use is nearly the highest that was measured.
+/// The number of processors and the memory that were enough for a worker in nearly all measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkerNeed {
     /// The number of processors that was enough in 95 % of the measurements.

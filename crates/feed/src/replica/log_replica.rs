@@ -112,7 +112,8 @@ impl<F: Reducer> LogReplica<F> {
         sink: &mut ReportSink<'_, R>,
     ) {
         let at = match self.at {
-            // No record precedes the first record of a log, so the state before it is empty and need not be requested.
+            // No record precedes the first record of a log, so the state before the first record is empty, and need not
+            // be requested.
             None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
             None => return self.fault(ReplicaFault::Unknown { at: record.position }, sink),
             Some(at) => at,

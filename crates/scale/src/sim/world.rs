@@ -433,8 +433,7 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// Adds the tasks of workers that were lost to the numbers of waiting tasks of their tenants, because these tasks
-    /// wait again.
+    /// The tasks of lost workers wait again. This function adds these tasks to their tenants' numbers of waiting tasks.
     fn recount_waiting(&mut self) {
         let lost = self.effects.events.iter().filter_map(|event| match event.kind {
             dunlin_tasks::TaskEventKind::Lost { .. } => Some(event.tenant),
