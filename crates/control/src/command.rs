@@ -42,7 +42,8 @@ choice! {
         DeleteRange { /// The first key.
             start: &'a [u8], /// The end of the range, excluded.
             end: &'a [u8] } = 5,
-        /// Runs `then` if all comparisons hold, otherwise `otherwise`. All operations take one revision.
+        /// Runs `then` if all comparisons hold, otherwise `otherwise`. All changes of the transaction belong to one
+        /// revision.
         Transaction { /// The comparisons.
             compare: Vec<Compare<'a>>, /// Operations if all comparisons hold.
             then: Vec<KeyOperation<'a>>, /// Operations if a comparison fails.
@@ -155,7 +156,8 @@ choice! {
 
 choice! {
     /// A property of a key that a transaction compares with an expected value. For a key that does not exist, each
-    /// number counts as 0, and the value equals no expected value.
+    /// number counts as 0. Of the comparisons with a value, only [`NotEqual`](Comparison::NotEqual) holds for such a
+    /// key.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum ComparedProperty<'a> {
         /// The number of writes since the key was created.
@@ -209,8 +211,8 @@ impl<'a> ControlCommand<'a> {
     pub const CLIENT_ITEMS_MAX: usize = 64 << 10;
 
     /// Whether the command can enlarge the clients' stored data. A node whose disk is nearly full refuses such
-    /// commands, but still allows commands on leases and locks, which are small and temporary, and all commands of
-    /// nodes.
+    /// commands. The node still allows all commands of nodes. It also allows commands on leases and locks, because
+    /// leases and locks are small and temporary.
     pub fn grows(&self) -> bool {
         match self {
             ControlCommand::Put { .. } | ControlCommand::PutIf { .. } | ControlCommand::Proclaim { .. } => {
@@ -291,9 +293,9 @@ impl<'a> ControlCommand<'a> {
         encode(self, out);
     }
 
-    /// Decodes a command that may delete several keys, and leaves out its user and its tenant. Returns `None` for any
-    /// other command. This function runs for every command and must be fast, so it recognizes other commands by their
-    /// number alone.
+    /// Decodes a command that may delete several keys, and leaves out the command's user and tenant. Returns `None` for
+    /// any other command. This function runs for every command and must be fast. It therefore returns `None` as soon as
+    /// the encoded number of the command shows another variant.
     pub(crate) fn decode_deletion(mut bytes: &'a [u8]) -> Option<ControlCommand<'a>> {
         loop {
             match *bytes.get(1)? {

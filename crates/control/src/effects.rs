@@ -1,10 +1,10 @@
-//! Defines the effects that a command has besides its reply, such as changes for watches.
+//! Defines the effects that a command has besides its reply, such as the changes that watches must receive.
 
 use crate::change::Change;
 use crate::item::Key;
 
-/// Collects the effects of commands besides their replies, such as changes for watches. `apply` only adds to this
-/// struct: the caller clears it.
+/// Collects the effects that commands have besides their replies, such as the changes that watches must receive.
+/// `apply` only adds effects; the caller removes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ControlEffects {
     /// The changes that watches must receive, one for each revision.

@@ -27,8 +27,8 @@ impl<'a> Fields<'a> {
         Ok(here)
     }
 
-    /// Reads the number of items in a list. Refuses a number above that of the remaining bytes, because each item takes
-    /// at least one byte.
+    /// Reads the number of items in a list. Refuses a number that is higher than the number of remaining bytes, because
+    /// each item takes at least one byte.
     pub(crate) fn count(&mut self) -> Result<usize, ControlDecodeError> {
         let count = u32::read(self)? as usize;
         match self.items_max {

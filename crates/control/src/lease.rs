@@ -3,10 +3,10 @@
 //! A lease ends no earlier than `ttl_ms` after its last renewal, by the cluster's time.
 //!
 //! Limits: all leases together are limited by [`ControlStateLimits::leases_max`](crate::ControlStateLimits). One of
-//! every [`NODES_SHARE`] leases is reserved for nodes, which need leases to be members. A user may hold at most a third
-//! as many leases as are free ([`FREE_SHARE`]), so that some leases always remain for other users. If only one user has
-//! leases, this user can therefore hold a quarter of the leases for users. The users of one tenant together may hold up
-//! to [three times](crate::room::SHARE) as many leases as are free.
+//! every [`NODES_SHARE`] leases is reserved for nodes, because a node needs a lease to be a member. A user may hold at
+//! most a third as many leases as are free ([`FREE_SHARE`]), so that some leases always remain for other users. If only
+//! one user has leases, this user can therefore hold a quarter of the leases for users. The users of one tenant
+//! together may hold up to [three times](crate::room::SHARE) as many leases as are free.
 
 use imbl::{OrdMap, OrdSet};
 
@@ -98,8 +98,8 @@ impl ControlState {
         self.leases.get(&lease).map(|found| &*found.owner)
     }
 
-    /// Applies a user's command. For this command, leases of nodes do not exist. Leases of other users exist only if
-    /// `all_leases` is set.
+    /// Applies a user's command. The command may not use leases of nodes, and may use leases of other users only if
+    /// `all_leases` is set. Leases that the command may not use are treated as if they did not exist.
     pub(crate) fn apply_for_user(
         &mut self,
         user: &[u8],

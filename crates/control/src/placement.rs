@@ -11,7 +11,7 @@
 //!   ended.
 //! - No two topics share a subject.
 //!
-//! A topic stays with its dead owner until a node requests an owner, so that unused topics cost nothing when
+//! A topic stays with its dead owner until a node requests the topic's owner. Unused topics therefore cost nothing when
 //! a node dies.
 
 use crate::effects::ControlEffects;
@@ -30,7 +30,7 @@ pub const NODES: &[u8] = b"$node/";
 const EPOCHS: &[u8] = b"$epoch";
 
 /// The node that requests a new topic becomes the topic's owner, unless the node already owns many more topics than
-/// another node. "Many more" means over a quarter more, and also over this many more.
+/// another node. "Many more" means over a quarter more than the other node, and also over `UNEVEN_TOPICS` more.
 const UNEVEN_TOPICS: u64 = 4;
 
 choice! {
@@ -260,8 +260,8 @@ impl ControlState {
         Ok(())
     }
 
-    /// Chooses the owner of a volatile topic. This is the requesting node if it has the records or nearly the fewest
-    /// topics, otherwise the member with the fewest topics.
+    /// Chooses the owner of a volatile topic. If the requesting node is a member, and if it has the topic's records or
+    /// owns few topics, it becomes the owner. Otherwise, the member that owns the fewest topics becomes the owner.
     fn choose_owner(&self, request: &OwnerRequest<'_>) -> Result<u64, ControlRefusal> {
         let requester = self.is_alive(request.node).then_some(request.node);
         if let Some(node) = requester.filter(|_| request.holds) {

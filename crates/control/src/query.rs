@@ -5,7 +5,7 @@ use crate::layout::{choice, decode, encode, layout};
 use crate::reply::{ControlReply, FoundKeys, KeyWithItem};
 use crate::state::{ControlState, check_range};
 
-/// The value of a total in [`ControlQueryResult::Status`] that the user may not see.
+/// [`ControlQueryResult::Status`] contains this number in place of each total that the user may not see.
 pub const NOT_SHOWN: u64 = u64::MAX;
 
 choice! {

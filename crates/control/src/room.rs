@@ -1,10 +1,10 @@
 //! Counts and limits the bytes that keys take, in total and for each tenant.
 //!
 //! Clients' keys and locks may take [`state_bytes_max`](crate::ControlStateLimits::state_bytes_max), and the cluster's
-//! keys the same amount again. A key counts for the tenant that last wrote it. A tenant's keys may take up to three
-//! times as many bytes as remain free, so some bytes always remain for other tenants. If only one tenant has keys,
-//! these keys can therefore take three quarters of the bytes. The bytes of leases that wait for locks count for no
-//! tenant.
+//! keys may take as many bytes in addition. A key counts for the tenant that last wrote it. A tenant's keys may take up
+//! to three times as many bytes as remain free, so some bytes always remain for other tenants. If only one tenant has
+//! keys, these keys can therefore take three quarters of the bytes. The bytes of leases that wait for locks count for
+//! no tenant.
 
 use std::ops::AddAssign;
 
@@ -35,7 +35,7 @@ impl Growth {
         Growth { total, of_writer: total }
     }
 
-    /// Returns a growth by `total` bytes that counts for no tenant.
+    /// Returns a growth by `total` bytes. The growth counts for no tenant.
     pub(crate) fn shared(total: u64) -> Growth {
         Growth { total, of_writer: 0 }
     }

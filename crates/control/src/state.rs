@@ -25,8 +25,8 @@ pub(crate) const SYSTEM_KEYS_END: &[u8] = b"%";
 /// Maximum number of items for which a range reserves memory in advance.
 const ITEMS_AT_ONCE: usize = 1_024;
 
-/// All keys, leases, locks and owners of topics that a cluster agrees on. A clone is cheap, because it shares all data
-/// with the original until one of them changes.
+/// All keys, leases, locks and owners of topics that a cluster agrees on. A clone is cheap, because the clone and the
+/// original share all data that neither of them has changed.
 #[derive(Debug, Clone, Default)]
 pub struct ControlState {
     pub(crate) keys: OrdMap<Key, KeyItem>,
@@ -70,7 +70,8 @@ impl ControlState {
     }
 
     /// An empty state that numbers its leases from `lease_last + 1`. A node that loses its state in a restart uses this
-    /// function, because its clients may still know leases from before the restart.
+    /// function: the node's clients may still use lease numbers from before the restart, so new leases must have other
+    /// numbers.
     pub fn with_leases_after(lease_last: u64) -> ControlState {
         ControlState { lease_last, ..ControlState::default() }
     }
@@ -178,8 +179,8 @@ impl ControlState {
         self.ends.get_min().map(|&(end_ms, _)| end_ms)
     }
 
-    /// Adds the number of leases that are due at `now_ms` and the number of keys that end with them. Returns whether
-    /// the sum is more than `count`.
+    /// Whether more than `count` leases and keys would end at `now_ms`: the leases that are due at that time, and the
+    /// keys that end with these leases.
     pub fn has_more_due(&self, now_ms: u64, count: usize) -> bool {
         if self.next_lease_end_ms().is_none_or(|end_ms| end_ms > now_ms) {
             return false;
@@ -306,7 +307,8 @@ impl ControlState {
         effects: &mut ControlEffects,
     ) -> Result<ControlReply, ControlRefusal> {
         self.check_put(CommandSource::Client, key, value, lease)?;
-        // First assumes that the key is new. The existing key is looked up only if there is no room for a new one.
+        // First assumes that the key is new. The existing key, which needs less room, is looked up only if there is no
+        // room for a new key.
         if self.check_room(CommandSource::Client, Growth::with_key(key, value)).is_err() {
             self.check_room(CommandSource::Client, self.growth(key, value))?;
         }

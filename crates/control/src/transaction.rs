@@ -98,7 +98,7 @@ impl RevisionBuilder<'_> {
     }
 }
 
-/// Returns the key. If the key takes more than `bytes_left`, returns no key instead, and sets `more`.
+/// Returns the key. If the key takes more than `bytes_left` bytes, returns no key, and sets `more` in the result.
 fn limit_to_bytes(pair: Option<KeyWithItem>, bytes_left: &mut u64) -> FoundKeys {
     let Some(pair) = pair else { return FoundKeys::default() };
     match bytes_left.checked_sub(pair.item.bytes(&pair.key)) {

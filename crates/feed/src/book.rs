@@ -52,8 +52,8 @@ struct HalfBook {
     cleared: u64,
 }
 
-/// The highest number of levels that one side can have after those entries of an append that were checked so far: the
-/// sum of both fields.
+/// An upper bound for the number of levels that one side has after the entries of an append that were checked so far.
+/// The bound is the sum of both fields.
 struct LevelCount {
     /// Number of levels that the side had before the append; 0 if an entry clears the side.
     kept: usize,
@@ -158,8 +158,8 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the side, which has `kept` levels, has a level at this price. If the side is at most half full, it is
-    /// not searched. The result is then `false`, and the caller counts the level as a new one.
+    /// Whether the side has a level at this price. The side has `kept` levels. If this is at most half of the limit,
+    /// the side is not searched, and the result is `false`. The caller then counts the level as a new one.
     fn has_level_near_limit(&self, side: Side, price: i64, kept: usize) -> bool {
         kept > self.limits.levels_max as usize / 2
             && self.half(side).ladder.get(ladder::key(side, price)).is_some()

@@ -1,4 +1,5 @@
-//! Converts between decimal numbers as text and integers that have a fixed number of decimals, without floats.
+//! Converts decimal numbers in texts to integers, and back to text, without floats. An integer counts units of the last
+//! decimal.
 
 /// The reason why a text cannot be converted to an integer with the given number of decimals.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

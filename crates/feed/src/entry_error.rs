@@ -31,7 +31,7 @@ pub enum EntryError {
         /// The second byte of the entry.
         side: u8,
     },
-    /// A field that the entry's operation does not use is not zero.
+    /// A field is not zero, although the entry's operation does not use this field.
     #[error("{field} must be zero for this operation")]
     NotZero {
         /// Name of the field.

@@ -169,7 +169,7 @@ impl Recording {
         }
     }
 
-    /// Whether the file has content, but nothing in it has the expected format. The file then probably has another
+    /// Whether the file has content, but nothing in it has the expected format. If so, the file probably has another
     /// format.
     pub fn is_foreign(&self) -> bool {
         match &self.reader {

@@ -30,7 +30,7 @@ pub(crate) struct SharedLog {
 #[derive(Debug, Default)]
 pub(crate) struct LogFiles {
     pub all: Vec<Arc<LogFile>>,
-    /// The position of the last synced record; `None` if there is none or it is not known.
+    /// The position of the last synced record; `None` if no record is synced, or if the position is not known.
     pub durable: Option<Position>,
 }
 
@@ -116,7 +116,8 @@ impl LogFile {
         self.readable.store(bytes, Ordering::Release);
     }
 
-    /// Adds a block to the index, unless the last indexed block is close before it.
+    /// Adds a block to the index, unless the last indexed block begins less than `INDEX_STEP_BYTES` bytes before this
+    /// block.
     pub fn add_to_index(&self, at: u64, header: &BlockHeader) {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if index.last().is_none_or(|last| at >= last.at + JournalLimits::INDEX_STEP_BYTES) {
@@ -156,8 +157,8 @@ pub(crate) fn as_log_files(listed: &[ListedFile], dir: &Path, log_name: &str) ->
             identity: listed.name.identity,
             previous: 0,
             first: listed.name.first,
-            // A search by time needs the first times of the files in ascending order, so this file gets the first time
-            // of the file before it.
+            // A search by time requires that the field `first_time_ns` never decreases from one file to the next. A
+            // file with a damaged header therefore gets the value of the file before it.
             first_time_ns: time_ns,
             name: log_name.to_owned(),
         });

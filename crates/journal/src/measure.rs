@@ -1,8 +1,8 @@
 //! Measures how fast a journal without the rest of a node uses a real disk: the time of commits with several records
 //! each, and the time of reading the whole log.
 //!
-//! The benchmark compares a durable topic with these results on the same disk in the same run. The caller provides the
-//! clock.
+//! The benchmark measures a durable topic on the same disk in the same run, and compares its speed with these results.
+//! The caller provides the clock.
 
 use std::io;
 use std::path::Path;

@@ -56,7 +56,7 @@ impl Reader {
         self.shared.files().all.first().map(|file| file.name.first)
     }
 
-    /// The random identity of the oldest file, which no other log has; `None` if nothing was appended yet.
+    /// The random identity of the oldest file. No other log has this identity. `None` if nothing was appended yet.
     pub fn identity(&self) -> Option<u64> {
         self.shared.files().all.first().map(|file| file.name.identity)
     }

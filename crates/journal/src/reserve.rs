@@ -19,7 +19,7 @@ use crate::error::DiskError;
 /// The suffix that the reserve file's name gets when the file is handed over to a journal. The name keeps this suffix
 /// until the journal first writes to the file.
 const PENDING_SUFFIX: &str = ".next";
-/// The number of bytes by which a journal may shorten the reserve's file after taking it over, because the journal's
+/// A journal that takes over the reserve's file may shorten this file by at most this many bytes, because the journal's
 /// previous file needs the space for its marks. The number equals two blocks of a file system.
 pub(crate) const LINK_BYTES: u64 = 8 << 10;
 /// The zeros that are written with one call to fill the reserve.
@@ -41,7 +41,8 @@ pub struct DiskReserve {
 impl DiskReserve {
     /// Opens the reserve in the file `name` of a directory. The reserve counts as filled if its file has the full size,
     /// or a few kilobytes less because a journal has shortened it. A smaller or larger file is removed. If the file was
-    /// handed over to a journal that did not use it, it becomes the reserve again. A reserve of 0 bytes has no file.
+    /// handed over to a journal, but not used by it, the file becomes the reserve again. A reserve of 0 bytes has no
+    /// file.
     ///
     /// If there is a journal in the directory, open the journal first.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, name: &str, bytes: u64) -> Result<DiskReserve, DiskError> {
@@ -179,8 +180,8 @@ impl DiskReserve {
     /// this.
     fn sync_dir(&self) -> Result<(), DiskError> {
         match self.disk.sync_dir(&self.dir).map_err(DiskError::of("sync", &self.dir)) {
-            // Without this sync, a power cut can undo the renaming or the removal. The next start then finds the file
-            // under its earlier name, and uses or removes it.
+            // Ignores the error. A power cut can now undo the renaming or the removal. In that case, the next start
+            // finds the file under its earlier name, and uses or removes it.
             Err(error) if error.lacks_resource() => Ok(()),
             synced => synced,
         }

@@ -170,7 +170,7 @@ impl BlockScan {
         crate::layout::u32_at(self.buffered(at), 4)
     }
 
-    /// The offset after the file's last byte that is not zero, searched from the current offset on.
+    /// The offset after the file's last nonzero byte. The search begins at the current offset.
     pub fn written_end(&mut self, file: &dyn DiskFile) -> io::Result<u64> {
         let mut last = self.at;
         let mut at = self.at;
@@ -189,8 +189,8 @@ impl BlockScan {
         Ok(last)
     }
 
-    /// Reads the block at this offset completely into the buffer. Returns its header if the block is valid, otherwise
-    /// the reason.
+    /// Reads the block at this offset completely into the buffer. Returns the block's header if the block is valid,
+    /// otherwise the reason why it is invalid.
     fn read_block(&mut self, file: &dyn DiskFile, at: u64) -> io::Result<Result<BlockHeader, BlockDefect>> {
         let left = self.end - at;
         self.fill(file, at, BLOCK_HEADER_BYTES)?;
@@ -206,7 +206,7 @@ impl BlockScan {
         at.checked_sub(self.buffer_at).and_then(|start| self.buffer.get(start as usize..)).unwrap_or(&[])
     }
 
-    /// Reads into the buffer so that it has `need` bytes from offset `at` on, unless the file ends before.
+    /// Reads so that the buffer has `need` bytes of the file from offset `at` on, unless the file ends earlier.
     fn fill(&mut self, file: &dyn DiskFile, at: u64, need: usize) -> io::Result<()> {
         let available = (self.buffer_at + self.buffer.len() as u64).saturating_sub(at);
         if at >= self.buffer_at && available >= need as u64 {

@@ -19,14 +19,14 @@ pub(crate) struct FileSurvey {
     pub end: u64,
     /// The last valid block of the file, if this block is a mark.
     pub mark: Option<Mark>,
-    /// Offset of the first mark that does not state the right numbers of blocks and records before it.
+    /// Offset of the first mark that states wrong numbers of the blocks and records before this mark.
     pub miscounted: Option<u64>,
     pub holes: Vec<Hole>,
     /// The invalid blocks that are followed by a valid one: the offset of each, and why it is invalid.
     pub bad: Vec<(u64, BlockDefect)>,
     /// The defect that begins directly after the last valid block; `None` if the file ends there.
     pub tail: Option<BlockDefect>,
-    /// Offset after the last byte of the file that is not zero.
+    /// Offset after the file's last nonzero byte.
     pub written: u64,
 }
 

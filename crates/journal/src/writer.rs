@@ -3,9 +3,9 @@
 //! Invariants:
 //! - [`Journal::append`] writes a block or changes nothing. [`Journal::sync`] makes the written blocks durable. Records
 //!   up to [`Journal::durable`] survive any crash, unless the disk itself is damaged.
-//! - A failed write or sync ends the log. It is never retried, because the operating system's cache may then differ
-//!   from the disk. Exception: if a write fails because the disk is full, or because file descriptors or memory are
-//!   lacking, the log is unchanged and continues.
+//! - A failed write or sync ends the log. A retry would not be safe, because the operating system's cache may differ
+//!   from the disk after the failure. There is one exception: if a write fails because the disk is full, or because
+//!   file descriptors or memory are lacking, the log is unchanged and continues.
 //! - Within an epoch, each sequence number follows the previous one. If the log was not closed properly, the next
 //!   record needs a higher epoch.
 //! - Every file has reserved room for its marks.

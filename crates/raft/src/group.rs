@@ -105,7 +105,8 @@ pub struct Status {
     pub voters: Vec<RaftMember>,
     /// Members without a vote.
     pub learners: Vec<RaftMember>,
-    /// Whether this node has a vote. During a change of the voters: a vote before and after the change.
+    /// Whether this node has a vote. During a change of the voters: whether it has a vote both before and after the
+    /// change.
     pub has_vote: bool,
     /// Whether a change of the voters is not complete: majorities of the previous and of the new voters are needed. If
     /// the change was interrupted, the leader has to set the voters again.
@@ -240,8 +241,8 @@ impl UntypedGroup {
         })
     }
 
-    /// While no write succeeds for lack of room, file descriptors or memory, returns the error that says so. Otherwise
-    /// returns `None`.
+    /// If all writes wait because room, file descriptors or memory are lacking, returns an error that states what is
+    /// lacking. Otherwise returns `None`.
     pub fn room_shortage(&self) -> Option<RaftGroupError> {
         if self.room.level() == SpaceLevel::Out { self.room.shortage() } else { None }
     }
@@ -471,9 +472,10 @@ fn config(limits: &RaftLimits) -> io::Result<Config> {
         election_timeout_min: limits.election_ms_min(),
         election_timeout_max: limits.election_ms_max(),
         enable_pre_vote: Some(true),
-        // The option is off: with it, a leader that crashes could continue in the same term, and lack an entry that it
-        // had acknowledged. Reason: the leader may acknowledge an entry that two followers have synced, before its own
-        // sync. After the crash, it would give this entry's index to another entry. The power-cut test shows this.
+        // The option is off. With the option, a leader that crashes could continue in the same term, although it may
+        // lack an entry that it acknowledged. For example, the leader may acknowledge an entry that two followers have
+        // synced, but that it has not synced itself. After a crash, it would give this entry's index to another entry.
+        // The power-cut test shows this.
         enable_leader_restore: Some(false),
         // The sizes of entries differ much. This crate therefore counts bytes, not entries, when it decides when to
         // take a snapshot, and how many entries a request contains.
@@ -531,8 +533,8 @@ struct SnapshotRequests {
 }
 
 impl SnapshotRequests {
-    /// Whether to request a snapshot. The newest snapshot must lack applied entries. Also, entries must have been
-    /// applied, or a snapshot made, since the last request.
+    /// Whether to request a snapshot. There are two conditions. First, entries were applied that the newest snapshot
+    /// lacks. Second, since the last request, further entries were applied, or a snapshot was made.
     fn is_due(&mut self, snapshot: Option<u64>, applied: Option<u64>) -> bool {
         let request = Some((snapshot, applied));
         applied > snapshot && std::mem::replace(&mut self.last, request) != request

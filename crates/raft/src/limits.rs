@@ -25,9 +25,9 @@ pub struct RaftLimits {
     /// Longest wait for the response to a command or read, ms. A command without a response then has an unknown
     /// outcome, and a read has failed.
     pub answer_ms_max: u64,
-    /// The number of bytes by which the log grows before a new snapshot is taken. After a large snapshot, an eighth of
-    /// the snapshot's size replaces this number if it is more. A snapshot does not remove the newest entries from the
-    /// log, up to a quarter of this limit: followers that lack only these entries need no snapshot.
+    /// The number of bytes by which the log grows before a new snapshot is taken. After a snapshot of more than eight
+    /// times this size, an eighth of the snapshot's size replaces the number. After each snapshot, the newest entries
+    /// stay in the log, about a quarter of `log_bytes_max`: followers that lack only these entries need no snapshot.
     pub log_bytes_max: usize,
     /// Size of the log's reserve on the disk, bytes; 0 for none. The snapshots have another reserve of the same size.
     /// When the disk is full, commands that make the state smaller are written to the reserved bytes.

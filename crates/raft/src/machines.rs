@@ -25,9 +25,10 @@ use crate::type_config::{
 /// heartbeats on Raft's thread. The same holds for snapshots. Passing something smaller to another thread would cost
 /// more than handling it.
 pub(crate) const LARGE_BYTES: usize = 128 << 10;
-/// The first pause before a snapshot is retried for which the disk had no room. Each further pause is twice as long.
+/// The pause after the first failed attempt to write a snapshot for which the disk lacks room. Each further pause is
+/// twice as long.
 const FULL_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause before a snapshot that lacked room is retried.
+/// The longest pause between attempts to write a snapshot for which the disk lacks room.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A handle to a group's state machine and its snapshots. The handle has no type parameter for the machine, so that
@@ -116,7 +117,8 @@ impl Machines {
         }
     }
 
-    /// Applies an entry. If applying it takes long, this happens on another thread, so that heartbeats are not delayed.
+    /// Applies an entry. An entry that takes long to apply is applied on another thread, so that heartbeats are not
+    /// delayed.
     async fn apply_entry(
         &self,
         log_id: LogId,

@@ -12,7 +12,7 @@ use crate::type_config::{LogEntry, RaftSnapshot, SnapshotMeta, Types, Vote};
 /// The version of the encoding, which is the first byte of every message.
 pub(crate) const VERSION: u8 = 1;
 
-/// Consecutive parts of a message with fewer bytes than this are copied into one joint piece.
+/// If consecutive parts of a message have fewer bytes than this each, they are copied into one joint piece.
 const PIECE_BYTES_MIN: usize = 8 << 10;
 /// The largest size in bytes of an entry without its commands. Also the largest size of a message without its entries.
 const ENTRY_BYTES: usize = 128;
@@ -32,7 +32,8 @@ pub(crate) enum RaftRequest {
     End(Vote, SnapshotId),
 }
 
-/// Identifies a snapshot by its content. If a new leader has the same snapshot, it can continue to send it.
+/// Identifies a snapshot by its content. A new leader that has the same snapshot can therefore continue the transfer
+/// that a previous leader began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SnapshotId {
     /// Number of blocks.

@@ -3,9 +3,9 @@
 //! A request with log entries is sent before earlier requests have their responses. A slow disk can therefore delay
 //! only later requests of the same lane. Heartbeats and votes have a separate lane ([`RequestLane`]).
 //!
-//! Large requests use another lane than small ones. The transport can serve this lane on another thread, where copying
-//! and encrypting megabytes delays no heartbeat. Requests with entries change from one lane to the other only when all
-//! earlier requests have their responses. No request with entries therefore overtakes another.
+//! Large requests use another lane than small ones. The transport can serve the lane of large requests on another
+//! thread, where copying and encrypting megabytes delays no heartbeat. Requests with entries change from one lane to
+//! the other only when all earlier requests have their responses. No request with entries therefore overtakes another.
 
 use std::future::Future;
 use std::io;

@@ -25,12 +25,12 @@ const NAME: &str = "raft snapshots";
 const BATCH_BYTES: usize = 1 << 20;
 /// Name of the file that reserves room for a snapshot.
 const RESERVE: &str = "reserve";
-/// The most bytes of a frame that do not belong to the block in it.
+/// Maximum size of a frame without the block that it contains, bytes.
 const BLOCK_BYTES_EXTRA: u64 = 64;
-/// The most bytes that a snapshot needs in addition to its frames: for the header and the marks of its first file, and
-/// for marks in the previous file.
+/// Maximum number of bytes that a snapshot needs in addition to its frames: for the header and the marks of its first
+/// file, and for marks in the previous file.
 const FIRST_FILE_BYTES_EXTRA: u64 = 16 << 10;
-/// The most bytes that are needed for the header, the marks and the preallocated room of each further file.
+/// Maximum number of bytes that each further file needs for its header, marks and preallocated room.
 const FILE_BYTES_EXTRA: u64 = 2 << 20;
 
 impl ValueCodec for SnapshotMeta {
@@ -184,7 +184,7 @@ impl Snapshots {
         Ok((self.disk.free_bytes(&self.dir)?, need))
     }
 
-    /// Whether the disk has room for a snapshot of twice this size, and also for the reserve.
+    /// Whether the disk has room for the reserve and also for twice the size of a snapshot with these blocks.
     pub(crate) fn has_ample_room(&self, blocks: &Blocks) -> io::Result<bool> {
         let (free, need) = self.free_and_needed(blocks)?;
         let for_reserve = if self.reserve.needs_fill() { self.reserve.bytes() } else { 0 };

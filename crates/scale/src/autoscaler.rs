@@ -24,8 +24,8 @@ pub struct Autoscaler<P> {
     /// The time between two decisions of the scaler, in ms.
     sample_ms: u64,
     next_ms: u64,
-    /// The instances that have not ended yet after a call of `stop`, from which on the scaler makes no more decisions.
-    /// `None` before `stop`.
+    /// `None` until `stop` is called. After this call, the instances that have not ended yet; the scaler then makes no
+    /// more decisions.
     remaining: Option<BTreeSet<InstanceId>>,
     actions: Vec<ProviderAction>,
     events: Vec<ProviderEvent>,

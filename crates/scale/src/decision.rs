@@ -30,7 +30,7 @@ pub struct ScaleOut {
     pub ready_ms: u64,
 }
 
-/// A decision to remove one worker, and the time of each step until it is gone.
+/// A decision to remove one worker, and the time of each step until the worker is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScaleIn {
     /// When fewer workers began to be enough, in ms.

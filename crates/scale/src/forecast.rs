@@ -25,7 +25,8 @@ const COMPARED: usize = 16;
 pub struct ArrivalForecast {
     /// The expected number of tasks per second.
     pub point: f64,
-    /// An upper bound of the number of tasks per second: the `quantile` of the forecast that the policy sets.
+    /// An upper bound of the number of tasks per second: a quantile of the forecast. The field `quantile` of the policy
+    /// states which one.
     pub upper: f64,
 }
 
@@ -70,7 +71,7 @@ pub struct Forecaster {
 }
 
 impl Forecaster {
-    /// Creates a forecaster without history. Its history may grow to `buckets_max` buckets.
+    /// Creates a forecaster with an empty history, which may grow to `buckets_max` buckets.
     pub fn new(config: ForecastPolicy, buckets_max: usize) -> Forecaster {
         Forecaster {
             config,
@@ -86,8 +87,8 @@ impl Forecaster {
         }
     }
 
-    /// Appends past arrival rates to the history. Each of `means` is the mean over one bucket, and the last one is for
-    /// the bucket before that of `now_ms`.
+    /// Appends past arrival rates to the history. Each of `means` is the mean rate in one bucket. The last mean belongs
+    /// to the bucket before the one that contains `now_ms`.
     pub fn learn(&mut self, now_ms: u64, means: impl IntoIterator<Item = f64>) {
         means.into_iter().for_each(|mean| self.push_history(mean));
         self.bucket = now_ms / self.config.bucket_ms;
@@ -207,8 +208,8 @@ impl Forecaster {
         self.is_trusted = error_sum <= bound * actual_sum;
     }
 
-    /// Computes new forecasts. Uses only seasons of which the history contains at least two; without such a season,
-    /// there are no forecasts.
+    /// Computes new forecasts. Uses only seasons that fit into the history at least twice. If no season does, there are
+    /// no forecasts.
     fn fit(&mut self) {
         self.forecasts.clear();
         let periods: Vec<usize> =

@@ -11,7 +11,7 @@
 //! - A forecast never removes workers.
 //! - The scaler removes only workers that hold no task. If such a worker still receives a task, the worker has time to
 //!   finish the task: at least the longest timeout of any task in progress.
-//! - Only tasks that one more worker could start now count as waiting.
+//! - A task counts as waiting only if one more worker could start it now.
 //!
 //! The feature `planning` adds parts that only `dunlin scale` needs, and not a node: documents, prices and the
 //! simulator.

@@ -40,8 +40,8 @@ pub struct ScaleThresholds {
     /// The number of waiting tasks above which the scaler adds workers. Tasks count only if one more worker could start
     /// them now.
     pub queue_max: u64,
-    /// The time from a task's submission to its start above which the scaler adds workers, in ms. The 99th percentile
-    /// (P99) of this time is compared.
+    /// The threshold for the time from a task's submission to its start, in ms. If the 99th percentile (P99) of this
+    /// time is higher, the scaler adds workers.
     pub latency_ms_max: u64,
     /// How soon the waiting tasks should be completed once workers are added, in ms.
     pub catch_up_ms: u64,
@@ -84,8 +84,8 @@ pub struct ScaleInPolicy {
 /// How a scaler adds workers before the tasks arrive that a forecast predicts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForecastPolicy {
-    /// How far ahead the scaler looks, in ms. This must be longer than the scaler and the provider need to decide on a
-    /// worker and start it.
+    /// How far ahead the scaler looks, in ms. This must be longer than the time that the decision to add a worker and
+    /// the start of the worker take together.
     pub lead_ms: u64,
     /// The length of a bucket in ms. A bucket is an interval for which the history of arrivals has one mean value.
     pub bucket_ms: u64,
@@ -94,7 +94,8 @@ pub struct ForecastPolicy {
     pub seasons: Vec<usize>,
     /// The quantile of the forecast that is used as its upper bound, from 0.5 to 1.
     pub quantile: f64,
-    /// By how many percent a forecast must require more workers than there are before the scaler adds workers.
+    /// The scaler adds workers because of a forecast only if the forecast requires more workers than the present
+    /// number, by at least this many percent.
     pub rise_percent: u32,
     /// If the mean error of recent forecasts exceeds this share of the actual values, the scaler stops using forecasts.
     pub error_max: f64,
@@ -109,7 +110,7 @@ pub struct WarmPoolPolicy {
     /// The number of workers in the pool.
     pub size: u32,
     /// How long a measurement must exceed its threshold before the scaler takes workers from the pool, in ms. This can
-    /// be short, because it costs little if such a worker turns out not to be needed.
+    /// be short, because an unnecessary worker from the pool costs little.
     pub detect_ms: u64,
     /// Whether a removed worker returns to the pool if the pool has room. Local processes end instead of returning.
     pub takes_drained: bool,
@@ -180,7 +181,7 @@ pub enum PolicyError {
 }
 
 const SEASON_BUCKETS: usize = 24;
-/// How far ahead a scaler of local processes looks, in ms. They start in less time than this.
+/// How far ahead a scaler of local processes looks, in ms. The processes start in less time than this.
 const LOCAL_LEAD_MS: u64 = 5_000;
 
 impl Policy {
@@ -274,7 +275,7 @@ impl Policy {
         Policy { predictive: predictive.map(|predictive| ForecastPolicy { lead_ms, ..predictive }), ..self }
     }
 
-    /// Returns how long the scaler goes on observing before it decides, if `trigger` is the reason, in ms.
+    /// Returns how long, in ms, the scaler goes on observing before it decides. `trigger` is the reason to add workers.
     pub(crate) fn decide_ms(&self, trigger: ScaleOutTrigger) -> u64 {
         match trigger {
             ScaleOutTrigger::Cpu => self.scale_out.decide_ms[0],

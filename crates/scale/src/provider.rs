@@ -72,7 +72,7 @@ pub enum ProviderEvent {
     Failed {
         /// The instance.
         instance: InstanceId,
-        /// Whether the provider had no capacity for the instance. If not, the instance itself has failed.
+        /// `true` if the provider had no capacity for the instance; `false` if the instance itself has failed.
         is_capacity: bool,
     },
     /// The provider will soon interrupt the instance, which is a spot instance.

@@ -51,8 +51,8 @@ pub struct Scaler {
     failures: u32,
     /// The time until which the scaler launches nothing, because too many launches have failed, in ms.
     paused_until_ms: u64,
-    /// The launches in place of failed ones that must wait for the end of the pause. Each entry is the number of the
-    /// decision to which the launch belongs, or `None` if the launch belongs to no decision.
+    /// The launches that replace failed launches, and that must wait for the end of the pause. For each launch, the
+    /// number of the decision to which it belongs; `None` if it belongs to no decision.
     postponed: Vec<Option<u64>>,
     /// The times at which spot instances were refused or interrupted recently, in ms.
     spot_failures: VecDeque<u64>,
@@ -110,8 +110,8 @@ impl Scaler {
         }
     }
 
-    /// Sets the number of tasks per second that a busy worker is assumed to complete. The scaler uses it until it has
-    /// measured this rate.
+    /// Sets the number of tasks per second that a busy worker is assumed to complete. The scaler uses this number until
+    /// it has measured the actual number.
     pub fn assume_rate(&mut self, per_s: f64) {
         if per_s.is_finite() && per_s > 0.0 {
             self.rate = per_s;

@@ -28,8 +28,9 @@ pub struct ProviderDelays {
 
 impl ProviderDelays {
     /// Returns the delays of Dunlin's requirements: a worker starts in 45 s and ends in 30 s, and 2.3 % of cold starts
-    /// and 0.8 % of starts from the warm pool fail. A start from the warm pool takes 20 s, because the requirements
-    /// allow 55 s in total. Detection and decision usually take 75 s, so the warm pool also needs a shorter detection.
+    /// and 0.8 % of starts from the warm pool fail. A start from the warm pool takes 20 s, so that detection, decision
+    /// and start together can take the 55 s that the requirements allow. With the usual times, detection and decision
+    /// alone would take 75 s. A policy with a warm pool therefore needs a shorter detection.
     pub fn cloud() -> ProviderDelays {
         ProviderDelays {
             ready_ms: 45_000,

@@ -2,7 +2,7 @@
 
 use crate::prices::{MachineType, Prices};
 
-/// By which share a machine must be larger than what its workers have used.
+/// The share by which a machine must be larger than the measured use of its workers.
 const HEADROOM: f64 = 0.15;
 /// The minimum memory that is reserved for a machine's operating system, in GiB.
 const SYSTEM_GIB: f64 = 0.5;
@@ -12,7 +12,7 @@ const SYSTEM_SHARE: f64 = 0.05;
 /// The smallest number of measurements from which a worker's need is computed.
 const MEASURED_MIN: usize = 20;
 
-/// The processors and the memory that a worker needs when its use is nearly the highest that was measured.
+/// The number of processors and the memory that were enough for a worker in nearly all measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkerNeed {
     /// The number of processors that was enough in 95 % of the measurements.

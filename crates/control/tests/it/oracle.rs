@@ -22,7 +22,7 @@ impl RandomCommand {
         VALUES[usize::from(self.0[3]) % VALUES.len()]
     }
 
-    /// Returns a number from 1 to 7, of a lease that may or may not exist, or 0 for no lease.
+    /// Returns 0 for no lease, or a lease number from 1 to 7. A lease with this number need not exist.
     fn lease(&self) -> u64 {
         u64::from(self.0[2] % 8)
     }

@@ -271,7 +271,7 @@ proptest! {
                 prop_assert_eq!(test.state.is_alive(node), model.is_alive(node));
             }
         }
-        // A node that restores a snapshot makes the same decisions as the other nodes.
+        // A node that restores a snapshot must make the same decisions as the other nodes.
         let blocks = snapshots::blocks(&test.state);
         let mut restorer = StateRestorer::default();
         blocks.iter().for_each(|block| restorer.read_block(block).unwrap());

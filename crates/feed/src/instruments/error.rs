@@ -1,5 +1,5 @@
 //! Errors in instrument files. MDD-Sim, another market data simulator, also reports some of these errors. The text of
-//! such an error begins with the same words as MDD-Sim's text, so that a script can search for them.
+//! such an error begins with the same words as MDD-Sim's text, so that a script can search for these words.
 
 use std::fmt;
 

@@ -66,7 +66,7 @@ impl<'a> AppendCheck<'a> {
         Ok(())
     }
 
-    /// Size of the value that a key would have; `None` if the key would not exist.
+    /// Size of a key's value after the entries checked so far; `None` if the key would not exist after these entries.
     fn value_bytes(&self, key: &[u8]) -> Option<usize> {
         match self.changed.get(key) {
             Some(value_bytes) => *value_bytes,

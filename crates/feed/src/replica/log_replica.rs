@@ -25,8 +25,8 @@ pub(super) struct LogReplica<F> {
     is_gap_counted: bool,
     /// Whether the log began a new epoch and no record of this epoch has arrived yet. The log's state is then unknown.
     is_new_epoch: bool,
-    /// Time of the last request, or, without a request, the time since which the gap is known. 0 means that there is no
-    /// such time, and `u64::MAX` that no request may become due.
+    /// Time of the last request. If no request was sent yet, the time at which the gap was reported. 0 means that there
+    /// is no such time. `u64::MAX` means that no request may become due.
     pub(super) since_ns: u64,
     requests: u32,
 }
@@ -101,7 +101,7 @@ impl<F: Reducer> LogReplica<F> {
         Some(resync)
     }
 
-    /// Whether the state is not whole. A request may then become due although no event arrives.
+    /// Whether the state is not whole. If so, a request may become due although no event arrives.
     pub(super) fn is_pending(&self) -> bool {
         self.need != RecoveryNeed::Nothing || self.has_gap
     }
@@ -112,7 +112,8 @@ impl<F: Reducer> LogReplica<F> {
         sink: &mut ReportSink<'_, R>,
     ) {
         let at = match self.at {
-            // No record precedes the first record of a log, so the state before it is empty and need not be requested.
+            // No record precedes the first record of a log, so the state before the first record is empty, and need not
+            // be requested.
             None if record.prev_seq == 0 => Position { epoch: record.position.epoch, seq: 0 },
             None => return self.fault(ReplicaFault::Unknown { at: record.position }, sink),
             Some(at) => at,

@@ -78,9 +78,9 @@ impl InstrumentLane {
         self.next_index = if self.next_index + 1 == self.instruments.len() { 0 } else { self.next_index + 1 };
     }
 
-    /// Returns the number of records that are due at `now_ns` or earlier, since the start. Record j, counted from 0, is
-    /// due ⌊j × second ÷ `per_second`⌋ ns after the start, where a second has 10⁹ ns. The records that are due are
-    /// therefore all j for which j × second < (`since_ns` + 1) × `per_second`.
+    /// Returns how many records were due from the start of the schedule to `now_ns`, including those due at `now_ns`.
+    /// Record j, counted from 0, is due ⌊j × second ÷ `per_second`⌋ ns after the start, where a second has 10⁹ ns. The
+    /// records that are due are therefore all j for which j × second < (`since_ns` + 1) × `per_second`.
     pub(super) fn scheduled_by(&self, now_ns: u64) -> u64 {
         let Some(since_ns) = now_ns.checked_sub(self.start_ns) else { return 0 };
         let beyond = (u128::from(since_ns) + 1) * u128::from(self.per_second);

@@ -2,9 +2,10 @@
 //!
 //! Prices are counted in ticks from the base price. The *fair price* is a random walk, and the *middle* of the book
 //! follows the fair price by at most one tick per update. Bids are at the middle or below, and asks above. After the
-//! middle has moved, the next updates first remove levels on the wrong side of it, as if a trade had filled their
-//! orders, and then levels that are too far from it. Other changes follow only when no such level is left. Each update
-//! that is not a reset therefore changes only one level, and the book is never crossed.
+//! middle has moved, each of the next updates removes one misplaced level. Levels on the wrong side of the middle are
+//! removed first, as if a trade had filled their orders. Levels that are too far from the middle follow. Only when no
+//! misplaced level is left do updates make other changes. Each update that is not a reset therefore changes only one
+//! level, and the book is never crossed.
 //!
 //! Invariant between updates, if the book may not be crossed: bids are within `middle - 2 × levels` … `middle`, and
 //! asks are within `middle + 1` … `middle + 1 + 2 × levels`. One or two levels may be outside of these ranges; the next
@@ -194,7 +195,8 @@ impl SimulatedMarket {
         BookEntry::Remove { side, price: self.price(side, key) }.encode(payload);
     }
 
-    /// Returns the best key at which a level of this side is not on the wrong side of the middle.
+    /// Returns the best key at which a level of this side is still correctly placed. Levels with better keys are on the
+    /// wrong side of the middle.
     #[inline(always)]
     fn limit(&self, side: Side) -> i64 {
         match side {

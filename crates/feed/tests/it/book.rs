@@ -46,8 +46,8 @@ fn side() -> impl Strategy<Value = Side> {
     prop_oneof![Just(Side::Bid), Just(Side::Ask)]
 }
 
-/// Generates an entry. Its price is one of only a few, so that levels often appear and disappear, and bids often have
-/// the prices of asks.
+/// Generates an entry that has one of only a few prices. Levels therefore often appear and disappear, and bids and asks
+/// often have equal prices.
 fn entry() -> impl Strategy<Value = BookEntry> {
     let price = -6_i64..6;
     prop_oneof![

@@ -130,7 +130,7 @@ fn counts_of_bitstamp_orders_equal_independent_counts() {
 }
 
 /// Later events prove that two orders in the opening book are phantoms. If the two orders are deleted, the book must
-/// never be crossed or locked at the end of a millisecond. If not, the book is mostly crossed or locked.
+/// never be crossed or locked at the end of a millisecond. If they are kept, the book is mostly crossed or locked.
 #[test]
 fn bitstamp_book_without_phantom_orders_is_never_crossed() {
     for (evict_phantoms, phantoms_left) in [(false, true), (true, false)] {

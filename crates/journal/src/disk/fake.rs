@@ -36,7 +36,7 @@ pub struct FakeDisk {
 pub struct Faults {
     /// The number of syncs that still succeed before one fails. `None`: no sync fails.
     pub sync_fails: Option<u32>,
-    /// Whether the sync that fails reports a full disk, as it can on a network file system.
+    /// Whether the sync that fails reports a full disk, as a sync can on a network file system.
     pub sync_reports_full: bool,
     /// Whether files cannot be opened, because the process has too many open files.
     pub opens_fail: bool,

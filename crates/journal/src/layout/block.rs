@@ -7,8 +7,8 @@
 //!  | u32    | u32   | u32  | u32   | u64       | u32   | u32 (÷8)| u64 ns      | u64 ns     |          |
 //!  +--------+-------+------+-------+-----------+-------+---------+-------------+------------+----------+------
 //! ```
-//! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and everything after it. A block
-//!   that is copied to another file or offset is therefore invalid.
+//! - `crc32c` covers the file's identity, the block's offset in the file (both u64), and all bytes of the block after
+//!   this field. A block that is copied to another file or offset is therefore invalid.
 //! - `bytes` counts everything after the header: frames, each padded to 8, and the note.
 //! - The lowest 8 bits of `kind` are the block's kind, and the higher bits are the length of the note in units of 8
 //!   bytes. The note contains data of the log's user: a topic stores in it which producer published which records.

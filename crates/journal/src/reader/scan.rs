@@ -104,9 +104,8 @@ impl LogScan {
         self.from
     }
 
-    /// Whether the scan has read a mark that says that the log was closed or repaired, and nothing follows this mark.
-    /// If there is no such mark, the last records may be missing. Call this after [`next`](LogScan::next) has returned
-    /// `None`.
+    /// Whether the log ends with a mark which states that the log was closed or repaired. If not, the last records may
+    /// be missing. Call this after [`next`](LogScan::next) has returned `None`.
     pub fn has_end_mark(&self) -> bool {
         self.file.as_ref().is_some_and(|open| {
             let mark = open.mark.is_some_and(|mark| matches!(mark.kind, BlockKind::End | BlockKind::Cut));

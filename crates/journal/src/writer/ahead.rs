@@ -1,7 +1,7 @@
 //! Preallocates space: writes zeros after the records, so that commits overwrite space that the file already has.
 //!
-//! If a commit does not enlarge its file, a sync need not change the file system's metadata and is faster. Also, a full
-//! disk is noticed before a record gets its number. Measurements are in `docs/journal.md`.
+//! If a commit does not enlarge its file, a sync need not change the file system's metadata, and is therefore faster.
+//! Also, a full disk is noticed before a record gets its number. Measurements are in `docs/journal.md`.
 
 use super::{Current, Journal};
 use crate::error::{AppendError, DiskError};

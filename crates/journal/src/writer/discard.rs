@@ -60,7 +60,7 @@ impl Journal {
             records: 0,
             is_marked_closed: false,
         };
-        // If there is no room for the marks now, the file that is created next gives up some of its room for them.
+        // If this file has no room for its marks now, the next file will give up some of its own room for these marks.
         let _ = current.prepare(start + super::ahead::MARKS_BYTES);
         self.current = Some(current);
         (self.tail.last, self.tail.last_time_ns) = (last, emptied.first_time_ns);

@@ -1,5 +1,4 @@
-//! Tests that write a log while it crashes and restarts again and again. Each seed gives another sequence of
-//! operations.
+//! Tests that write a log through many crashes and restarts. Each seed gives another sequence of operations.
 //!
 //! Faults: power failures after which unsynced data is lost or partly written, failed syncs and writes, a full disk,
 //! processes that end without closing the log, and flipped bits. `DUNLIN_JOURNAL_SEEDS` sets the number of seeds;

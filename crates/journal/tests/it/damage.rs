@@ -188,8 +188,8 @@ fn recording_with_missing_swapped_or_foreign_files_is_refused() {
             }
         }
     }
-    // Replaces each file by the file of another log with the same records. The checksums in that file are then wrong,
-    // because they cover the identity of the other log's file.
+    // Replaces each file by the file of another log with the same records. The checksums must then be wrong, because
+    // they were computed with the identity of the other log's file.
     let other = FakeDisk::new(43);
     fill(open(&other).unwrap().0, 7);
     for (file, path) in log_files(&other).iter().enumerate() {

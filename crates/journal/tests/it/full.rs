@@ -86,8 +86,8 @@ fn log_is_unusable_after_a_failed_sync_of_a_new_file() {
     let (mut journal, _) = open(&disk).unwrap();
     append(&mut journal, 1, 1, 5, 100).unwrap();
     journal.end_file().unwrap();
-    // The first sync is that of the new file. The second one is that of the old file, and also stores the old file's
-    // records.
+    // The first sync, which succeeds, is that of the new file. The second sync, which fails, is that of the old file
+    // and its records.
     disk.set_faults(Faults { sync_fails: Some(1), sync_reports_full: true, ..Faults::default() });
     let refused = append(&mut journal, 1, 6, 1, 100);
     assert!(matches!(refused, Err(AppendError::Disk(_))), "{refused:?}");

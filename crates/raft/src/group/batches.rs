@@ -42,7 +42,7 @@ pub(super) struct CountedBytes {
 
 impl WaitingBytes {
     /// Adds the size of a batch of commands to the total, unless the batch is small. Returns `None` if the total would
-    /// exceed `bytes_max`. If the total is 0, a larger batch is allowed.
+    /// exceed `bytes_max`. If the total is 0, a batch of any size is allowed.
     pub(super) fn add(&self, bytes: usize, bytes_max: usize) -> Option<CountedBytes> {
         let bytes = if bytes <= UNCOUNTED_BYTES_MAX { 0 } else { bytes };
         if bytes > 0 {
@@ -229,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// Returns `first`, and after it as many of the commands that have arrived since as fit into the entry.
+    /// Returns `first`, and then the commands that have arrived since, as far as they fit into the entry.
     fn collect_batch(&mut self, first: Option<PendingCommands>) -> Vec<PendingCommands> {
         let mut batch = Vec::from_iter(first);
         let mut bytes: usize = batch.iter().map(|pending| pending.commands.bytes().len()).sum();

@@ -33,8 +33,8 @@ impl Drop for GroupThread {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take()
-            // The last handle may be dropped by a task on this thread. In this case, the code runs on the thread that
-            // it would wait for, so it does not wait.
+            // The last handle may be dropped by a task on this thread. In this case, the code does not wait, because it
+            // would wait for the end of its own thread.
             && thread.thread().id() != thread::current().id()
         {
             let _ = thread.join();

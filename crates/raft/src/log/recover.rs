@@ -70,7 +70,7 @@ fn replay(journal: &Journal, oldest: Position, log_index: &mut LogIndex) -> io::
 }
 
 impl LogIndex {
-    /// Does an operation again, which was read from the journal at `at`.
+    /// Repeats an operation that was read from the journal at the position `at`.
     fn replay_operation(&mut self, operation: LogOperation, at: Position) -> io::Result<()> {
         match operation {
             LogOperation::Append(entry) => {

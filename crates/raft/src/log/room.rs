@@ -1,5 +1,5 @@
-//! Keeps the information how much room is left on the log's disk. The log's writer thread sets this information, and
-//! other threads read it.
+//! Stores whether the disk has enough room for the log and the snapshots of a group. The log's writer thread updates
+//! most of this information, and other threads read it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,8 @@ struct DiskSpaceState {
     is_ending: AtomicBool,
     /// The error with which commands that make the state larger are refused while room is short.
     shortage: Mutex<Option<RaftGroupError>>,
-    /// Like `shortage`, while only the reserve of the snapshots is not filled.
+    /// The error with which commands that make the state larger are refused while the log has enough room, but the
+    /// reserve of the snapshots is not filled.
     snapshot_shortage: Mutex<Option<RaftGroupError>>,
 }
 

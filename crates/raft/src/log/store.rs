@@ -138,8 +138,8 @@ impl RaftLog {
         last.bytes - before
     }
 
-    /// Index of the last entry that may be purged if more than `bytes` bytes of commands must stay. The entries that
-    /// stay are those after the purged ones, up to the entry `index`.
+    /// Index of the last entry that may be purged if more than `bytes` bytes of commands must stay. These are the bytes
+    /// of the entries after the purged ones, up to the entry `index`.
     pub(crate) fn last_before(&self, index: u64, bytes: u64) -> Option<u64> {
         let log_index = self.log_index();
         let end = log_index.entries.partition_point(|stored| stored.index() <= index);

@@ -308,8 +308,8 @@ impl WriterState {
 
     /// Writes the first pending purge before the entries that wait for room, provided that the purge removes none of
     /// these entries. The records of the purge then come first in the journal, and the entries get later positions than
-    /// the log has stored for them. Because of these positions, the log may keep a file too long, but it never removes
-    /// one too early.
+    /// the log has stored for them. Because of these positions, the log may keep a file too long, but never removes a
+    /// file too early.
     fn purge_before_waiting(&mut self) {
         let Some(at) = self.deferred.iter().position(|work| matches!(work, WriterCommand::Purge(_))) else {
             return;

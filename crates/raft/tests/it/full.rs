@@ -114,8 +114,7 @@ async fn writes_continue_when_the_disk_is_no_longer_full() {
     let cluster = TestCluster::with_nodes(1, limits).await;
     cluster.disks[&1].set_capacity(cluster.disks[&1].used());
     fill(&cluster, 1).await;
-    // Fills the disk completely. Only commands that make the state smaller can do this, because they are accepted as
-    // long as there is any room.
+    // The disk now has room only for commands that make the state smaller. Such commands fill the disk completely.
     let mut forget_count = 0;
     while cluster.nodes[&1].propose(Bytes::from(format!("forget {}", "-".repeat(1_000)))).await.is_ok() {
         forget_count += 1;

@@ -89,7 +89,7 @@ impl Scaler {
     }
 
     fn bounded(&self, workers: f64) -> u32 {
-        // Rounds up, but not if the number is above a whole number only because of a rounding error.
+        // Rounds up. The subtraction ensures that no worker is added because of a rounding error.
         let workers = (workers - 1e-6).ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
         workers.clamp(self.policy.workers_min, self.policy.workers_max)
     }

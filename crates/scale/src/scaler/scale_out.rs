@@ -70,8 +70,8 @@ impl Scaler {
             let times = (passed_ms, passed_ms + detect_ms, now_ms);
             self.launch_for(trigger, times, more, warm, actions);
         } else if warm > 0 && now_ms >= passed_ms + warm_detect_ms + decide_ms {
-            // Takes workers from the warm pool before a launch is due, because it costs little if they turn out not to
-            // be needed.
+            // Takes workers from the warm pool before a launch is due, because an unnecessary worker from the pool
+            // costs little.
             let times = (passed_ms, passed_ms + warm_detect_ms, now_ms);
             self.launch_for(trigger, times, more.min(warm), warm, actions);
         }

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 
 use super::outcome::WaitTimes;
 
-/// A histogram of times of up to an hour, in µs, that are exact to three digits.
+/// A histogram of times in µs. The times are at most one hour, and exact to three digits.
 pub(super) struct TimeHistogram(Histogram<u64>);
 
 const LONGEST_US: u64 = 3_600_000_000;
@@ -33,7 +33,7 @@ impl TimeHistogram {
     }
 }
 
-/// Counts the simulated minutes, and those in which tasks waited too long.
+/// Counts all simulated minutes, and also the slow minutes, in which tasks waited too long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Minutes {
     pub(super) all: u64,

@@ -58,7 +58,7 @@ pub struct Utilization {
     pub network: f64,
     /// The highest use of the memory.
     pub memory: f64,
-    /// The share of their time in which workers run tasks.
+    /// The share of the time in which the workers run tasks.
     pub workers: f64,
 }
 

@@ -31,7 +31,7 @@ pub struct SimulationScenario {
     pub supply: WorkerSupply,
     /// A minute counts as slow if the 99th percentile of the time from submission to start is above this, in ms.
     pub latency_ms_max: u64,
-    /// The length of the warm-up at the start of the run, which is not measured, in ms.
+    /// The length of the warm-up at the start of the run, in ms. Nothing is measured during the warm-up.
     pub warm_up_ms: u64,
 }
 

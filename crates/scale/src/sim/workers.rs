@@ -142,8 +142,8 @@ impl ScaledFleet {
         self.run_actions(now_ms, requests);
     }
 
-    /// Replaces the load in `sample` by the load that an oracle would use: the highest one in the time that it takes to
-    /// launch a worker. Adds a reserve according to square-root staffing (Halfin and Whitt 1981).
+    /// Replaces the load in `sample` by the load that an oracle would use: the highest load within the time that the
+    /// launch of a worker takes. Adds a reserve according to square-root staffing (Halfin and Whitt 1981).
     pub(super) fn set_oracle_load(
         &self,
         now_ms: u64,

@@ -215,7 +215,7 @@ impl<'s> SimulatedWorld<'s> {
         for (at, tenant) in scenario.tenants.iter().enumerate() {
             match &tenant.load {
                 SubmissionLoad::Saturated { waiting } => {
-                    // Submits the tasks that are missing from the constant number of waiting tasks.
+                    // Submits as many tasks as are necessary to reach the constant number of waiting tasks again.
                     let more = waiting.saturating_sub(self.waiting[at]);
                     self.waiting[at] += more;
                     self.arrivals.extend((0..more).map(|_| (at as u32, now_ms * 1_000)));
@@ -433,8 +433,7 @@ impl<'s> SimulatedWorld<'s> {
         self.run_orders(now_ms);
     }
 
-    /// Adds the tasks of workers that were lost to the numbers of waiting tasks of their tenants, because these tasks
-    /// wait again.
+    /// The tasks of lost workers wait again. This function adds these tasks to their tenants' numbers of waiting tasks.
     fn recount_waiting(&mut self) {
         let lost = self.effects.events.iter().filter_map(|event| match event.kind {
             dunlin_tasks::TaskEventKind::Lost { .. } => Some(event.tenant),

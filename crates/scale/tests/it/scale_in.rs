@@ -106,8 +106,8 @@ fn cpu_use_between_the_thresholds_keeps_the_worker_count() {
 fn drained_workers_fill_the_warm_pool() {
     let warm = WarmPoolPolicy { size: 3, detect_ms: 15_000, takes_drained: true };
     let mut simulation = oversized_fleet(Policy::cloud(10, 50));
-    // The warm pool has room only after the policy is changed below, and only from then on can a drained worker return
-    // to it.
+    // The warm pool has no room until the policy is changed below. Until then, no drained worker can return to the
+    // pool.
     run_low_load(&mut simulation, 358);
     let policy = Policy { warm, ..simulation.scaler.policy().clone() };
     run_low_load(&mut simulation, 3);

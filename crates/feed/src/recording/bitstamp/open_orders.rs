@@ -135,8 +135,8 @@ impl OpenOrders {
         Ok(before.is_in_book().then_some(OrderEntry::Delete { id: row.id }))
     }
 
-    /// Returns the order that a row names. The order is no longer suspected to be a phantom, because the exchange still
-    /// knows it.
+    /// Returns the order that a row names. From now on, the order is not suspected to be a phantom, because the
+    /// exchange still knows the order.
     fn find_order(&mut self, row: &BitstampRow, action: &'static str) -> Result<RestingOrder, DefectKind> {
         let id = row.id;
         let order = *self.orders.get(&id).ok_or(DefectKind::UnknownOrder { id, action })?;

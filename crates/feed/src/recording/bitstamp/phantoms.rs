@@ -5,7 +5,7 @@
 //! orders by price, so later events can prove that an order is a phantom:
 //!
 //! - **Traded through.** There was a trade at a worse price than that of the suspected order, although the exchange
-//!   would have filled the suspected order first.
+//!   would have filled the suspected order first if this order still existed.
 //! - **Stood across.** An order on the other side rests at a price at which it would have matched the suspected order.
 //!
 //! A trade is a proof only if no event names the suspected order within [`GRACE_MS`]. A resting order is a proof only

@@ -42,7 +42,7 @@ const TARGETS: [f64; 5] = [0.7, 0.6, 0.5, 0.4, 0.3];
 
 struct Costs<'p> {
     prices: &'p Prices,
-    /// The machine type with one worker on each machine, as without right-sizing.
+    /// The present machine type, with one worker on each machine. This is the case without right-sizing.
     usual: MachineFit,
 }
 
@@ -121,7 +121,7 @@ fn spot_row(costs: &Costs<'_>, plain: &SimulationOutcome, spotted: &SimulationOu
 }
 
 /// Compares predictive scaling with reactive scaling. For reactive scaling, tries [`TARGETS`] from the highest to the
-/// lowest, until there are no more slow minutes than with predictive scaling.
+/// lowest, until the number of slow minutes is at most that of predictive scaling.
 fn predictive_row(
     costs: &Costs<'_>,
     reactive: &Policy,

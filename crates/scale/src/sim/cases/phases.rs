@@ -82,7 +82,8 @@ pub fn scale_out(seed: u64) -> Vec<ScaleOutPhases> {
 }
 
 fn simulate_scale_out(seed: u64, trigger: ScaleOutTrigger, mut policy: Policy) -> Option<ScaleOutPhases> {
-    // Only `trigger` may add workers, so the other thresholds are set so high that they are never exceeded.
+    // Only `trigger` may add workers. The thresholds of the other triggers are therefore so high that they are never
+    // exceeded.
     let triggers = &mut policy.triggers;
     let never = u64::MAX / 4;
     let full = 20.0 * 1e6 / SLOW.mean_us;
