@@ -28,7 +28,7 @@ use crate::Protocol;
 use crate::figures::{ANSWER_WITHIN, FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
-/// After a successful check, this node counts as having the complete agreed state for this time.
+/// For this time after a successful check, this node counts as having the complete agreed state.
 const STATE_AGE_MAX: Duration = Duration::from_secs(2);
 /// While this node has no majority, another node counts as down after this time without a message from it. While this
 /// node has a majority, the other node's lease decides instead.
@@ -304,8 +304,8 @@ impl ClusterMember {
 
     /// Refuses a removed node, unless it is still in a Raft group: the group may need the node's vote to complete the
     /// removal. Also refuses a node whose start is older than its last registered start. Starts that were not
-    /// registered do not count (`registration`). Otherwise, a copy of the node's directory could lock out the original
-    /// node although the copy itself failed to start.
+    /// registered do not count (`registration`). If they counted, a copy of the node's directory could lock out the
+    /// original node although the copy itself failed to start.
     pub(super) fn check_node(
         &self,
         node: u64,

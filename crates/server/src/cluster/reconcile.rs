@@ -306,7 +306,7 @@ async fn wait_until_removed(control: &Control, node: u64) {
     }
 }
 
-/// Makes at most one change to the group's members, after which they differ less from the members in the table. Log
+/// Makes at most one change to the group's members. Each change brings them closer to the members in the table. Log
 /// lines show the group's `name`.
 async fn reconcile_members(
     group: &impl RaftGroup,
@@ -324,8 +324,8 @@ async fn reconcile_members(
     let keeps_vote = |member: &&RaftMember| expected.contains_key(&member.id);
     let remaining_voters: Vec<u64> =
         status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
-    // An interrupted change of the voters is also completed here. Until then, the group would need a majority of the
-    // previous voters, too.
+    // This call also completes an earlier change of the voters that was interrupted. Until that change is complete, the
+    // group would also need a majority of the previous voters.
     if (remaining_voters.len() < status.voters.len() || status.is_changing) && !remaining_voters.is_empty() {
         tracing::info!(group = name, ?remaining_voters, "setting the voters");
         return group.set_voters(&remaining_voters).await;

@@ -8,7 +8,7 @@ use dunlin::wire::{ErrorCode, RetryAdvice};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// The smallest value of the header `retry-after`, seconds. Also its value if the refusal states no time.
+/// The smallest value of the header `retry-after`, seconds. If the refusal states no time, the header has this value.
 const RETRY_AFTER_S: u64 = 1;
 
 const INVALID_REQUEST_ADVICE: &str = "Change the request as `detail` says.";

@@ -71,7 +71,8 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         WorldMember::start_with(settings, kv, number, (ttl, PATIENCE))
     }
 
-    /// Starts a process with this time to live of its lease, and with this patience.
+    /// Starts a process whose lease has the time to live `ttl`. A region without an owner waits for the time
+    /// `patience`.
     fn start_with(
         settings: &WorldSettings<B>,
         kv: Kv,
@@ -131,7 +132,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         drop(self.owners);
     }
 
-    /// Ends the process in order. Returns the reports of regions that it did not hand over.
+    /// Ends the process after it has handed over its regions. Returns the reports of regions that it did not hand over.
     fn leave(self) -> Vec<String> {
         self.owners.leave();
         self.space.stop().unwrap();

@@ -6,8 +6,9 @@
 //! deleted topic waits until the outcomes of all earlier batches are known and the refused ones are published again.
 //!
 //! Limit: the node divides `forwarded_bytes_max` among the owners, and limits the bytes of each reliable or durable
-//! topic. When such a part is used up, no more batches are forwarded to this owner or topic. The copies are charged to
-//! the memory of the client's connections. A batch without memory for a copy is not published again.
+//! topic. When the part of an owner or a topic is used up, no more batches are forwarded to that owner or topic. The
+//! copies are charged to the memory of the client's connections. A batch without memory for a copy is not published
+//! again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

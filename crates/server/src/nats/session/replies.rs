@@ -1,5 +1,5 @@
-//! Remembers the reply subjects of requests that were delivered to this client, if they do not begin with `_INBOX`. By
-//! them, the session recognizes replies. No topic is created for a reply whose requester no longer waits.
+//! Remembers the reply subjects of requests that were delivered to this client, if they do not begin with `_INBOX`. The
+//! session recognizes replies by these subjects. No topic is created for a reply whose requester no longer waits.
 //!
 //! A record that the client publishes to any other subject is not a reply. A topic is created for it, even if a request
 //! to another client had this reply subject.

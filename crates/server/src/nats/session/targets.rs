@@ -58,8 +58,8 @@ pub(super) struct PublishTarget<'a> {
 pub(super) enum TargetError {
     /// The subject is not valid.
     InvalidSubject,
-    /// The subject can have no receiver: its inbox is closed, or the node does not support what the subject is reserved
-    /// for.
+    /// No receiver can get the record: the inbox of the subject is closed, or the node does not support the purpose for
+    /// which the subject is reserved.
     NoReceiver,
     Refused(TopicError),
 }

@@ -80,7 +80,8 @@ impl ProcessSettings {
 pub(super) struct RegionMemory {
     /// The epoch of the owner whose state this is.
     pub(super) epoch: u64,
-    /// Whether the process was that owner itself. If not, the process was the standby that would have taken over.
+    /// Whether the process itself was the owner in this epoch. If not, the process was the standby that would have
+    /// taken over.
     pub(super) owner: bool,
 }
 
@@ -294,8 +295,8 @@ impl WorldSnapshot {
         self.invalid.get(&(what.to_owned(), number)).copied().unwrap_or(0)
     }
 
-    /// The process that has the best state of a region in memory. This process continues the region after the cluster
-    /// has lost its keys. `None` if no process has a state of the region.
+    /// The process whose state of a region in memory has the greatest [`RegionMemory`]. This process continues the
+    /// region after the cluster has lost its keys. `None` if no process has a state of the region.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
             |(process, record): (&u64, &ProcessRecord)| Some((*record.memory.get(&region.0)?, *process));

@@ -114,7 +114,7 @@ pub enum WorldEvent {
     /// region's state is lost.
     Alone(RegionId),
     /// A region of this process stands still: no standby has confirmed its changes for longer than
-    /// [`RegionOwnershipConfig::patience`]. Reported once, until a standby confirms a change.
+    /// [`RegionOwnershipConfig::patience`]. Reported only once, and again only after a standby has confirmed a change.
     StandsStill {
         /// The region.
         region: RegionId,
@@ -491,7 +491,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Deletes the topics at this node that belong to regions of processes at other nodes.
+    /// Deletes the topics at this node of those regions that are owned by processes at other nodes.
     fn delete_topics(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let is_remote = |process: &u64| {
             let record = snapshot.processes.get(process);

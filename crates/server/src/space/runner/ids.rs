@@ -87,8 +87,8 @@ pub(super) struct IdChecks<const D: usize, B> {
     /// The spawned entities whose ids also exist in another region, while it is undecided which of the two entities is
     /// removed. Their ids are checked again.
     undecided: BTreeSet<EntityId>,
-    /// The entities spawned for clients whose ids are checked a second time: for each, the function that replies to the
-    /// client, and where and when the entity was spawned.
+    /// The entities that were spawned for clients and whose ids are now checked a second time. Each has the function
+    /// that replies to the client, and the region and the time of the spawn.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
 

@@ -15,7 +15,8 @@ impl Session {
         match &mut self.phase {
             Phase::Preamble | Phase::Hello => self.on_handshake_timeout(),
             Phase::Open => {
-                // Tries the waiting batch again. If its wait time is over, the batch is then refused.
+                // Tries the waiting batch again. If its wait time is over and the topic is still full, the batch is
+                // then refused.
                 self.publishing.on_room();
                 self.publishing.is_held = false;
                 self.queue_all_members();

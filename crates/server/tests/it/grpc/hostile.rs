@@ -336,7 +336,8 @@ fn unresponsive_grpc_client_is_disconnected() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
             let mut received = Vec::new();
-            // If the connection is reset, it counts as closed. If reading times out, it does not.
+            // A connection that is reset counts as closed. A connection that is still open when reading times out does
+            // not.
             match stream.read_to_end(&mut received) {
                 Ok(_) => true,
                 Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,

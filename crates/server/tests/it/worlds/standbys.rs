@@ -64,7 +64,7 @@ fn pause(member: &WorldMember<RandomWalk>) -> Sender<()> {
     resume
 }
 
-/// The number of reports of a process that its region stands still.
+/// How often the process has reported that its region stands still.
 fn standstills(member: &WorldMember<RandomWalk>) -> usize {
     let events = member.events.lock().unwrap();
     events.iter().filter(|event| event.starts_with("StandsStill { region: RegionId(1)")).count()

@@ -33,7 +33,7 @@ pub(in super::super) struct GroupMembership {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
     /// The member leaves when it has received this many records in total. This number includes the records that the
-    /// group already had for the member when it began to leave.
+    /// group already had for the member when the member began to leave.
     After(u64),
     /// All records were delivered, and the client was informed that the membership ends.
     Complete,

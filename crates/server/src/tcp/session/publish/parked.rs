@@ -4,9 +4,9 @@
 //! Invariant: the batches of one publisher to one partition are appended in the order of their arrival.
 //!
 //! Limits: the batches of one connection take at most [`PARKED_BYTES_MAX`] bytes, which are charged to the node's
-//! memory budget. The batches of one publisher to one partition take at most as many bytes as are still free, that is,
-//! about half of this limit. One full topic therefore leaves room for others. A batch beyond these limits is refused at
-//! once.
+//! memory budget. The batches of one publisher to one partition may take no more bytes than are still free afterwards.
+//! One publisher alone therefore takes at most about half of the limit, and a single full topic leaves room for others.
+//! A batch beyond these limits is refused at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
