@@ -1,5 +1,5 @@
-//! Does the node's periodic work: housekeeping, such as retention, once a second; and the deadlines of groups when they
-//! are due.
+//! Does the node's periodic work. Housekeeping, such as retention, runs once a second. The deadlines of groups are
+//! handled when they are due.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -38,7 +38,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A function that serves another node's connection with Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// A function that collects this node's counters of topics, which another node has requested. The function may take a
+/// A function that collects this node's counters of topics for another node that requests them. The function may take a
 /// while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
@@ -482,9 +482,9 @@ impl ClusterMember {
         }
     }
 
-    /// Whether `node` is alive. If this node has the complete state, the lease of `node` decides. Otherwise, this node
-    /// may lack a majority, and leases do not end without a majority. In this case, `node` is alive if it has sent a
-    /// message recently.
+    /// Whether `node` is alive. If this node has the complete state, the lease of `node` decides. If this node lacks
+    /// the complete state, it may lack a majority, and leases do not end without a majority. Then `node` counts as
+    /// alive if it has sent a message recently.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
         match self.is_fresh(SILENCE_MAX) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),

@@ -85,8 +85,8 @@ pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
     }
 }
 
-/// Makes another voter, which is ready, the leader of all Raft groups that this node leads. Call this when this node's
-/// disk is full: a leader with a full disk refuses changes that enlarge the state.
+/// Transfers the lead of all Raft groups that this node leads to another voter, which must be ready. Call this when
+/// this node's disk is full: a leader with a full disk refuses changes that enlarge the state.
 async fn transfer_leads(member: &ClusterMember, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || member.tasks().into_iter().flat_map(|tasks| tasks.shards());

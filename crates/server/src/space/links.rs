@@ -418,7 +418,7 @@ impl ProcessLinks {
     /// Sends a message to the process that runs the region `to`.
     pub(super) fn send_to(&mut self, to: RegionId, bytes: &Bytes) {
         match self.routes.get(&to).copied() {
-            // The message may be dropped here. In this case, the region that sent the message sends it again later.
+            // If the message is dropped here, the region that sent the message sends it again later.
             Some((process, _)) => {
                 self.send_with(process, &SpaceFrame::Message { to, bytes: &[] }, bytes);
             }

@@ -189,7 +189,7 @@ impl Session {
     }
 
     /// Lets a record of a deleted topic wait until the outcomes of all earlier batches of the topic are known, and the
-    /// refused batches are published again.
+    /// refused batches have been published again.
     pub(super) fn await_earlier_outcomes(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let targets_max = self.shared.limits.nats.targets_max;
         let found = self.targets.find(&self.node, first.subject(), 0, targets_max);

@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Finds the inbox that must receive a reply. `None` if there is no inbox, or if a subscriber at another node must
-    /// also receive the reply; the reply is then published to a topic.
+    /// also receive the reply. With `None`, the reply is published like any other record.
     pub(super) fn find_reply_inbox(
         &mut self,
         subject: &[u8],

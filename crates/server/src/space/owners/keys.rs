@@ -28,7 +28,8 @@ pub(super) struct ProcessRecord {
     /// key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settings: Option<ProcessSettings>,
-    /// Whether the process is about to end, so that it must not receive regions. Earlier versions of Dunlin ignore this.
+    /// Whether the process is about to end. If it is, it must not receive regions. Earlier versions of Dunlin ignore
+    /// this field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) leaving: bool,
 }

@@ -83,7 +83,8 @@ fn acknowledged_spawn_survives_the_loss_of_its_owner() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([SPAWNED]));
 }
 
-/// Here, the standby pauses for longer than its lease. The owner names another process, which ends before it has a copy.
+/// Here, the standby pauses for longer than its lease. The owner names another process as the standby. This process
+/// ends before it has a copy.
 #[test]
 fn region_continues_if_an_interrupted_standby_is_named_again() {
     let (test, mut members) = start_with_standby("interrupted");

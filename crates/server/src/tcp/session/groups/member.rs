@@ -21,8 +21,8 @@ pub(in super::super) struct GroupMembership {
     pub(super) requested: u64,
     /// Number of records that were delivered to the client so far.
     delivered: u64,
-    /// Whether the membership belongs to another node, which holds it for a client, and which returns the records that
-    /// its client did not consume. Such a membership ends in two steps.
+    /// Whether the membership belongs to another node, which holds it for one of its clients. That node returns the
+    /// records that the client did not consume, so such a membership ends in two steps.
     pub(super) returns_unconsumed: bool,
     /// How far the member has left the group; `None` until it begins to leave.
     pub(super) leave_progress: Option<LeaveProgress>,
