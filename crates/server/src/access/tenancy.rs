@@ -163,7 +163,7 @@ impl Tenancy {
             created.created_ns = now_ns();
         }
         created.requests += 1;
-        // A single explicit request is enough: from then on, the topic does not count as created automatically.
+        // After a single explicit request to create the topic, the topic no longer counts as created automatically.
         created.is_automatic &= is_automatic;
         Ok(())
     }

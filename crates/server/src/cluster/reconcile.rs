@@ -246,8 +246,8 @@ macro_rules! impl_raft_group {
 }
 impl_raft_group!(Control TaskShard);
 
-/// Changes the members of the task shards' Raft groups until they match the table. Once in the cluster's life, one node
-/// begins these groups. From then on, each group's leader changes its members.
+/// Changes the members of the task shards' Raft groups until they match the table. One node begins these groups, once
+/// in the cluster's life. From then on, each group's leader changes its members.
 async fn reconcile_tasks(
     tasks: &Tasks,
     control: &Control,

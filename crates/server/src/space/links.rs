@@ -108,7 +108,8 @@ pub(super) struct ProcessLinks {
     /// Time at which connections are accepted again, ns; `None` if they are accepted now.
     accepts_from_ns: Option<u64>,
     accept_failures: AcceptFailures,
-    /// For each region that runs at another process: the number of this process, and the region's epoch.
+    /// For each region that runs at another process: the number of that process, and the epoch in which it runs the
+    /// region.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
     events: Vec<LinkEvent>,

@@ -104,8 +104,8 @@ impl RegionOwner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StandbyKey {
     pub(super) process: u64,
-    /// The previous standby, which would take over until the named process has a copy; 0 if there was none. `None` once
-    /// the named process has a copy.
+    /// The previous standby; 0 if there was none. Until the process that this key names has a copy, the previous
+    /// standby would take over. `None` once the named process has a copy.
     pub(super) before: Option<u64>,
     /// The epoch of the owner from which the standby has its copy.
     pub(super) epoch: u64,
