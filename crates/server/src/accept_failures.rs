@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// Shortest time between two lines that one listener writes to the log, ns.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
-/// After a failure, the node counts as not ready for this time, ns. The time is longer than the pause between two
+/// For this time after a failure, ns, the node counts as not ready. The time is longer than the pause between two
 /// attempts, so the node stays not ready while a listener continues to fail.
 const RECENT_NS: u64 = 1_000_000_000;
 

@@ -221,8 +221,9 @@ impl Access {
         self.tenancies().iter().flat_map(|tenancy| tenancy.idle_topics(now_ns, max)).collect()
     }
 
-    /// Deletes topics that no client at any node has used for as long as their tenant's `topic_idle`. Call this about
-    /// once a second. `uses` maps each topic that is unused at this node to the time of its last use at other nodes.
+    /// Deletes automatically created topics that have been unused at all nodes for at least the time `topic_idle` of
+    /// their tenant. Call this about once a second. `uses` maps each topic that is unused at this node to the time of
+    /// its last use at other nodes.
     pub(crate) fn tick(&self, uses: &HashMap<String, u64>) {
         let now_ns = now_ns();
         self.tenancies().iter().for_each(|tenancy| tenancy.expire(now_ns, uses));

@@ -16,8 +16,8 @@ use dunlin::{Node, now_ns, steady_ns};
 
 /// Token of the notification that records were written to the disk.
 const STORED: u32 = 1;
-/// How long a publisher waits until its records are stored. If another node owns the topic, the publisher additionally
-/// waits for the time for which a record may wait there for room.
+/// How long a publisher waits until its records are stored. If another node owns the topic, a record may first wait for
+/// room at that node; the publisher then waits longer by the limit of that wait.
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The frames for one append to one partition, and the conditions of the append.

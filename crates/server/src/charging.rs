@@ -12,9 +12,9 @@ use dunlin::topic::{MemoryBudget, MemoryBudgetError, MemoryCharge, SubscribeErro
 use dunlin::wire::ErrorCode;
 use dunlin::{Node, Refused};
 
-/// A result of at most this many bytes is not charged. A session's requests that await their responses are not charged
-/// while they have at most this many bytes together. Renewals of leases therefore succeed even when the memory budget
-/// is used up.
+/// A result of at most this many bytes is not charged. The requests of a session that have no response yet are not
+/// charged either, while all of them together have at most this many bytes. Renewals of leases therefore succeed even
+/// when the memory budget is used up.
 pub(crate) const UNCHARGED_MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// The login share is the node's memory budget divided by this number. Request heads, and connections before their

@@ -153,7 +153,7 @@ pub struct HttpLimits {
     pub header_bytes_max: u32,
     /// Maximum number of headers in a request.
     pub headers_max: u32,
-    /// Time limit for a request's head, ms. A connection that is kept alive may also be idle for this time.
+    /// Time limit for a request's head, ms. It also limits how long a connection that is kept alive may be idle.
     pub header_ms_max: u32,
     /// Time limit for a request's body, ms.
     pub body_ms_max: u32,

@@ -200,7 +200,7 @@ impl NodeTopicFigures {
 }
 
 impl ClusterFigures {
-    /// Adds the response of a node, or with `None` notes that the node did not respond.
+    /// Adds the response of a node. `None` means that the node did not respond.
     pub(crate) fn add_response(&mut self, node: u64, response: Option<FiguresResponse>) {
         let Some(response) = response else {
             self.silent.insert(node);

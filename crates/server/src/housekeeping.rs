@@ -1,5 +1,5 @@
-//! Does the node's periodic work: housekeeping, such as retention, once a second; and the deadlines of groups when they
-//! are due.
+//! Does the node's periodic work. Housekeeping, such as retention, runs once a second. The deadlines of groups are
+//! handled when they are due.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ pub(crate) async fn run(shared: Arc<SharedServer>) {
 /// only briefly; such brief room is not logged.
 #[derive(Debug, Default)]
 struct ShortageReport {
-    /// Number of consecutive checks that have found no shortage since a shortage was logged; `None` if no logged
-    /// shortage lasts.
+    /// After a shortage was logged: the number of consecutive checks that have found no shortage. `None` if no shortage
+    /// was logged, or if the end of the last one was logged.
     checks_with_room: Option<u32>,
 }
 

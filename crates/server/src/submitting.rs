@@ -20,7 +20,7 @@ pub(crate) struct Submitted {
     pub(crate) slow_down_ms: u32,
 }
 
-/// Submits all of the tasks; or none of them, if the user may not submit one of them.
+/// Submits all of the tasks. If the user may not submit one of them, fails and submits none.
 pub(crate) async fn submit(
     node: &Node,
     rule: &TaskRule,

@@ -142,8 +142,8 @@ impl<T> FairQueue<T> {
         job
     }
 
-    /// Removes the job that `pop` takes from the jobs of the address. If no job of the address remains, also removes
-    /// the address from the order.
+    /// Removes and returns the job that `pop` selects among the jobs of the address. If no job of the address remains,
+    /// also removes the address from the order in which addresses are served.
     fn take(&mut self, from: ClientIp, pop: impl Fn(&mut VecDeque<T>) -> Option<T>) -> Option<T> {
         let jobs = self.by_address.get_mut(&from)?;
         let job = pop(jobs);

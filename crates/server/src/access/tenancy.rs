@@ -12,8 +12,8 @@ use dunlin::{Node, Refused, TopicError, now_ns};
 use super::quota::AccessQuota;
 use super::users::{AccessTenant, TenantLimits};
 
-/// After a request to create a topic, the topic counts towards the tenant's limit for this time, ns. Later, it counts
-/// only if it exists.
+/// For this time after a request to create a topic, ns, the topic counts towards the tenant's limit even if it does not
+/// exist yet. Later, it counts only if it exists.
 const CREATING_NS_MAX: u64 = 60_000_000_000;
 
 /// The shared resources and limits of a tenant's users.
@@ -42,8 +42,8 @@ struct CreatedTopic {
     requests: u32,
     /// The time of the topic's last known use at other nodes, ns.
     used_ns: u64,
-    /// The topic that counts towards the limit; `None` until the topic is created. The reference distinguishes this
-    /// topic from a later topic with the same name.
+    /// The topic that counts towards the limit; `None` until the topic is created. With the reference, a later topic
+    /// with the same name is recognized as another topic.
     topic: Option<Weak<Topic>>,
 }
 
@@ -163,7 +163,7 @@ impl Tenancy {
             created.created_ns = now_ns();
         }
         created.requests += 1;
-        // A single explicit request is enough: from then on, the topic does not count as created automatically.
+        // After a single explicit request to create the topic, the topic no longer counts as created automatically.
         created.is_automatic &= is_automatic;
         Ok(())
     }

@@ -79,7 +79,7 @@ fn account_created_during_a_reload_has_the_new_permissions() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let before = fixture.access.users();
     fixture.rewrite(&users_file(&fixture.digest, "publish = [\"a\"]"));
-    // `before` takes the place of a login that began before the change, and that still uses the old users file.
+    // `before` simulates a login that read the users before the change.
     assert!(before.by_name.contains_key("ana"));
     let account = fixture.access.account("ana").unwrap();
     assert_eq!(account.permissions(), fixture.access.users().by_name["ana"].permissions);
@@ -92,7 +92,7 @@ fn recreated_user_does_not_revive_an_old_login() {
     let fixture = AccessFixture::new("publish = [\">\"]");
     let login = fixture.log_in();
     fixture.rewrite(NO_USERS);
-    // `login` was made before the user was removed. It is checked only after the user was added again.
+    // The user was removed after this login. Below, `login` is checked only after the user was added again.
     fixture.rewrite(&users_file(&fixture.digest, "publish = [\">\"]"));
     assert_eq!(*login.account().permissions(), dunlin::Permissions::default());
     assert_eq!(login.check_validity().unwrap_err().code, ErrorCode::Unauthenticated);

@@ -243,9 +243,9 @@ async fn create_token(
     let send =
         async |command: &ControlCommand<'_>| control.execute(command).await.map_err(|error| failed(&error));
     let internal = |error: super::ClusterError| AdminReply::Failed { why: error.to_string() };
-    // A node that was restored from a backup deletes all join tokens of the backup before it adds itself to the table.
-    // It would also delete a new token that was created earlier. The new token is therefore created only when this node
-    // is in the table.
+    // A node that was restored from a backup deletes all join tokens before it adds itself to the table, because they
+    // belong to the cluster of the backup. A token that is created before that would be deleted too. The new token is
+    // therefore created only when this node is in the table.
     let deadline = Instant::now() + CHANGE_TIMEOUT;
     while !member.is_announced() {
         if Instant::now() > deadline {

@@ -91,8 +91,8 @@ fn create_part(path: &Path) -> io::Result<File> {
     let part = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     let number = part.metadata()?.ino();
     match part.try_lock() {
-        // Continues only if the path still names this file. Before this process obtained the lock, another process may
-        // have completed its backup and renamed the file.
+        // Continues only if the path still names the locked file. Before this process obtained the lock, another
+        // process may have completed its backup and renamed the file.
         Ok(()) if std::fs::metadata(path).is_ok_and(|named| named.ino() == number) => {}
         Ok(()) | Err(TryLockError::WouldBlock) => {
             return Err(io::Error::new(

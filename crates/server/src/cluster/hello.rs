@@ -42,7 +42,7 @@ pub(super) struct ClusterHello {
     pub(super) is_bulk: bool,
 }
 
-/// The number of task shards if a message has no such field, as in messages of older nodes.
+/// The value of the field `shards` in messages of older nodes, which do not have this field.
 pub(super) fn default_shards() -> u8 {
     1
 }

@@ -72,7 +72,7 @@ pub(super) enum JoinReply {
         node: u64,
         ca_pem: String,
         ca_key_pem: String,
-        /// The members of the cluster, so that the new node can contact them if they do not contact it.
+        /// The members of the cluster. If no member contacts the new node, the new node contacts them.
         #[serde(default)]
         members: Vec<KnownMember>,
     },

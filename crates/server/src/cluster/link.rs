@@ -38,7 +38,8 @@ const DEPOSED_SILENCE: Duration = Duration::from_millis(300);
 /// Requests are collected into one write until the write has about this size, bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Counters of the requests that this node has sent, and of the connections that it has opened, to other nodes.
+/// Counts the requests that this node has sent to other nodes, and the connections that it has opened to them. Also
+/// stores when each node's last message arrived.
 #[derive(Debug, Default)]
 pub(super) struct LinkCounters {
     pub(super) requests: AtomicU64,

@@ -28,7 +28,7 @@ use crate::Protocol;
 use crate::figures::{ANSWER_WITHIN, FiguresRequest, FiguresResponse};
 use crate::stream::Stream;
 
-/// After a successful check, this node counts as having the complete agreed state for this time.
+/// For this time after a successful check, this node counts as having the complete agreed state.
 const STATE_AGE_MAX: Duration = Duration::from_secs(2);
 /// After a successful check, a task shard's Raft group counts as having a majority for this time.
 const TASKS_AGE_MAX: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A function that serves another node's connection with Dunlin's own protocol.
 type ConnectionHandler = Box<dyn Fn(u64, Stream) -> io::Result<()> + Send + Sync>;
-/// A function that collects this node's counters of topics, which another node has requested. The function may take a
+/// A function that collects this node's counters of topics for another node that requests them. The function may take a
 /// while.
 type FiguresSource = Arc<dyn Fn(&FiguresRequest) -> FiguresResponse + Send + Sync>;
 
@@ -309,8 +309,8 @@ impl ClusterMember {
 
     /// Refuses a removed node, unless it is still in a Raft group: the group may need the node's vote to complete the
     /// removal. Also refuses a node whose start is older than its last registered start. Starts that were not
-    /// registered do not count (`registration`). Otherwise, a copy of the node's directory could lock out the original
-    /// node although the copy itself failed to start.
+    /// registered do not count (`registration`). If they counted, a copy of the node's directory could lock out the
+    /// original node although the copy itself failed to start.
     pub(super) fn check_node(
         &self,
         node: u64,
@@ -496,9 +496,9 @@ impl ClusterMember {
         }
     }
 
-    /// Whether `node` is alive. If this node has the complete state, the lease of `node` decides. Otherwise, this node
-    /// may lack a majority, and leases do not end without a majority. In this case, `node` is alive if it has sent a
-    /// message recently.
+    /// Whether `node` is alive. If this node has the complete state, the lease of `node` decides. If this node lacks
+    /// the complete state, it may lack a majority, and leases do not end without a majority. Then `node` counts as
+    /// alive if it has sent a message recently.
     pub(crate) fn is_alive(&self, node: u64) -> bool {
         match self.is_fresh(SILENCE_MAX) {
             true => self.ownership().is_some_and(|ownership| ownership.is_alive(node)),

@@ -88,8 +88,8 @@ pub(super) async fn reconcile_groups(member: Arc<ClusterMember>) {
     }
 }
 
-/// Makes another voter, which is ready, the leader of all Raft groups that this node leads. Call this when this node's
-/// disk is full: a leader with a full disk refuses changes that enlarge the state.
+/// Transfers the lead of all Raft groups that this node leads to another voter, which must be ready. Call this when
+/// this node's disk is full: a leader with a full disk refuses changes that enlarge the state.
 async fn transfer_leads(member: &ClusterMember, control: &Control, status: &Status) {
     let is_leader = |status: &Status| status.leader == Some(status.id);
     let shards = || member.tasks().into_iter().flat_map(|tasks| tasks.shards());
@@ -268,8 +268,8 @@ macro_rules! impl_raft_group {
 }
 impl_raft_group!(Control TaskShard);
 
-/// Changes the members of the task shards' Raft groups until they match the table. Once in the cluster's life, one node
-/// begins these groups. From then on, each group's leader changes its members.
+/// Changes the members of the task shards' Raft groups until they match the table. One node begins these groups, once
+/// in the cluster's life. From then on, each group's leader changes its members.
 async fn reconcile_tasks(
     tasks: &Tasks,
     control: &Control,
@@ -328,7 +328,7 @@ async fn wait_until_removed(control: &Control, node: u64) {
     }
 }
 
-/// Makes at most one change to the group's members, after which they differ less from the members in the table. Log
+/// Makes at most one change to the group's members. Each change brings them closer to the members in the table. Log
 /// lines show the group's `name`.
 async fn reconcile_members(
     group: &impl RaftGroup,
@@ -346,8 +346,8 @@ async fn reconcile_members(
     let keeps_vote = |member: &&RaftMember| expected.contains_key(&member.id);
     let remaining_voters: Vec<u64> =
         status.voters.iter().filter(keeps_vote).map(|member| member.id).collect();
-    // An interrupted change of the voters is also completed here. Until then, the group would need a majority of the
-    // previous voters, too.
+    // This call also completes an earlier change of the voters that was interrupted. Until that change is complete, the
+    // group would also need a majority of the previous voters.
     if (remaining_voters.len() < status.voters.len() || status.is_changing) && !remaining_voters.is_empty() {
         tracing::info!(group = name, ?remaining_voters, "setting the voters");
         return group.set_voters(&remaining_voters).await;

@@ -17,11 +17,11 @@
 //!   another refusal.
 //! - No other start is accepted while the registered start responds, has an unexpired lease, or still listens at its
 //!   address.
-//! - Otherwise, a start is accepted if its directory's lineage contains the registered start. Later starts in the
-//!   lineage need not have been registered.
+//! - If the registered start meets none of these conditions, another start is accepted if its directory's lineage
+//!   contains the registered start. Later starts in the lineage need not have been registered.
 //!
-//! Limits: if an earlier start does not respond, a new start waits `SILENT_TIMEOUT` until the earlier one has ended.
-//! Without a leader, a node starts unregistered, and registers when there is a leader.
+//! Limits: if an earlier start does not respond, a new start waits at most `SILENT_TIMEOUT` for the end of the earlier
+//! one. Without a leader, a node starts unregistered, and registers when there is a leader.
 
 use std::io;
 use std::sync::Arc;

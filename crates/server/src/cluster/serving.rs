@@ -136,8 +136,8 @@ async fn serve(
     serve_peer(member, peer, &AtomicBool::new(false)).await
 }
 
-/// Lets the system probe the connection, so that it ends when the other node has vanished. Connections to vanished
-/// nodes would otherwise add up to the limit.
+/// Lets the system probe the connection, so that the connection ends when the other node has vanished. Otherwise,
+/// connections to vanished nodes would remain, until the limit is reached.
 fn enable_keep_alive(socket: &TcpStream) -> io::Result<()> {
     let probes =
         TcpKeepalive::new().with_time(PROBE_PAUSE).with_interval(PROBE_PAUSE).with_retries(PROBES_MAX);

@@ -91,7 +91,7 @@ struct ConnectionState {
     pub(super) requests: Mutex<Option<PendingRequests>>,
 }
 
-/// A running call that needs no login, with the charge for its memory. Dropping this makes room for another call.
+/// A running call that needs no login, with the charge for its memory. Dropping this value makes room for another call.
 #[derive(Debug)]
 pub(super) struct OpenCall {
     _permit: OwnedSemaphorePermit,

@@ -1,7 +1,7 @@
 //! The body of the response to a subscriber. The body is filled when the connection has room.
 //!
-//! Invariant: if a client does not read, the connection holds two batches for it: the one that was passed to HTTP/2,
-//! and the next one.
+//! Invariant: if a client does not read, the connection holds at most two batches for this client: the one that was
+//! passed to HTTP/2, and the next one.
 
 use std::convert::Infallible;
 use std::pin::Pin;

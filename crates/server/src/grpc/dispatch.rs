@@ -288,7 +288,8 @@ impl hyper::service::Service<Request<Incoming>> for CallRouter {
     }
 }
 
-/// Whether the call needs no login: calls of the health and reflection services, which reveal no data.
+/// Whether the call needs no login. Only calls of the health and reflection services need none, because they reveal no
+/// data.
 fn is_open(path: &str) -> bool {
     path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
 }

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 
-/// Number of bytes after which a connection stops reading until its task is polled again, about 2,000 PING frames. The
-/// last read may go beyond this number.
+/// After reading this many bytes, about 2,000 PING frames, a connection reads no more until its task is polled again.
+/// The last read may go beyond this number.
 const READ_BYTES_PER_POLL: usize = 32 << 10;
 
 /// The number of bytes that a connection may still read during this poll of its task.
@@ -54,8 +54,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for LimitedReads<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.allowance.is_spent() {
-            // Wakes this task only after the thread has polled its sockets. Otherwise, this task would run again before
-            // the thread's other tasks.
+            // Wakes this task only after the thread has polled all its sockets. If the task were woken at once, it
+            // would run again before the other tasks of the thread.
             let _ = pin!(yield_now()).poll(cx);
             return Poll::Pending;
         }

@@ -45,7 +45,7 @@ const STATE_PART_BYTES: usize = 32 << 10;
 const READS_PER_POLL: usize = 64;
 /// Approximate maximum number of records that are read from a log at a time.
 const RECORDS_PER_READ: u64 = 1_024;
-/// While a subscriber skips records of a log, it receives its position in this log at this interval.
+/// Interval at which a subscriber that skips records of a log receives its position in that log.
 const ADVANCE_AFTER: Duration = Duration::from_secs(1);
 
 /// The positions at which a resumed subscription continues, by topic and partition.

@@ -81,7 +81,7 @@ fn put_record(out: &mut Vec<u8>, prefix: &str, seq: u64, skipped: u64, frame: &F
     }
 }
 
-/// Appends a record that has only a payload and an append time. All fields before the payload are written at once.
+/// Appends a record that has only a payload and an append time. All fields before the payload are written in one step.
 #[inline(always)]
 fn put_plain(out: &mut Vec<u8>, seq: u64, skipped: u64, frame: &Frame<'_>) {
     let payload = frame.payload();

@@ -45,7 +45,7 @@ impl Services {
         for service in ["", DUNLIN, KV, TASKS, RATATOSKR] {
             reporter.set_service_status(service, status).await;
         }
-        // `is_serving` is set last. If this function is cancelled before, the next call sets all services again.
+        // `is_serving` is set last. If this function is cancelled before that, the next call sets all services again.
         *is_serving = Some(is_ready);
     }
 }

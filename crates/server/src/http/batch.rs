@@ -167,8 +167,8 @@ async fn append_part(
     append(&target.topic, append_request).await
 }
 
-/// The topic that a later request would find or create, after the topic of this request was deleted. `None` if the
-/// encoded frames do not fit that topic.
+/// Finds the topic to which the records go now that the topic of this request is deleted: the one that a new request
+/// would find or create. `None` if the encoded frames do not fit that topic.
 async fn find_next(
     context: &Context,
     subject: &str,

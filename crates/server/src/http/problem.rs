@@ -8,7 +8,7 @@ use dunlin::wire::{ErrorCode, RetryAdvice};
 use dunlin::{Refused, TopicError};
 use serde_json::{Map, Value, json};
 
-/// The smallest value of the header `retry-after`, seconds. Also its value if the refusal states no time.
+/// The smallest value of the header `retry-after`, seconds. If the refusal states no time, the header has this value.
 const RETRY_AFTER_S: u64 = 1;
 
 const INVALID_REQUEST_ADVICE: &str = "Change the request as `detail` says.";
@@ -57,9 +57,9 @@ impl Problem {
         self.status
     }
 
-    /// The value of the header `retry-after`, seconds. `None` if a client should not repeat the request by itself,
-    /// because the request would be refused again, may already have had an effect, or can succeed only after another
-    /// client has acted.
+    /// The value of the header `retry-after`, seconds. `None` if a client should not repeat the request by itself: the
+    /// request would be refused again, it may already have had an effect, or it can succeed only after another client
+    /// has acted.
     fn retry_after_s(&self) -> Option<u64> {
         let is_temporary = matches!(
             self.status,

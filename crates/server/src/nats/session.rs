@@ -151,8 +151,8 @@ pub(crate) struct Session {
     opening_is_stale: bool,
     /// Number of channels that have been opened or refused since the session began.
     opened: u64,
-    /// While a publish waits until the client's own new subscription can receive the record, this is the value that
-    /// `opened` had when the wait began. Otherwise `None`.
+    /// If a publish waits until the client's own new subscription can receive the record: the value that `opened` had
+    /// when the wait began. `None` if no publish waits for this.
     waits_for_opening: Option<u64>,
     members: HashMap<u32, Box<QueueMember>>,
     /// Queue group members that may have records to deliver, in the order in which they are served.

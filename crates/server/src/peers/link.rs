@@ -278,8 +278,8 @@ impl NodeLink {
     fn run(&self, lookup: &impl Fn() -> Option<(Address, ClientOptions)>) {
         let mut was_connected = false;
         while !self.ended.load(Ordering::Acquire) {
-            // The flag is cleared before the connection opens. If the other node then leaves the cluster, the flag is
-            // set again, and the new connection is given up.
+            // The flag is cleared before the connection opens. If the other node leaves the cluster after that, the
+            // flag is set again, and the new connection is given up.
             self.is_cut.store(false, Ordering::Release);
             lock(&self.pause).is_requested = false;
             let found = lookup();

@@ -40,8 +40,8 @@ impl Spin {
 
     /// Counts a failed attempt to read. Returns whether the session must try again.
     ///
-    /// When polling ends, the session must try once more: while it polled, it was not registered to be woken when its
-    /// socket is readable. The last attempt registers it.
+    /// While a session polls, its attempts do not register it to be woken when its socket is readable. When polling
+    /// ends, the session must therefore try once more: this last attempt registers it.
     pub(crate) fn record_failure(&mut self) -> bool {
         let was_on = self.is_on();
         self.failures = self.failures.saturating_add(1);

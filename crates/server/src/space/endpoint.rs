@@ -251,8 +251,8 @@ fn send_response(to: Option<Publisher>, result: Result<(RegionId, u64), (WorldRe
     publish_response(to, &response);
 }
 
-/// Refuses a request for an existing entity. If no region here has the entity, names these regions: a region that this
-/// process has claimed, but does not run yet, may have it.
+/// Refuses a request for an existing entity. If no region that runs here has the entity, the response lists these
+/// regions. A region that this process has claimed, but does not run yet, may have the entity, and is not listed.
 fn send_refusal<const D: usize, B: Behaviour<D> + Clone>(
     to: Option<Publisher>,
     host: &Host<D, B>,

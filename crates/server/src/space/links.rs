@@ -108,7 +108,8 @@ pub(super) struct ProcessLinks {
     /// Time at which connections are accepted again, ns; `None` if they are accepted now.
     accepts_from_ns: Option<u64>,
     accept_failures: AcceptFailures,
-    /// For each region that runs at another process: the number of this process, and the region's epoch.
+    /// For each region that runs at another process: the number of that process, and the epoch in which it runs the
+    /// region.
     routes: BTreeMap<RegionId, (u64, u64)>,
     turn: (u64, u64),
     events: Vec<LinkEvent>,
@@ -418,7 +419,7 @@ impl ProcessLinks {
     /// Sends a message to the process that runs the region `to`.
     pub(super) fn send_to(&mut self, to: RegionId, bytes: &Bytes) {
         match self.routes.get(&to).copied() {
-            // The message may be dropped here. In this case, the region that sent the message sends it again later.
+            // If the message is dropped here, the region that sent the message sends it again later.
             Some((process, _)) => {
                 self.send_with(process, &SpaceFrame::Message { to, bytes: &[] }, bytes);
             }

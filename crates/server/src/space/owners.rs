@@ -49,7 +49,7 @@
 //! - A key with an invalid value counts as missing, and the owner of the region overwrites it. A process that did not
 //!   own the region waits for the time `patience` before it overwrites the owner's key, because the owner may still
 //!   run.
-//! - A process that ends in order first marks its key as leaving. An owner gives a region to its standby only if the
+//! - A process that leaves the world first marks its key as leaving. An owner gives a region to its standby only if the
 //!   standby's key is unchanged. Once a process has marked its key, it therefore receives no more regions, and hands
 //!   over those that it has. It ends when the regions that it released or copied have standbys at other processes.
 //! - If no process with a valid copy of a region is present or returns in time, the region begins without entities, and

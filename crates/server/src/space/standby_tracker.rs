@@ -33,7 +33,7 @@ pub(super) struct StandbyTracker<const D: usize> {
     pub(super) lost: u64,
 }
 
-/// The process that sends a copy its changes, and the number of this process's records that the copy contains.
+/// The owner that sends the changes of a copy, and the number of the owner's records that the copy contains.
 #[derive(Debug, Clone, Copy)]
 struct CopySource {
     owner: u64,
@@ -256,8 +256,8 @@ impl<const D: usize> StandbyTracker<D> {
         self.followers.get(&region).map(|follower| follower.process)
     }
 
-    /// Removes a process whose connection has ended. Returns the regions that it followed. The copies of its own regions
-    /// must begin again.
+    /// Removes a process whose connection has ended. Returns the regions that the process followed. The copies of the
+    /// regions that it owns must begin again.
     pub(super) fn remove_process(&mut self, process: u64) -> BTreeSet<RegionId> {
         let all = self.followers.iter().chain(&self.candidates);
         let regions =

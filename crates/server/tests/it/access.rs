@@ -134,7 +134,7 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// Creates a gRPC request with this `authorization` entry; if the text is empty, without such an entry.
+/// Creates a gRPC request with this `authorization` entry, or without such an entry if the text is empty.
 fn authorized<T>(authorization: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     if !authorization.is_empty() {

@@ -82,7 +82,7 @@ fn work_group_record_is_redelivered_when_its_claim_expires() {
     let first = next(&mut member, PATIENCE).unwrap();
     let mut again = next(&mut member, PATIENCE).unwrap();
     assert_eq!((again.0.as_str(), again.2), ("1", 2));
-    // On a slow machine, the second claim may also expire before it is settled, and so may later claims.
+    // On a slow machine, the second claim and later claims may also expire before they are settled.
     let deadline = Deadline::new();
     let late = loop {
         let late = member.ack(&[first.1, again.1]).unwrap();

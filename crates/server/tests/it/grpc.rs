@@ -99,7 +99,7 @@ async fn start_subscription(
     }
 }
 
-/// Reads until at least `count` records have arrived, and returns them; panics if another event arrives before.
+/// Reads until at least `count` records have arrived, and returns them; panics if another event arrives before them.
 pub(crate) async fn records(stream: &mut Streaming<v1::SubscribeResponse>, count: usize) -> Vec<v1::Record> {
     let mut all = Vec::new();
     while all.len() < count {

@@ -60,7 +60,8 @@ fn subject_flood_creates_only_topics_with_accepted_records() {
     assert_eq!(topics.len() - 1, sent - refused);
     assert!(topics.iter().all(|topic| topic.logs()[0].info().next_seq == 2), "none is empty");
     assert!(node.budget().used() <= 4 << 20);
-    // A topic that existed before must still accept records, because it can drop its own history to make room.
+    // The topic `theirs`, which existed before the flood, must still accept records, because it can drop its own
+    // history to make room.
     node.publisher("theirs").unwrap().publish("second").unwrap();
 }
 

@@ -1,4 +1,5 @@
-//! Tests behaviour of nats-server on which the test suites of NATS clients rely, as far as `nats.rs` does not test it.
+//! Tests that the node behaves like nats-server in cases on which the test suites of NATS clients rely, and which
+//! `nats.rs` does not test.
 
 use crate::http::socket::Socket;
 use crate::nats_peer::{NatsPeer, nats_address, serve_nats};

@@ -74,7 +74,7 @@ fn nats_subscriber_gets_all_of_a_burst_larger_than_retention() {
     let payload = "x".repeat(990);
     let burst: String = (0..MESSAGES).map(|n| format!("PUB burst 1000\r\n{n:010}{payload}\r\n")).collect();
     writer.send(burst.as_bytes());
-    // After the PONG, all records are published. The subscriber has not read any of them yet.
+    // The PONG shows that all records were published. The subscriber has not read any of them yet.
     writer.ping();
     for n in 0..MESSAGES {
         let got = subscriber.message();

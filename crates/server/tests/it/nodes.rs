@@ -186,7 +186,7 @@ impl TestCluster {
             cluster: Arc::downgrade(self),
         };
         let ownership = node.join_cluster(id, Arc::new(links), self.limits);
-        // Other nodes may connect only now: before, the server would take them for ordinary clients.
+        // Other nodes may connect only from now on. Earlier, the server would have taken them for ordinary clients.
         let url = format!("dunlin://{}", server.tcp_addresses()[0]);
         self.urls.lock().unwrap().insert(id, url);
         self.members.lock().unwrap().insert(id, Member { node, ownership, server: Some(server) });
@@ -509,7 +509,8 @@ fn nats_subscribers_of_a_silent_owner_delay_no_others() {
     let mut peer = NatsPeer::at(cluster.address(1, Protocol::Nats));
     assert!(peer.line().starts_with("INFO"));
     peer.send(b"CONNECT {\"verbose\":false}\r\nSUB dead 1\r\nSUB live 2\r\nPING\r\n");
-    // The node delivers this record although another subscription of the same client waits for its owner.
+    // The node delivers this record, although another subscription of the same client still waits for the owner of the
+    // topic `dead`.
     cluster.while_publishing(|| assert!(peer.line().starts_with("MSG live 2 ")));
 }
 

@@ -242,7 +242,7 @@ fn until_region_is_missing(world: &mut World, id: EntityId, region: RegionId) {
     });
 }
 
-/// The first owner of the region has ended, but the keys still name it, as they do until its lease ends.
+/// The first owner of the region has ended, but its lease has not, so the keys still name this owner.
 #[test]
 fn command_and_spawn_wait_for_a_region_whose_owner_has_ended() {
     let mut fixture = ViewerTest::new();

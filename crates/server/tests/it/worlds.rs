@@ -71,7 +71,8 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         WorldMember::start_with(settings, kv, number, (ttl, PATIENCE))
     }
 
-    /// Starts a process with this time to live of its lease, and with this patience.
+    /// Starts a process whose lease has the time to live `ttl`. A region without an owner waits for the time
+    /// `patience`.
     fn start_with(
         settings: &WorldSettings<B>,
         kv: Kv,
@@ -131,7 +132,7 @@ impl<B: Behaviour<3> + Clone + Send + 'static> WorldMember<B> {
         drop(self.owners);
     }
 
-    /// Ends the process in order. Returns the reports of regions that it did not hand over.
+    /// Ends the process after it has handed over its regions. Returns the reports of regions that it did not hand over.
     fn leave(self) -> Vec<String> {
         self.owners.leave();
         self.space.stop().unwrap();
@@ -193,8 +194,8 @@ pub fn until<B: Behaviour<3> + Clone + Send + 'static>(
     }
 }
 
-/// Waits until each process has one region and each region has made several ticks. With a standby, another process then
-/// has a copy of the region's state.
+/// Waits until each process has one region and each region has made several ticks. If regions have standbys, another
+/// process then has a copy of each region's state.
 pub fn wait_until_all_tick<B: Behaviour<3> + Clone + Send + 'static>(
     when: &str,
     kv: &Kv,
@@ -371,8 +372,8 @@ fn processes_with_different_settings_report_the_conflict() {
     until("both report it", &kv, &members, || members.iter().all(|member| has_event(member, "Conflict")));
 }
 
-/// Processes report that they expect different numbers of processes or different standbys, but do not refuse each
-/// other.
+/// If two processes expect different numbers of processes, or differ in whether regions have standbys, they report
+/// this, but do not refuse each other.
 #[test]
 fn processes_report_different_process_counts_and_standby_modes() {
     let keys = serve();

@@ -29,7 +29,7 @@ pub(super) struct TopicEvents {
     stream_positions: StreamPositions,
     format: RecordFormat,
     identity: SubscriberIdentity,
-    /// Memory that is charged for the subscription until this is dropped.
+    /// Memory that is charged for the subscription until this field is dropped.
     _charge: MemoryCharge,
 }
 

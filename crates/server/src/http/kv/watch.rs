@@ -35,7 +35,7 @@ struct WatchEvents {
     prefix: Vec<u8>,
     /// The position that the last sent id contains.
     last_position: Position,
-    /// Memory that is charged for the watch until this is dropped.
+    /// Memory that is charged for the watch until this field is dropped.
     _charge: MemoryCharge,
 }
 

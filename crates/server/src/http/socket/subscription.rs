@@ -29,7 +29,7 @@ pub(super) struct SocketSubscription {
     stream_positions: StreamPositions,
     validity: Option<SubscriptionAccess>,
     pub(super) identity: SubscriberIdentity,
-    /// Memory that is charged for the subscription until this is dropped.
+    /// Memory that is charged for the subscription until this field is dropped.
     _charge: MemoryCharge,
 }
 

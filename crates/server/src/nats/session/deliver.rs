@@ -103,8 +103,8 @@ impl Session {
     }
 
     /// Whether the channel has records to send. If it has none, the channel waits for records, pauses, or has ended. A
-    /// channel that has skipped many records is queued again. A channel whose next record may be the connection's own
-    /// waits for the response of the topic's owner.
+    /// channel that has skipped many records is queued again. If a channel's next record may be one that the connection
+    /// itself published, the channel waits for the response of the topic's owner.
     fn prepare_channel(&mut self, number: u32, pace: &WritePacer, skips: &mut SkipBudget) -> bool {
         loop {
             let Some(channel) = self.channels.get_mut(&number) else { return false };

@@ -272,8 +272,8 @@ fn put_position(block: &mut Vec<u8>, sequenced: RecordPosition<'_>, message: &Na
     put_number(block, "Dunlin-Seq", seq);
     put_number(block, "Dunlin-Epoch", epoch.into());
     let name = log.name();
-    // If the subject is only the topic's name, the message shows this name already. The header is needed only if the
-    // subject has a further part.
+    // If the subject is only the topic's name, the client reads this name from the subject. The header is needed only
+    // if the subject has a further part.
     if !message.subject[1].is_empty() {
         put_header(block, "Dunlin-Topic", name.topic.as_bytes());
     }

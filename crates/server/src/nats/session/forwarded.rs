@@ -6,8 +6,9 @@
 //! deleted topic waits until the outcomes of all earlier batches are known and the refused ones are published again.
 //!
 //! Limit: the node divides `forwarded_bytes_max` among the owners, and limits the bytes of each reliable or durable
-//! topic. When such a part is used up, no more batches are forwarded to this owner or topic. The copies are charged to
-//! the memory of the client's connections. A batch without memory for a copy is not published again.
+//! topic. When the part of an owner or a topic is used up, no more batches are forwarded to that owner or topic. The
+//! copies are charged to the memory of the client's connections. A batch without memory for a copy is not published
+//! again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -188,7 +189,7 @@ impl Session {
     }
 
     /// Lets a record of a deleted topic wait until the outcomes of all earlier batches of the topic are known, and the
-    /// refused batches are published again.
+    /// refused batches have been published again.
     pub(super) fn await_earlier_outcomes(&mut self, first: &BatchRecord<'_>) -> Result<(), RetryFrom> {
         let targets_max = self.shared.limits.nats.targets_max;
         let found = self.targets.find(&self.node, first.subject(), 0, targets_max);

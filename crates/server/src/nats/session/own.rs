@@ -1,10 +1,10 @@
 //! Remembers which records the connection itself published, because clients that set `"echo": false` do not receive
 //! them.
 //!
-//! The position of a record that was forwarded to the topic's owner is known once the owner has responded, which may be
-//! after the record has arrived here. Until the response, channels deliver no record that may be the forwarded one.
-//! Channels of reliable topics do not wait, because the owner may wait for them before it appends the record. Channels
-//! that read a private mirror do not wait either.
+//! The position of a record that was forwarded to the topic's owner is known once the owner has responded. The record
+//! itself may arrive here before the response. Until the response, channels deliver no record that may be the forwarded
+//! one. Channels of reliable topics do not wait, because the owner may wait for them before it appends the record.
+//! Channels that read a private mirror do not wait either.
 //!
 //! Limit: `own_ranges_max` ranges of sequence numbers for each log. If a client is so far behind that more ranges must
 //! be kept, it is disconnected.

@@ -1,7 +1,7 @@
 //! Appends published records. Consecutive records of one subject are appended together, directly from the read buffer.
 //!
 //! If a reliable topic is full, the session stops reading until there is room or the topic's wait time has passed. It
-//! also stops reading while a user exceeds the publish rate. Meanwhile the socket fills up, which slows the client
+//! also stops reading while its user exceeds the publish rate. Meanwhile the socket fills up, which slows the client
 //! down.
 
 use std::sync::Arc;

@@ -19,8 +19,8 @@ use crate::session::scratch::{READ_BYTES, Scratch};
 use crate::session::{ConnectionLost, RoundProgress};
 use crate::shared::SharedServer;
 
-/// Approximate number of operations that are handled after one read, about 20 µs of work. A client that sends as fast
-/// as it can delays other clients of the thread by this time. For large operations, the size of the read buffer is the
+/// Approximate number of operations that are handled after one read, about 20 µs of work. A client that sends without a
+/// pause delays the other clients of the thread by this time. For large operations, the size of the read buffer is the
 /// limit.
 pub(super) const OPERATIONS_PER_READ: usize = 512;
 /// Examining this many subscriptions, channels or members takes about as long as one operation.

@@ -1,5 +1,5 @@
-//! Remembers the reply subjects of requests that were delivered to this client, if they do not begin with `_INBOX`. By
-//! them, the session recognizes replies. No topic is created for a reply whose requester no longer waits.
+//! Remembers the reply subjects of requests that were delivered to this client, if they do not begin with `_INBOX`. The
+//! session recognizes replies by these subjects. No topic is created for a reply whose requester no longer waits.
 //!
 //! A record that the client publishes to any other subject is not a reply. A topic is created for it, even if a request
 //! to another client had this reply subject.
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Finds the inbox that must receive a reply. `None` if there is no inbox, or if a subscriber at another node must
-    /// also receive the reply; the reply is then published to a topic.
+    /// also receive the reply. With `None`, the reply is published like any other record.
     pub(super) fn find_reply_inbox(
         &mut self,
         subject: &[u8],

@@ -2,7 +2,8 @@
 //!
 //! If a topic was created for a record and no record of the topic is accepted, the topic is removed again.
 //!
-//! Limit: the cache has at most `targets_max` entries. When it is full, all entries are removed and looked up again.
+//! Limit: the cache has at most `targets_max` entries. When the cache is full, all entries are removed, and each topic
+//! is looked up again when it is needed.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -58,8 +59,8 @@ pub(super) struct PublishTarget<'a> {
 pub(super) enum TargetError {
     /// The subject is not valid.
     InvalidSubject,
-    /// The subject can have no receiver: its inbox is closed, or the node does not support what the subject is reserved
-    /// for.
+    /// No receiver can get the record: the inbox of the subject is closed, or the node does not support the purpose for
+    /// which the subject is reserved.
     NoReceiver,
     Refused(TopicError),
 }

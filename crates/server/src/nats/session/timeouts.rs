@@ -76,8 +76,9 @@ impl Session {
         }
         self.pings += 1;
         self.timer.set_ms(limits.ping_ms);
-        // The `PING` is sent even to a client that has not read all records yet; it follows the message that was sent
-        // in part. Otherwise, a client that reads all the time would get no `PING`, and would seem not to respond.
+        // The `PING` does not wait until the client has read all records: a client that always has more records to read
+        // would never get a `PING`, and would seem not to respond. If a message was sent only in part, its rest is sent
+        // before the `PING`.
         self.outbound.control.extend_from_slice(PING);
     }
 

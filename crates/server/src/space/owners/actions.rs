@@ -249,8 +249,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
                 (host.is_known(region), !host.has_unconfirmed(region))
             })?;
             let is_late = Instant::now() > deadline;
-            // The new owner does not continue the check of new ids. A check that takes too long is given up, because
-            // it may wait for a region without an owner.
+            // Waits until the check of new ids has ended, because the new owner would not continue it. A check that
+            // takes too long is given up, because it may wait for a region without an owner.
             if is_known && (is_checked || is_late) {
                 break;
             }

@@ -28,7 +28,8 @@ pub(super) struct ProcessRecord {
     /// key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settings: Option<ProcessSettings>,
-    /// Whether the process is about to end, so that it must not receive regions. Earlier versions of Dunlin ignore this.
+    /// Whether the process is about to end. If it is, it must not receive regions. Earlier versions of Dunlin ignore
+    /// this field.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) leaving: bool,
 }
@@ -80,7 +81,8 @@ impl ProcessSettings {
 pub(super) struct RegionMemory {
     /// The epoch of the owner whose state this is.
     pub(super) epoch: u64,
-    /// Whether the process was that owner itself. If not, the process was the standby that would have taken over.
+    /// Whether the process itself was the owner in this epoch. If not, the process was the standby that would have
+    /// taken over.
     pub(super) owner: bool,
 }
 
@@ -102,8 +104,8 @@ impl RegionOwner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StandbyKey {
     pub(super) process: u64,
-    /// The previous standby, which would take over until the named process has a copy; 0 if there was none. `None` once
-    /// the named process has a copy.
+    /// The previous standby; 0 if there was none. Until the process that this key names has a copy, the previous
+    /// standby would take over. `None` once the named process has a copy.
     pub(super) before: Option<u64>,
     /// The epoch of the owner from which the standby has its copy.
     pub(super) epoch: u64,
@@ -294,8 +296,8 @@ impl WorldSnapshot {
         self.invalid.get(&(what.to_owned(), number)).copied().unwrap_or(0)
     }
 
-    /// The process that has the best state of a region in memory. This process continues the region after the cluster
-    /// has lost its keys. `None` if no process has a state of the region.
+    /// The process whose state of a region in memory has the greatest [`RegionMemory`]. This process continues the
+    /// region after the cluster has lost its keys. `None` if no process has a state of the region.
     pub(super) fn best_memory(&self, region: RegionId) -> Option<u64> {
         let memory =
             |(process, record): (&u64, &ProcessRecord)| Some((*record.memory.get(&region.0)?, *process));

@@ -74,7 +74,7 @@ mod tests {
     const EPOCH: u64 = 7;
     const PROCESS: u64 = 2;
 
-    /// The keys after `claimant` has claimed the region in the epoch after `EPOCH`, and its lease has ended.
+    /// The keys after `claimant` has claimed the region in the epoch after `EPOCH`, and the claimant's lease has ended.
     fn claimed_by(claimant: u64) -> WorldSnapshot {
         WorldSnapshot {
             began: [R].into(),
@@ -84,8 +84,9 @@ mod tests {
         }
     }
 
-    /// Returns process 2's memory of the region after an update, and the regions that it has lost. `so_far` is its
-    /// memory before the update, `copy` is the epoch of its copy, and `action` is its last action.
+    /// Returns process 2's memory of the region after an update, and the regions that process 2 has lost. `so_far` is
+    /// the memory before the update, `copy` is the epoch of process 2's copy, and `action` is the last action of
+    /// process 2.
     fn remembered(
         so_far: Option<RegionMemory>,
         snapshot: &WorldSnapshot,

@@ -43,8 +43,8 @@ pub(super) struct LocalState {
 /// An action of this process on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RegionAction {
-    /// Become the owner of a region, and continue it from the copy that this process has as a standby, or from its own
-    /// earlier state.
+    /// Become the owner of a region, and continue it from the copy that this process has as a standby, or from the
+    /// state that this process has kept since it was the owner.
     TakeOver(RegionId),
     /// Become the owner of a region, and begin it without a copy. If `lost` is set, the region had an owner before,
     /// whose state is lost.
@@ -109,9 +109,9 @@ fn plan_as_owner(
         standby_key.filter(|standby_key| standby_key.before.is_none() && is_present(standby_key.process));
     let current = current.map(|standby_key| standby_key.process);
     let heirs = || snapshot.heirs(local.process);
-    // The candidate is the process with the fewest regions. If several processes have equally few, it is the first of
-    // them that follows this process in the order of the numbers. A process that leaves prefers the standby that
-    // already has a copy.
+    // The candidate is the process with the fewest regions. If several processes have equally few, the candidate is the
+    // one whose number comes next after this process's number; the lowest number comes after the highest. A process
+    // that leaves the world prefers the standby that already has a copy.
     let candidate =
         heirs().min_by_key(|process| (snapshot.count(*process), process.wrapping_sub(local.process)));
     let heir = heirs().find(|process| local.leaving && Some(*process) == current);

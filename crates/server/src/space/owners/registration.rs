@@ -82,7 +82,8 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         ProcessRecord { address, url, memory, settings, leaving: self.is_leaving }
     }
 
-    /// Writes to this process's key that it leaves the world, so that it receives no more regions.
+    /// Marks in the key of this process that the process leaves the world. Other processes then give it no more
+    /// regions.
     pub(super) fn announce_leaving(&mut self) -> Result<(), OwnershipError> {
         let lease = self.lease.as_ref().ok_or(OwnershipError::Registered)?.id();
         let key = key(&self.config.world, "process", self.config.process);

@@ -114,7 +114,7 @@ pub enum WorldEvent {
     /// region's state is lost.
     Alone(RegionId),
     /// A region of this process stands still: no standby has confirmed its changes for longer than
-    /// [`RegionOwnershipConfig::patience`]. Reported once, until a standby confirms a change.
+    /// [`RegionOwnershipConfig::patience`]. Reported only once, and again only after a standby has confirmed a change.
     StandsStill {
         /// The region.
         region: RegionId,
@@ -129,8 +129,8 @@ pub enum WorldEvent {
         /// Why the connection is refused.
         why: String,
     },
-    /// Another process of the world has different settings: another number of expected processes, another choice of
-    /// standbys, or another recipe. Both processes continue, and exchange entities. Reported once for each process.
+    /// Another process of the world has other settings: it expects another number of processes, has another setting for
+    /// standbys, or has another recipe. Both processes continue, and exchange entities. Reported once for each process.
     OtherSettings {
         /// The number of the other process.
         process: u64,
@@ -424,8 +424,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         self.invalid.clone_from(&snapshot.invalid);
     }
 
-    /// Reports each process whose settings differ from those of this process, but which still exchanges entities with
-    /// it.
+    /// Reports each process that has other settings than this process, but still exchanges entities with this process.
     fn report_other_settings(&mut self, snapshot: &WorldSnapshot) {
         for (process, record) in &snapshot.processes {
             let difference = record.settings.and_then(|settings| self.settings.difference(&settings));
@@ -491,7 +490,7 @@ impl<const D: usize, B: Behaviour<D> + Clone + Send + 'static> OwnershipThread<D
         Ok(())
     }
 
-    /// Deletes the topics at this node that belong to regions of processes at other nodes.
+    /// Deletes the topics at this node of those regions that are owned by processes at other nodes.
     fn delete_topics(&mut self, snapshot: &WorldSnapshot) -> Result<(), OwnershipError> {
         let is_remote = |process: &u64| {
             let record = snapshot.processes.get(process);

@@ -1,7 +1,8 @@
 //! Holds responses to clients back until the standbys of a region have confirmed the clients' changes.
 //!
-//! A change that was confirmed survives the loss of the region's owner. If the region stops running here first, its
-//! clients receive no response, and report that the outcome is not known.
+//! A change that was confirmed survives the loss of the region's owner. If the region stops running here before its
+//! standbys have confirmed a change, the client that requested the change receives no response, and reports that the
+//! outcome is not known.
 //!
 //! Limit: [`UNCONFIRMED_MAX`] responses in each region.
 

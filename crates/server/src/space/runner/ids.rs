@@ -57,7 +57,7 @@ type IdCallback<const D: usize, B> =
 struct RemoteEntity {
     id: EntityId,
     region: RegionId,
-    /// Whether this entity, like those of the query, was spawned so recently that its id was not checked yet.
+    /// Whether this entity was spawned so recently that its id was not checked yet.
     is_fresh: bool,
     /// Whether the entity is still being handed over to `region`.
     is_arriving: bool,
@@ -84,11 +84,11 @@ pub(super) struct IdChecks<const D: usize, B> {
     /// The entities that were spawned here and for which no query was sent yet.
     unchecked: Vec<EntityId>,
     is_checking: bool,
-    /// The spawned entities whose ids also exist in another region, while it is undecided which of the two entities is
-    /// removed. Their ids are checked again.
+    /// The spawned entities for which it is undecided whether they are removed, or another entity with the same id in
+    /// another region. Their ids are checked again.
     undecided: BTreeSet<EntityId>,
-    /// The entities spawned for clients whose ids are checked a second time: for each, the function that replies to the
-    /// client, and where and when the entity was spawned.
+    /// The entities that were spawned for clients and whose ids are now checked a second time. Each has the function
+    /// that replies to the client, and the region and the time of the spawn.
     waiting: HashMap<EntityId, (Reply, Spawned)>,
 }
 

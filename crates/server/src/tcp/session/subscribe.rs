@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Queues each subscription for which a matching topic was created after its start, so that the new logs are
+    /// Queues each subscription that started before a topic that matches it was created, so that the new logs are
     /// announced.
     pub(super) fn queue_new_logs(&mut self) {
         for number in self.new_logs.take() {

@@ -105,7 +105,7 @@ enum ResponseContent {
     CommandOutcome(Vec<CommandResult>),
     /// A query that can be evaluated as soon as the output has room.
     Query(Bytes),
-    /// A worker was attached. It runs only tasks of these tenants; if there are none, it runs tasks of all tenants.
+    /// A worker was attached. It runs only tasks of these tenants; if the list is empty, it runs tasks of all tenants.
     Attached(AttachResponse, Vec<Vec<u8>>),
 }
 

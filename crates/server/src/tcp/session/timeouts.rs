@@ -15,7 +15,8 @@ impl Session {
         match &mut self.phase {
             Phase::Preamble | Phase::Hello => self.on_handshake_timeout(),
             Phase::Open => {
-                // Tries the waiting batch again. If its wait time is over, the batch is then refused.
+                // Tries the waiting batch again. If its wait time is over and the topic is still full, the batch is
+                // then refused.
                 self.publishing.on_room();
                 self.publishing.is_held = false;
                 self.queue_all_members();
@@ -41,8 +42,8 @@ impl Session {
         while let Some(number) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(&number) else { continue };
             channel.touched = false;
-            // This channel follows a state, and has not sent the checksum for its position yet. The checksum is sent
-            // only after all records. The channel is therefore served now, and is part of the next heartbeat too.
+            // This channel follows a state, and still has to send the checksum for its position, after all records. The
+            // channel is therefore queued now, and is part of the next heartbeat too.
             if channel.cursor.has_pending_checksum() && channel.sending.is_none() {
                 unfinished.push(number);
                 if channel.in_flight.is_none() {

@@ -166,8 +166,8 @@ fn removing_a_user_ends_only_the_leases_of_that_user() {
     assert!(bob.get("of-bob").unwrap().is_some());
 }
 
-/// If the leases did not end, `ana` could renew them after the move, and so keep locks that belong to the former
-/// tenant.
+/// When a user moves to another tenant, the user's leases must end. Otherwise, the user could renew them, and so keep
+/// locks that belong to the former tenant.
 #[test]
 fn moving_a_user_to_another_tenant_ends_the_users_leases() {
     let users = |tenant: &str| {

@@ -97,8 +97,8 @@ fn lock_wait_ends_when_its_permission_is_revoked() {
 
 #[test]
 fn lock_wait_ends_when_its_user_is_removed() {
-    // Over Dunlin's own protocol, the node closes the connection of a removed user, so that protocol is left out. Over
-    // the other protocols, the wait may end before the session notices that the user was removed.
+    // Dunlin's own protocol is left out: over it, the node closes the connection of a removed user. Over the other
+    // protocols, the wait may end before the session notices that the user was removed.
     assert_lock_waits_end(&[lock_over_http, lock_over_grpc], ROOT, &["UNAUTHENTICATED", "FORBIDDEN"]);
 }
 

@@ -136,8 +136,8 @@ fn grpc_messages_use_memory_as_they_arrive_not_when_announced() {
         for _ in 0..100 {
             calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &[]).await);
         }
-        // The node handles the calls in order. When it has charged the bytes of this last call, it has received all
-        // calls before it.
+        // The node handles the calls in order. When the node has charged the bytes of this last call, it has received
+        // all earlier calls.
         let first = vec![0x7a; 8 << 10];
         calls.push(begin_message(&mut client, "/dunlin.v1.Dunlin/Publish", 16_000_000, &first).await);
         until(async || node.budget().used() >= before + (8 << 10)).await;
@@ -336,7 +336,8 @@ fn unresponsive_grpc_client_is_disconnected() {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&[PREFACE, SETTINGS].concat()).unwrap();
             let mut received = Vec::new();
-            // If the connection is reset, it counts as closed. If reading times out, it does not.
+            // A connection that is reset counts as closed. A connection that is still open when reading times out does
+            // not.
             match stream.read_to_end(&mut received) {
                 Ok(_) => true,
                 Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
@@ -380,7 +381,8 @@ fn call_over_the_stream_limit_delays_only_its_own_client() {
         let (_second, _) =
             start_subscription(&mut greedy, subscribe(&["t"], At::Latest(true))).await.unwrap();
         let waiting = tokio::spawn(async move { greedy.publish(publish("t", "late")).await });
-        // The same thread serves both clients, and must still serve the calls of `other`.
+        // One thread serves both clients. While the call of `greedy` waits, the thread must still serve the calls of
+        // `other`.
         for _ in 0..100 {
             other.publish(publish("t", "x")).await.unwrap();
         }

@@ -32,7 +32,8 @@ fn grpc_subscriber_gets_records_in_sequence_order() {
 fn grpc_subscriber_of_many_topics_gets_all_their_records() {
     run(async {
         let (node, server) = serve_grpc();
-        // There are more topics than the node reads in one round, and each has more records than it reads in one round.
+        // There are more topics than the node reads in one round, and each topic has more records than the node reads
+        // in one round.
         let topics: Vec<String> = (0..100).map(|topic| format!("many.{topic}")).collect();
         for topic in &topics {
             let mut publisher = node.publisher(topic).unwrap();

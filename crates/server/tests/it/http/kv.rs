@@ -86,8 +86,8 @@ fn large_http_results_of_key_requests_count_towards_the_budget() {
     let transaction = json!({"then": [{"get": {"key": "k"}}]}).to_string();
     let lease =
         send(&fixture, "POST", "/v1/leases", &[], r#"{"ttl_ms": 600000}"#).json()["lease"].to_string();
-    // This value consists of quotation marks, each of which takes two bytes in JSON. The response is therefore about
-    // twice as large as the value.
+    // The value that the lock stores consists of quotation marks, each of which takes two bytes in JSON. The response
+    // is therefore about twice as large as the value.
     let path = format!("/v1/locks/gate?lease={lease}");
     assert_eq!(send(&fixture, "PUT", &path, &[], &"\"".repeat(60 << 10)).status, 200);
     for (method, path, content, code) in [

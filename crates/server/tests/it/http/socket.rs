@@ -312,7 +312,8 @@ fn overlong_length_encoding_is_a_protocol_violation() {
         let mut socket = Socket::open(&fixture, protocol);
         for byte in [0x81, 0xfe, 0, 0x7d, 0, 0, 0, 0] {
             socket.0.send_some(&[byte]);
-            // One thread serves both connections. When it has responded to this request, it has also read the byte.
+            // One thread serves both connections. When the thread has responded to this request, it has also read the
+            // byte that was sent over the WebSocket.
             assert_eq!(fixture.get("/healthz").status, 200);
         }
         assert_eq!(socket.closed(), 1002, "{protocol}");

@@ -244,8 +244,8 @@ fn records_keep_their_order_if_a_new_owner_first_returns_some() {
         if !is_second || !is_first.swap(false, Ordering::Relaxed) {
             return;
         }
-        // At this moment, the first record was returned, and the second is about to be sent. Node 2 now learns that it
-        // is the owner.
+        // At this moment, node 2 has returned the first record, and node 1 is about to forward the second. Only now,
+        // node 2 learns that it is the owner.
         let cluster = of.upgrade().unwrap();
         cluster.node(1).has_subscriber(Subject::parse("behind.the.first").unwrap());
         cluster.release_changes(2);

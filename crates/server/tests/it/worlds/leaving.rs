@@ -1,4 +1,4 @@
-//! Tests that processes which end in order hand over their regions.
+//! Tests that a process which leaves its world hands over its regions.
 
 use dunlin::space::StandbyMode;
 
@@ -25,7 +25,7 @@ fn restarting_all_processes_in_turn_loses_no_entity() {
     }
 }
 
-/// After one process has ended in order, each region has a complete standby again.
+/// After one process has left the world, each region has a complete standby again.
 #[test]
 fn kill_just_after_another_process_left_loses_no_entity() {
     for killed in [0, 1] {

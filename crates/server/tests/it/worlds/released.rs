@@ -48,7 +48,8 @@ fn owners_killed_as_soon_as_they_claim_lose_no_entity() {
     assert!(!has_event(&members[0], "Lost("), "{:?}", members[0].events);
 }
 
-/// The new owner never learns that its claim succeeded. The keys are then lost, as with a node of the new owner.
+/// The new owner never learns that its claim succeeded. The keys are then lost, as if the cluster's only node had
+/// failed together with the new owner.
 #[test]
 fn released_region_survives_the_loss_of_its_owner_and_keys() {
     let (test, members) = start_with_one_process("orphaned", StandbyMode::Required);

@@ -64,7 +64,7 @@ fn pause(member: &WorldMember<RandomWalk>) -> Sender<()> {
     resume
 }
 
-/// The number of reports of a process that its region stands still.
+/// How often the process has reported that its region stands still.
 fn standstills(member: &WorldMember<RandomWalk>) -> usize {
     let events = member.events.lock().unwrap();
     events.iter().filter(|event| event.starts_with("StandsStill { region: RegionId(1)")).count()
@@ -83,7 +83,8 @@ fn acknowledged_spawn_survives_the_loss_of_its_owner() {
     wait_until_each_exists_once(&test.kv, &members, (0..ENTITIES).chain([SPAWNED]));
 }
 
-/// Here, the standby pauses for longer than its lease. The owner names another process, which ends before it has a copy.
+/// Here, the standby pauses for longer than its lease. The owner names another process as the standby. This process
+/// ends before it has a copy.
 #[test]
 fn region_continues_if_an_interrupted_standby_is_named_again() {
     let (test, mut members) = start_with_standby("interrupted");

@@ -144,7 +144,8 @@ fn start_space(number: u64, peers: &[WorldPeer], regions: &[(RegionId, u64)]) ->
     Space::start(config, host).unwrap()
 }
 
-/// Here, a former owner of a region responds before the present owner, because it still has another region.
+/// Here, a former owner of a region responds before the present owner, because the former owner still runs another
+/// region.
 #[test]
 fn former_owner_of_a_region_does_not_answer_for_its_ids() {
     let former = start_space(1, &[], &[(REGIONS[1], 1), (REGIONS[2], 1)]);

@@ -21,8 +21,8 @@ pub(in super::super) struct GroupMembership {
     pub(super) requested: u64,
     /// Number of records that were delivered to the client so far.
     delivered: u64,
-    /// Whether the membership belongs to another node, which holds it for a client, and which returns the records that
-    /// its client did not consume. Such a membership ends in two steps.
+    /// Whether the membership belongs to another node, which holds it for one of its clients. That node returns the
+    /// records that the client did not consume, so such a membership ends in two steps.
     pub(super) returns_unconsumed: bool,
     /// How far the member has left the group; `None` until it begins to leave.
     pub(super) leave_progress: Option<LeaveProgress>,
@@ -33,7 +33,7 @@ pub(in super::super) struct GroupMembership {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaveProgress {
     /// The member leaves when it has received this many records in total. This number includes the records that the
-    /// group already had for the member when it began to leave.
+    /// group already had for the member when the member began to leave.
     After(u64),
     /// All records were delivered, and the client was informed that the membership ends.
     Complete,

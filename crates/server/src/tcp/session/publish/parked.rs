@@ -4,10 +4,10 @@
 //! Invariant: the batches of one publisher to one partition are appended in the order of their arrival.
 //!
 //! Limits: the batches of one connection take at most [`PARKED_BYTES_MAX`] bytes, which are charged to the node's
-//! memory budget. The batches of one publisher to one partition take at most as many bytes as are still free, that is,
-//! about half of this limit. One full topic therefore leaves room for others. A batch beyond these limits is refused at
-//! once, unless no other batch waits. Such a batch is limited by the size of its messages (`run_bytes_max` and
-//! `control_bytes_max` of [`ServerLimits`](crate::ServerLimits)).
+//! memory budget. With a new batch, the batches of its publisher to its partition may take at most as many bytes as
+//! were free before. They therefore take at most about half of the limit, and a single full topic leaves room for
+//! others. A batch beyond these limits is refused at once, except if no other batch waits. Such a batch is limited by
+//! the size of its messages (`run_bytes_max` and `control_bytes_max` of [`ServerLimits`](crate::ServerLimits)).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -76,8 +76,8 @@ impl ParkedBatches {
         self.queues.iter().find(is_same)
     }
 
-    /// If earlier batches of the same publisher to the same partition wait, returns the wait that a batch which arrives
-    /// now would have, and the reason for this wait.
+    /// If earlier batches of the same publisher to the same partition are waiting, a new batch must wait behind them.
+    /// Returns the wait of such a new batch, and the reason for its wait.
     fn wait_behind(&self, header: &PublishHeader) -> Option<(RoomWait, PublishError)> {
         let queue = self.queue(header)?;
         let RoomWait { began_ns, deadline_ns } = queue.batches.front()?.wait;
