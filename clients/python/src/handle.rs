@@ -29,8 +29,8 @@ impl<T> Drop for OwnedByProcess<T> {
     }
 }
 
-/// A handle to a value, which all threads of the process that created the handle may use. Child processes may not use
-/// it. All clones of a handle refer to the same value.
+/// A handle to a value. All threads of the process that created the handle may use the handle; child processes may not.
+/// All clones of a handle refer to the same value.
 #[derive(Debug)]
 pub struct SharedHandle<T>(Arc<Shared<T>>);
 

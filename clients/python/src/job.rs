@@ -91,7 +91,7 @@ impl Job {
         settle(py, &self.settler, &[self.token], |settler, tokens| Ok(settler.ack(tokens)?))
     }
 
-    /// Returns the record to the group. The node delivers it again after `delay` seconds at the earliest.
+    /// Returns the record to the group. The node delivers the record again after `delay` seconds at the earliest.
     #[pyo3(signature = (delay = None), text_signature = "($self, delay=0.0)")]
     fn nack(&self, py: Python<'_>, delay: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let delay = arguments::timeout("delay", delay)?.unwrap_or_default();

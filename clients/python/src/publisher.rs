@@ -60,8 +60,8 @@ impl PyReceipt {
 struct RefusedRecords(Option<PublishError>);
 
 impl RefusedRecords {
-    /// Sends a record. The call of `publisher` may return an error about earlier records that were refused. This
-    /// function then keeps the error and succeeds, because the new record was sent nevertheless.
+    /// Sends a record through `publisher`. If the publisher reports that earlier records were refused, this function
+    /// keeps the error and succeeds, because the publisher has sent the new record nevertheless.
     fn send(&mut self, publisher: &mut Publisher, draft: Draft<'_>) -> Result<(), PublishError> {
         match publisher.send(draft) {
             Err(PublishError::LeftOut { record, more, why }) => {

@@ -236,7 +236,7 @@ fn bare_entity<const D: usize>(
     Ok(Entity { velocity, kind, ..Entity::at(id, position) })
 }
 
-/// Converts coordinates to an array. Fails unless there are as many finite numbers as dimensions.
+/// Converts coordinates to an array. Fails unless there is exactly one finite number for each dimension.
 fn point<const D: usize>(numbers: Option<Vec<f32>>) -> PyResult<Option<[f32; D]>> {
     let Some(numbers) = numbers else { return Ok(None) };
     let point =

@@ -38,8 +38,8 @@ impl OutageReport {
         self.report_once(&why, paint)
     }
 
-    /// Reports a lost connection unless this outage was reported before, and pauses. Returns an error if the node
-    /// refused the client and will refuse it again.
+    /// Reports a lost connection unless this outage was reported before. Pauses in either case. Returns an error if the
+    /// node refused the client and will refuse it again.
     pub fn report_once(&mut self, why: &str, paint: TextPainter) -> Result<()> {
         self.report(why, paint)?;
         thread::sleep(PAUSE);

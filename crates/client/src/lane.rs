@@ -8,10 +8,10 @@
 //!   until every batch has a response, and then continues with the number of the first refused record.
 //! - Refused records are kept until they are sent again, or until new records are published. Their total size is at
 //!   most `in_flight_bytes_max` plus one batch.
-//! - The numbers of a batch that may have been appended are never used for other records: the owner would take these
-//!   records for duplicates. Such a batch is sent again unchanged before anything else, until the topic's log has
-//!   appended or refused it. A refusal from any other part of the node does not show whether an earlier attempt to send
-//!   the batch was appended.
+//! - The numbers of a batch that may have been appended are never used for other records, because the owner would take
+//!   the other records for duplicates. A batch that may have been appended is sent again unchanged before anything
+//!   else, until the topic's log has appended or refused it. A refusal from any other part of the node does not show
+//!   whether an earlier attempt to send the batch was appended.
 
 mod sent;
 

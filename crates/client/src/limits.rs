@@ -20,7 +20,7 @@ pub struct ClientLimits {
     pub snapshot_bytes_max: usize,
     /// The maximum number of logs that the node may announce to all subscriptions of the client together.
     pub channels_max: usize,
-    /// The maximum number of publishers that a responder keeps open. It has one for each requester.
+    /// The maximum number of publishers that a responder keeps open. A responder has one publisher for each requester.
     pub reply_publishers_max: usize,
     /// How long an attempt to connect, including the greeting, may take, in ms.
     pub connect_ms_max: u64,

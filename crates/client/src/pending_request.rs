@@ -81,7 +81,8 @@ impl SharedClient {
         if !is_unsent {
             self.outbox.write(&message);
         }
-        // Only these kinds of requests do not depend on the connection, so only they can be sent again on the next one.
+        // Only these kinds of requests do not depend on the connection. Only they can therefore be sent again on the
+        // next connection.
         if matches!(request, FromClient::Control(_) | FromClient::Tasks(_)) {
             slot.store_message(message, is_unsent);
         }

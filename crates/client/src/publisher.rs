@@ -223,7 +223,7 @@ impl Publisher {
         if state.is_settling() {
             drop(state);
             // After the owner has refused a batch, it also refuses all later batches. New records can receive numbers
-            // when the owner has responded to all of these batches.
+            // only when the owner has responded to all of these batches.
             self.wait(PublisherState::is_answered)?;
             state = self.publishing.lock();
         }

@@ -22,7 +22,7 @@ layout! {
 layout! {
     /// Message WELCOME: the reply to HELLO. Later versions of the protocol may only add fields at its end.
     pub struct Welcome<'a> {
-        /// The node's number, which is another one after each start.
+        /// The node's number. Each start of the node has a new number.
         pub node: u64,
         /// The connection's number, which no other connection of this node has.
         pub session: u64,

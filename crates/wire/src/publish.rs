@@ -145,8 +145,8 @@ impl PublishHeader {
         self.producer_seq + u64::from(self.count) - 1
     }
 
-    /// Decodes these fields of a PUBLISH message that is not complete yet, so that a node can refuse it early. `None`
-    /// if the bytes are not the start of a valid PUBLISH message.
+    /// Decodes these fields of a PUBLISH message that is not complete yet, so that a node can refuse the message early.
+    /// `None` if the bytes are not the start of a valid PUBLISH message.
     pub fn parse_incomplete(message: &[u8]) -> Option<PublishHeader> {
         let head = crate::MessageHeader::parse(message).ok()??;
         let kind = MessageKind::Publish;

@@ -1,5 +1,5 @@
-//! The command `dunlin config`. It prints the values that a node would use and the source of each value, or a
-//! configuration file as an example.
+//! The command `dunlin config`. It prints the values that a node would use and the source of each value, or an example
+//! of a configuration file.
 
 use std::io::Write;
 

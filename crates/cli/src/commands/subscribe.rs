@@ -165,7 +165,8 @@ fn writer(arguments: &Arguments, client: &Client, console: &Console) -> EventPri
     }
 }
 
-/// Reads each subscriber in a thread of its own, and the last one in this thread. The first error ends all threads.
+/// Reads the last of `subscribers` in this thread, and each of the others in a thread of its own. The first error ends
+/// all threads.
 fn follow_all<S: Subscribe + Send, W: Write + Send>(
     follow: &FollowOutput<W>,
     mut subscribers: Vec<S>,

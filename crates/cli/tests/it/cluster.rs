@@ -192,7 +192,7 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
             .concat(),
         )
     };
-    // The command must report each of these errors at its first attempt.
+    // The command must report each of these errors at the first attempt to join.
     for (address, expected) in [
         ("nowhere", "expected a host and a port"),
         ("127.0.0.1:99999", "expected a host and a port"),
@@ -215,8 +215,8 @@ fn refused_join_fails_at_once_and_a_pending_join_can_be_ended() {
     assert!(ended.code == Some(0) && !rest.iter().any(|line| line.contains("cannot reach")), "{rest:?}");
 }
 
-/// The error must not advise the operator of a member without its identity to create a cluster, because there would
-/// then be two clusters.
+/// If a member of a cluster has lost its identity, the error must not advise the operator to create a cluster, because
+/// there would then be two clusters.
 #[test]
 fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     let temporary = tempfile::tempdir().unwrap();

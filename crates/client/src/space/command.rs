@@ -16,7 +16,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How long the client waits for the response of one process, before it asks the next one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many times in succession the owners of all regions must respond that they do not have the entity, before the
-/// client reports this. An entity can change its region during a round, so that no process has it when it is asked.
+/// client reports this. An entity can change its region during a round: each process is then asked at a time at which
+/// it does not have the entity.
 const ROUNDS: u32 = 5;
 
 /// The result of a request to change, add or remove an entity that the region's owner has carried out. If the world has
@@ -50,7 +51,7 @@ pub enum CommandError {
         /// The regions for which no process responded.
         regions: Vec<RegionId>,
     },
-    /// The entity was not added: no process that responded within the timeout owns the region at its position.
+    /// The entity was not added: no process that responded within the timeout owns the region at the entity's position.
     #[error("entity {id} was not spawned: no process that responds owns the region of its position; {}", describe_missing(.regions))]
     NoPlace {
         /// The entity's id.
@@ -193,7 +194,8 @@ impl World {
                 (None, Ok(()), Some(why)) if absent.is_empty() => CommandError::Disconnected(why),
                 _ => not_found(missing),
             };
-            // A request of a round that does not end in time would count as lost.
+            // If the time ended during another round, that round's unanswered request would count as lost. Such a round
+            // is therefore not begun.
             let is_late = Instant::now() + RETRY_PAUSE + began.elapsed() > until;
             if complete_rounds >= ROUNDS || is_late {
                 return Err(error);
@@ -203,8 +205,8 @@ impl World {
         }
     }
 
-    /// Sends the request to one process. Returns `None` if the process neither has the entity nor owns the region at
-    /// its position, or cannot be reached.
+    /// Sends the request to one process. Returns `None` if the process cannot be reached, or if it neither has the
+    /// entity nor owns the region at the entity's position.
     fn request(
         &mut self,
         (process, endpoint): (u64, &str),

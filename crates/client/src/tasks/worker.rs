@@ -216,7 +216,7 @@ impl Worker {
     }
 
     /// Sets the time to live of the worker's lease; 10 s by default. If the worker does not renew the lease for this
-    /// time, it counts as dead.
+    /// time, the worker counts as dead.
     pub fn ttl(mut self, ttl: Duration) -> Worker {
         self.options.ttl = ttl;
         self

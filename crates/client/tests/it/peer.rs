@@ -52,8 +52,9 @@ impl ScriptedNode {
         ScriptedNode::new().serve_options(options, script)
     }
 
-    /// Starts a node that accepts one subscription, and then sends `messages` again and again without a pause. The test
-    /// has to send to the returned sender after the client's wait has timed out, which ends the messages.
+    /// Starts a node that accepts one subscription, and then sends `messages` again and again without a pause. After
+    /// the client's wait has timed out, the test has to send to the returned sender: the node then stops sending
+    /// `messages`.
     pub fn serve_flood(
         options: ClientOptions,
         messages: Vec<u8>,

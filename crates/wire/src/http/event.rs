@@ -47,7 +47,8 @@ pub fn write_comment(text: &str, out: &mut String) {
 mod tests {
     use super::*;
 
-    /// Reads events as the standard requires. Returns the data and the name of each event, and the last id before it.
+    /// Reads events as the standard requires. Returns three values for each event: its data, its name, and the last id
+    /// so far.
     fn read(text: &str) -> Vec<(String, Option<String>, String)> {
         let (mut events, mut id, mut event, mut data) = (Vec::new(), String::new(), None, String::new());
         for line in text.split('\n') {

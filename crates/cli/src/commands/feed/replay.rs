@@ -189,8 +189,8 @@ fn play(
         }
         let before = tracks[index].offset;
         published += tracks[index].publish(client)?;
-        // At the end of a region, `publish` may have loaded the log's next frames too. `offset` then counts from 0
-        // again, and may be lower than `before`.
+        // When a region has ended, `publish` may also load the log's next frames. `offset` then counts from 0 again,
+        // and may be lower than `before`.
         progress.add(tracks[index].offset.saturating_sub(before) as u64);
         next.extend(tracks[index].next_time()?.map(|time_ns| Reverse((time_ns, index))));
     }
@@ -200,7 +200,7 @@ fn play(
 
 fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        // Sends the records that were published before this pause, so that subscribers do not receive them only after
+        // Sends the records that were published before this pause. Otherwise, subscribers would receive them only after
         // the pause.
         track.publisher.flush()?;
         if stop.is_set() {
@@ -211,7 +211,8 @@ fn wait_until(due: Instant, track: &mut Track, stop: &StopFlag) -> Result<()> {
     Ok(())
 }
 
-/// Marks each topic that also occurs in another of the recordings, as a region's topic does after a change of owner.
+/// Marks each topic that occurs in several of the recordings. A region that has changed its owner has its topic in the
+/// recordings of both owners.
 fn mark_continued_topics(tracks: &mut [Track]) {
     let mut times: HashMap<String, u32> = HashMap::new();
     tracks.iter().for_each(|track| *times.entry(track.topic.clone()).or_default() += 1);
@@ -227,14 +228,15 @@ struct Track {
     pattern: Option<Pattern>,
     /// The topic's reducer.
     reducer: ReducerConfig,
-    /// States and merged records have no subject in the recording, so they are published with this subject tail, which
-    /// is the part of a subject from the first wildcard of `pattern` on.
+    /// The tail of the subject with which states and merged records are published, because the recording has no subject
+    /// for them. The tail is the part of a subject from the first wildcard of `pattern` on.
     state_tail: String,
     /// The number that identifies the log's first file.
     identity: Option<u64>,
     /// The number of records that were read from the log, including those that the recorder added.
     records_read: u64,
-    /// Whether another of the replayed recordings has later records of the topic.
+    /// Whether another of the replayed recordings also contains the topic, possibly with later records. If so, the end
+    /// of this recording does not delete the topic.
     has_later_recording: bool,
     reader: dunlin_journal::LogScan,
     publisher: Publisher,

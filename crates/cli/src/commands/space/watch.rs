@@ -304,7 +304,7 @@ impl Watcher {
         });
     }
 
-    /// The regions whose state is complete and has reached the position that it must have to be shown.
+    /// The regions that can be shown: the state of each is complete, and has reached the required position.
     pub fn states(&self) -> impl Iterator<Item = (u64, &RegionState<3>)> {
         self.watched.iter().filter_map(|(region, watched)| Some((*region, watched.state()?)))
     }
