@@ -17,8 +17,8 @@ pub struct PyBatch(pub Arc<RecordGroup>);
 
 impl PyBatch {
     /// Returns a column with one field of each record's [`RecordFields`], such as its sequence number. `offset` is the
-    /// field's place in `RecordFields`. With `extra` = 1, the column also contains this field of the group's final
-    /// entry.
+    /// field's place in `RecordFields`. With `extra` = 1, the column also contains this field of the final entry of the
+    /// group, which is no record.
     fn column<'py>(
         &self,
         py: Python<'py>,

@@ -64,7 +64,7 @@ impl<T: Send> Closable for Shared<T> {
             return;
         }
         self.close_notify.notify_waiters();
-        // If another thread is using the value now, the other thread drops it when its call ends.
+        // If another thread is using the value now, the other thread drops the value at the end of its call.
         if let Ok(mut slot) = self.slot.try_lock() {
             let value = self.take_value(&mut slot);
             drop(slot);

@@ -17,8 +17,8 @@ use crate::record::PyRecord;
 #[pyclass(frozen, module = "dunlin")]
 pub struct Job {
     pub record: Py<PyRecord>,
-    /// The token with which the member acknowledges or returns the record, or renews its claim on it; 0 in a `share`
-    /// group.
+    /// The token with which the member acknowledges or returns the record, or renews its claim on the record; 0 in a
+    /// `share` group.
     pub token: u64,
     pub attempt: u32,
     pub claim: Duration,
@@ -67,8 +67,8 @@ impl Job {
         PyPosition(record.records.position(record.index))
     }
 
-    /// The token with which the member acknowledges or returns the record, or renews its claim on it; 0 in a `share`
-    /// group.
+    /// The token with which the member acknowledges or returns the record, or renews its claim on the record; 0 in a
+    /// `share` group.
     #[getter]
     fn token(&self) -> u64 {
         self.token

@@ -55,7 +55,7 @@ impl PyReceipt {
     }
 }
 
-/// Collects the errors about refused records, so that a call can send all its records before it reports them.
+/// Collects the errors about refused records, so that a call can send all its records before it reports these errors.
 #[derive(Default)]
 struct RefusedRecords(Option<PublishError>);
 

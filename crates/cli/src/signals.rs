@@ -102,7 +102,7 @@ impl StopFlag {
         });
     }
 
-    /// Returns a stop flag that shares `flag` with another component, which can set it.
+    /// Returns a stop flag that shares `flag` with another component. The other component can set the flag.
     pub fn of(flag: Arc<AtomicBool>) -> StopFlag {
         StopFlag(flag)
     }

@@ -134,8 +134,8 @@ impl Reactor {
             return Poll::Pending;
         };
         if !self.socket.as_ref().is_some_and(|registered| Arc::ptr_eq(registered.get_ref(), socket)) {
-            // The registration fails if the system cannot watch another socket. The task is then woken by the timer,
-            // which is later.
+            // The registration fails if the system cannot watch another socket. The timer then wakes the task, but
+            // later than the socket would.
             #[expect(
                 deprecated,
                 reason = "`register` is unsafe; this file stays open while it is registered"

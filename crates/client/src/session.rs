@@ -43,7 +43,7 @@ pub struct Disconnection {
 #[derive(Debug, Default)]
 pub(crate) struct ClientSession {
     pub(crate) is_up: bool,
-    /// Since when and why there is no connection; `None` while there is one, and before the first.
+    /// Since when and why there is no connection; `None` while there is a connection, and before the first one.
     pub(crate) disconnection: Option<Disconnection>,
     /// How many connections have been made so far.
     pub(crate) generation: u64,

@@ -174,9 +174,9 @@ impl Tasks {
         self.count_changed(&TaskCommand::Retry { task })
     }
 
-    /// Queues the oldest dead letters of a tenant again: at most `count`, or with 0 as many as one command can. Returns
-    /// their number, and whether the tenant has more dead letters. Skips poisoned tasks: tasks that crashed their
-    /// workers.
+    /// Queues the oldest dead letters of a tenant again, at most `count`; 0 means as many as one command can restart.
+    /// Returns their number, and whether the tenant has more dead letters. Skips poisoned tasks: tasks that crashed
+    /// their workers.
     pub fn redrive(&self, tenant: &str, count: u32) -> Result<(u64, bool), TasksError> {
         self.count_changed_with_more(&TaskCommand::RedriveSafe { tenant: tenant.as_bytes(), count })
     }

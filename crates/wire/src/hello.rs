@@ -40,8 +40,7 @@ layout! {
         pub subscriptions_max: u32,
         /// Maximum number of publishers of one connection.
         pub publishers_max: u32,
-        /// Maximum number of bytes in PUBLISH messages that a publisher may send before it receives the responses to
-        /// earlier ones.
+        /// Maximum size in bytes of all PUBLISH messages of a publisher that have no response yet.
         pub in_flight_bytes_max: u32,
         /// The id of the node's cluster, or [`NO_CLUSTER`] for a node that belongs to no cluster. Empty if the node has
         /// an older version, whose WELCOME lacks this field.

@@ -1,4 +1,4 @@
-//! The command `dunlin sub`, which prints records. Where records are missing, it prints which ones.
+//! The command `dunlin sub`, which prints records, and reports which records are missing.
 
 mod group;
 

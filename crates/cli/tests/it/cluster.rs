@@ -92,7 +92,7 @@ fn cluster_of_three_nodes_can_be_administered() {
     assert!(restored.contains("first node of a new cluster"), "{restored}");
     let again = run(&["cluster", "restore", &backup, "--data-dir", &new]);
     assert_eq!((again.code, again.err.contains("is not empty")), (Some(1), true), "{again:?}");
-    // After a signal, the program must also end the nodes that it has started.
+    // After a signal, the program must end, and all nodes that it has started must end too.
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(child.wait().unwrap().success());
     let unreachable = run(&["cluster", "status", "--data-dir", &first]);
@@ -277,8 +277,8 @@ fn error_for_a_lost_identity_does_not_advise_cluster_init() {
     std::fs::rename(format!("{two}/cluster"), dir("cluster")).unwrap();
     assert_refused("the log in control is that of the nodes 1, 2");
     assert_unready("of the nodes 1, 2");
-    // A log names no members if its node stopped before it received the log's first entry. To simulate this, each of
-    // the two logs is removed in turn. The other log still names the members.
+    // If a node stops before it has received the first entry of a log, this log names no members. To simulate this,
+    // each of the node's two logs is removed in turn. The other log still names the members.
     let move_all = |log: &str, from: &str, to: &str| {
         for part in [log.to_owned(), format!("{log}.synced")] {
             std::fs::rename(format!("{from}/{part}"), format!("{to}/{part}")).unwrap();

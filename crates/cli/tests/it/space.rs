@@ -256,7 +256,7 @@ fn process_responds_again_after_its_topics_were_deleted() {
     ] {
         dunlin_wait::until("the process responds", || {
             let outcome = run(&[words, &["--url", &url]].concat());
-            // If an earlier request timed out, its entity may have been spawned after that.
+            // If an earlier request timed out, the process may have spawned the entity after the timeout.
             outcome.code == Some(0) || outcome.err.contains("entity 7 is in region")
         });
     }

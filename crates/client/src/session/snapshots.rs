@@ -1,7 +1,7 @@
 //! Assembles snapshots of state topics from their parts, and requests a snapshot again after a gap.
 //!
 //! A snapshot has at most [`snapshot_bytes_max`](crate::ClientLimits::snapshot_bytes_max) bytes. Memory is allocated
-//! when its bytes arrive, and not for the size that the node announces.
+//! when bytes of the snapshot arrive, and not in advance for the size that the node announces.
 
 use std::sync::Arc;
 

@@ -228,8 +228,8 @@ struct Track {
     pattern: Option<Pattern>,
     /// The topic's reducer.
     reducer: ReducerConfig,
-    /// The tail of the subject with which states and merged records are published, because the recording has no subject
-    /// for them. The tail is the part of a subject from the first wildcard of `pattern` on.
+    /// The subject tail for states and merged records, which have no subject in the recording. A subject's tail is the
+    /// part from the first wildcard of `pattern` on.
     state_tail: String,
     /// The number that identifies the log's first file.
     identity: Option<u64>,
@@ -255,7 +255,7 @@ impl Track {
             .with_context(|| format!("cannot read {}", dir.display()))?;
         let topic = reader.name().to_owned();
         let Some(RecordedConfig { reducer, pattern }) = first_state(&reader)? else { return Ok(None) };
-        // The topic of a replayed region gets the same limits as a region's topic at its owner.
+        // The topic of a replayed region gets the same limits as the topic of a region in a running world.
         let is_region = reducer.kind == REGION;
         let pattern_text = pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
         let subject = pattern_text.clone().unwrap_or_else(|| topic.clone());

@@ -315,8 +315,8 @@ impl WorkerState {
         self.ready.push_back(AssignedTask { start, stopped });
     }
 
-    /// Handles the response to a request. It contains one response for each command. Returns `false` if the cluster
-    /// does not know this worker.
+    /// Handles the response to a request, which contains one response for each command of the request. Returns `false`
+    /// if the cluster does not know this worker.
     pub(super) fn handle_responses(
         &mut self,
         request: u32,

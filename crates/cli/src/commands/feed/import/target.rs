@@ -124,7 +124,8 @@ impl ImportTarget for RecordingFolder {
     fn record(&mut self, book: usize, event_time_ns: u64, payload: &[u8]) -> Result<()> {
         let book = &mut self.books[self.log_indexes[book]];
         let meta = RecordMeta { event_time_ns: Some(event_time_ns), ..RecordMeta::default() };
-        // A replay publishes the records in order of their append times, so these times must not decrease.
+        // `book.time_ns` becomes the record's append time. A replay publishes records in the order of their append
+        // times, so append times must not decrease.
         book.time_ns = book.time_ns.max(event_time_ns);
         self.frame.clear();
         recording::encode(&meta, book.time_ns, payload, &mut self.frame)?;
