@@ -95,7 +95,7 @@ impl RefusedRecords {
 #[pyclass(frozen, weakref, name = "Publisher", module = "dunlin")]
 pub struct PyPublisher {
     pub subject: String,
-    /// If `subject` is a pattern, the part of it before the first wildcard; `None` if `subject` is a single subject.
+    /// The part of `subject` before its first wildcard; `None` if `subject` is no pattern.
     pub prefix: Option<String>,
     pub publisher: SharedHandle<Publisher>,
 }

@@ -41,7 +41,8 @@ pub struct RawViewer {
     viewer: SharedHandle<SceneViewer>,
 }
 
-/// A change of a scene, and the entity that has changed. The entity is `None` if it is no longer visible.
+/// A change of a scene, and the entity that has changed. `None` instead of the entity means that the entity is no
+/// longer visible.
 struct EntityChange(SceneChange, Option<SceneEntity>);
 
 /// An entity copied out of the scene. In two dimensions, position and velocity have two numbers.

@@ -317,8 +317,8 @@ impl Member {
     }
 }
 
-/// A handle with which any thread acknowledges, gives back and renews the claims of a member. It is valid until the
-/// member leaves the group.
+/// A handle with which any thread acknowledges, gives back and renews the claims of a member. The handle is valid until
+/// the member leaves the group.
 #[derive(Debug, Clone)]
 pub struct ClaimSettler {
     shared: Arc<SharedClient>,

@@ -1,5 +1,5 @@
 //! The inbox of a subscription: received records and notices that the subscriber has not taken yet. The thread that
-//! reads the socket fills the inbox. The subscriber takes everything in it at once.
+//! reads the socket fills the inbox. The subscriber takes all contents of the inbox at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -92,7 +92,7 @@ impl SubscriberInbox {
     /// Creates an inbox for at most `unread_bytes_max` unread bytes, besides snapshots of states.
     ///
     /// A message that gives the subscriber no event returns its credit at once. As soon as such messages have returned
-    /// `refund_max` bytes, the client reports them to the node. Otherwise, the node could wait for credit from a
+    /// `refund_max` bytes, the client reports these bytes to the node. Otherwise, the node could wait for credit from a
     /// subscriber that has nothing to read.
     pub(crate) fn new(unread_bytes_max: u64, refund_max: u64) -> SubscriberInbox {
         SubscriberInbox {

@@ -70,8 +70,8 @@ pub(crate) enum BatchOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusedPart {
     Batch,
-    /// One record, identified by how many records were pushed to the lane up to and including it. The batch's other
-    /// records are sent again.
+    /// One record. With the number n, the refused record is the nth record that was pushed to the lane. The batch's
+    /// other records are sent again.
     Record(u64),
     /// One record, but the refusal does not say which. To find it, the batch is sent again as two separate halves.
     Unknown,

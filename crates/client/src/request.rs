@@ -48,8 +48,8 @@ struct ReplyInbox {
     subscriber: Subscriber,
     /// The prefix of this requester's reply subjects.
     prefix: String,
-    /// The length of the literal prefix of the inbox's topic, in bytes. A received record contains only the part of its
-    /// subject after this prefix, the tail.
+    /// The length of the literal prefix of the inbox's topic, in bytes. A received record contains only the tail of its
+    /// subject, which is the part after this prefix.
     topic_prefix_bytes: usize,
     connection: u64,
 }

@@ -201,8 +201,8 @@ impl ResponseSlot {
         self.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Makes the next connection send the request again, if its message was kept. The caller knows that no node has
-    /// handled the request.
+    /// Makes the next connection send the request again, if the request's message was kept. The caller knows that no
+    /// node has handled the request.
     fn mark_unsent(&self) {
         self.is_unsent.store(self.message.get().is_some(), Ordering::Relaxed);
     }

@@ -142,8 +142,8 @@ layout! {
         /// Number of bytes that the node may send in total since SUBSCRIBE, including the credit in SUBSCRIBE. It never
         /// decreases.
         pub granted: u64,
-        /// The position up to which records were consumed, for each channel where it has changed. Reliable topics,
-        /// share groups and conflated subscriptions need these positions.
+        /// The position up to which records were consumed, for each channel whose consumed position has changed.
+        /// Reliable topics, share groups and conflated subscriptions need these positions.
         pub consumed: MessageList<'a, ChannelPosition>,
     }
 }

@@ -74,8 +74,8 @@ impl ClientSession {
         end: usize,
     ) {
         let Some(channel) = self.channels.get_mut(&deliver.channel) else { return };
-        // Each record of the message has a position of its own. The position of the last record stands for all of them
-        // when the subscriber reports them as consumed.
+        // Each record of the message has a position of its own. When the subscriber reports these records as consumed,
+        // the position of the last one stands for all of them.
         let Some(last) = deliver.records.iter().last().map(|record| record.position) else { return };
         let count = deliver.records.len() as u32;
         // The message may contain older records, which another member has returned. They do not move the position back.

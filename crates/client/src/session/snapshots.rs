@@ -16,7 +16,7 @@ use crate::session::{Channel, ClientSession};
 pub(super) struct FollowState {
     /// Whether the node fills gaps: after a gap, it sends the missing records or a state.
     pub(super) on_gap: bool,
-    /// The position of the subscriber's state before a gap, until the gap is filled; `None` if there is no such gap.
+    /// If there is a gap that is not filled yet, the position that the subscriber's state had before the gap.
     pub(super) unfilled_since: Option<Position>,
     /// Whether a new channel will replace this one. Messages on this channel are then discarded.
     pub(super) is_replaced: bool,

@@ -39,8 +39,8 @@ pub enum CommandError {
     /// No region of the world has the entity.
     #[error("no region of the world has entity {0}")]
     Unknown(EntityId),
-    /// No process that responded within the timeout has the entity. It may be in a region whose owner did not respond,
-    /// or that has no owner at present.
+    /// No process that responded within the timeout has the entity. The entity may be in a region whose owner did not
+    /// respond, or that has no owner at present.
     #[error(
         "entity {id} was not found; it may be in {}, whose owner is missing or does not respond: retry later",
         format_regions(.regions)
@@ -84,12 +84,13 @@ pub enum CommandError {
 /// The result of one round, in which the client asks each process once.
 #[derive(Debug, Default)]
 struct QueryRound {
-    /// Why the client should ask all processes again, for example because of a handover; `None` if it should not.
+    /// Why the client should ask all processes again, for example because of a handover; `None` if there is no such
+    /// reason.
     busy: Option<String>,
     unreachable: Option<String>,
     lost: Option<String>,
-    /// The processes that do not have the entity, each with the regions and epochs for which it responded. `None` if an
-    /// earlier version of Dunlin responded, which does not name the regions.
+    /// The processes that do not have the entity. Each process has the regions and epochs that its response names, or
+    /// `None` if the process runs an earlier version of Dunlin, which names no regions.
     absent: BTreeMap<u64, Option<Vec<(RegionId, u64)>>>,
 }
 

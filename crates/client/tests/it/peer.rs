@@ -87,7 +87,7 @@ impl ScriptedNode {
         script: impl FnOnce(&ScriptedNode, Link) + Send + 'static,
     ) -> (Client, JoinHandle<()>) {
         let (url, peer) = (self.url(), self);
-        // The client connects at once, because the node already accepts connections, so it never reaches this limit.
+        // The node already accepts connections, so the client connects at once, and never reaches this limit.
         let connect_ms_max = PATIENCE.as_millis() as u64;
         let options = ClientOptions { limits: ClientLimits { connect_ms_max, ..options.limits }, ..options };
         let node = thread::spawn(move || {

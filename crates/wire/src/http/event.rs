@@ -6,7 +6,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The bytes as text; `None` if they are not valid UTF-8, or if an event would change the text.
+/// The bytes as text; `None` if they are not valid UTF-8, or if a client would not receive the text unchanged in an
+/// event.
 pub fn plain_text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\r'))
 }

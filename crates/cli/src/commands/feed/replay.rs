@@ -353,7 +353,8 @@ impl Track {
 }
 
 /// The subject tail for records without a subject: the part of the pattern from its first wildcard on, with the token
-/// `_` in place of each wildcard. The whole subject is then exactly as long as the pattern, so it is never too long.
+/// `_` in place of each wildcard. The whole subject is then exactly as long as the pattern, and therefore never too
+/// long.
 fn state_tail(pattern: &Pattern) -> String {
     pattern.as_str()[pattern.literal_prefix().len()..].replace(['*', '>'], "_")
 }

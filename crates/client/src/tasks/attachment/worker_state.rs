@@ -38,7 +38,7 @@ pub(super) struct WorkerState {
     /// The tasks that the worker holds, by number: assigned tasks whose results have no response of the cluster yet.
     held: HashMap<u64, HeldTask>,
     /// The numbers and tokens of tasks that belong to other workers now, while a thread of this worker still runs them.
-    /// Each occupies a slot until its function ends.
+    /// Each of these tasks occupies a slot until the task's function ends.
     lost_but_running: HashSet<(u64, u64)>,
     /// The commands that were not sent yet, in order.
     unsent: VecDeque<QueuedCommand>,
